@@ -45,6 +45,7 @@ from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Schedul
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.delivery import DeliverReportHandler
+from lab_agent.workflow.ended_orders import EndedOrderLooker
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
@@ -58,6 +59,7 @@ from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from lab_agent.workflow.retention import RetentionPurger
 from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
+from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_agent.workflow.upload_planning import UploadPlanner
 
@@ -172,8 +174,16 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             build_decision_policy(settings),
             settings.worker,
             settings.exchange.base_url,
+            build_late_lines(components),
+            settings.exchange.line_task_codes,
         ),
-        SubmitOrderHandler(store, clock, adapters, settings.worker.acknowledge_status),
+        SubmitOrderHandler(
+            store,
+            clock,
+            adapters,
+            TaskInspector(exchange, settings.exchange.line_task_codes),
+            settings.worker.acknowledge_status,
+        ),
         CancelOrderHandler(store, clock, adapters),
         MatchReportHandler(clock, build_matcher(settings, components.mapping_cache, components.catalogue_cache.view)),
         DeliverReportHandler(
@@ -224,6 +234,14 @@ async def load_catalogues(settings: Settings, store: Store) -> CatalogueSource:
 def build_late_lines(components: Components) -> LateLineFinder:
     """Build what finds lines that come after their order was assessed."""
     return LateLineFinder(components.exchange, components.store, components.clock, components.settings.exchange.base_url)
+
+
+def build_poller(components: Components) -> OrderPoller:
+    """Build what asks for new orders, and looks at ended ones again."""
+    exchange, store, clock = components.exchange, components.store, components.clock
+    late_lines = build_late_lines(components)
+    ended_orders = EndedOrderLooker(exchange, store, clock, late_lines)
+    return OrderPoller(exchange, store, clock, components.settings.exchange.base_url, ended_orders)
 
 
 def build_assessor(components: Components) -> OrderAssessor:
@@ -305,7 +323,7 @@ def _build_scheduled_tasks(
     """Build what runs at intervals, by name, with the seconds between two runs."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
     poll = PollTask(
-        poll=OrderPoller(exchange, store, clock, settings.exchange.base_url),
+        poll=build_poller(components),
         outages=outages,
         store=store,
         clock=clock,

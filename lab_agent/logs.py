@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 import structlog
 
+from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.settings.groups import LoggingSettings
 from lab_agent.settings.introspection import mask_url_password
@@ -30,7 +31,7 @@ FIELDS = frozenset(
     document documents dropped due effect elapsed endpoint error event file found generation grant groups held host id
     interval item items job kept key kind lease level limit line lines listening logger message method mode needs_restart next
     number observations of operation order orders origin outage outcome owner page path paths pool port problem problems
-    purged queues reason refused released report reports resource resource_type rule rules schema seconds sequence severity size
+    purged queues reason refused released report reports resource resource_type rule rules schema search seconds sequence severity size
     source state states status step stopped task tick timestamp until version versions waiting warning worker
     """.split()  # noqa: SIM905 — a page of quotes would hide the words
 )
@@ -132,15 +133,15 @@ def _safe_value(value: Any) -> Any:
     if isinstance(value, str):
         return _mask_text(value)
     if isinstance(value, BaseException):
-        return describe_error(value)
+        return _mask_text(describe_error(value))
     if isinstance(value, list | tuple | set | frozenset):
         return list(_safe_values(value))
     return None
 
 
 def _mask_text(text: str) -> str:
-    """Take query strings, passwords and credentials out of a text, and limit its length."""
-    text = _QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_url_password(text)))
+    """Take query strings, passwords and credentials out of a text, escape what could steer a terminal, and limit its length."""
+    text = escape_unprintable(_QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_url_password(text))))
     return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…"
 
 
@@ -154,4 +155,4 @@ def _safe_values(values: Any) -> Iterator[Any]:
 
 def _exception_fields(value: Any) -> dict[str, str]:
     error = sys.exc_info()[1] if value is True else value[1] if isinstance(value, tuple) else value
-    return {"error": describe_error(error)} if isinstance(error, BaseException) else {}
+    return {"error": _mask_text(describe_error(error))} if isinstance(error, BaseException) else {}

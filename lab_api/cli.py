@@ -16,6 +16,7 @@ from lab_agent import bootstrap, logs
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
+from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
@@ -107,5 +108,5 @@ def main() -> None:
     try:
         app()
     except LabAgentError as exc:
-        _stderr.print(str(exc))
+        _stderr.print(escape_unprintable(str(exc)))
         raise SystemExit(1) from exc

@@ -17,6 +17,7 @@ from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import console, print_heading, print_json, print_line
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import AuthenticationRequired, CryptoError, Failure, ServiceUnavailable, SettingsError, StoreError
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store
@@ -67,7 +68,8 @@ def _print_results(results: list[CheckResult]) -> None:
     width = max(len(line.name) for line in results) + 2
     for line in results:
         page.print(f"{line.status.value:<9}", style=_STATUS_STYLES[line.status], end="")
-        page.print(f"{line.name:<{width}}{line.detail}" + (f" — {line.hint}" if line.hint else ""), soft_wrap=True)
+        text = f"{line.name:<{width}}{line.detail}" + (f" — {line.hint}" if line.hint else "")
+        page.print(escape_unprintable(text), soft_wrap=True)
     wrong = sum(line.status is CheckStatus.WRONG for line in results)
     print_line(f"\n{wrong} of {len(results)} wrong." if wrong else "\nNothing is wrong.")
 

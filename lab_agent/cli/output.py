@@ -1,4 +1,7 @@
-"""Prints tables for people and JSON for programs. When piped, lines are neither wrapped nor coloured."""
+"""Prints tables for people and JSON for programs. When piped, lines are neither wrapped nor coloured.
+
+Much of what is printed is a partner's or a laboratory's text; what could steer a terminal is escaped here.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab_agent import exact_json
+from lab_agent.domain.text import escape_unprintable
 
 _PIPE_WIDTH = 1_000
 Row = Mapping[str, Any]
@@ -28,12 +32,12 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_line(text: str) -> None:
     """Print a line on standard output."""
-    console().print(text, soft_wrap=True)
+    console().print(escape_unprintable(text), soft_wrap=True)
 
 
 def print_error(text: str) -> None:
     """Print a line on standard error."""
-    console(stderr=True).print(text, soft_wrap=True)
+    console(stderr=True).print(escape_unprintable(text), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -47,7 +51,11 @@ def print_exact_json(value: Any) -> None:
 
 
 def print_raw(text: str) -> None:
-    """Print text as it is, on standard output."""
+    """Print text without wrapping or colours, on standard output."""
+    _write(escape_unprintable(text))
+
+
+def _write(text: str) -> None:
     console().file.write(f"{text}\n")
 
 
@@ -61,10 +69,10 @@ def print_list(rows: Sequence[Row], *, as_json: bool, empty_text: str, json_rows
         for name in rows[0]:
             table.add_column(name.replace("_", " "), overflow="fold", no_wrap=not page.is_terminal)
         for row in rows:
-            table.add_row(*(Text(format_cell(value)) for value in row.values()))
+            table.add_row(*(Text(escape_unprintable(format_cell(value))) for value in row.values()))
         with page.capture() as printed:
             page.print(table)
-        print_raw("\n".join(line.rstrip() for line in printed.get().splitlines()))
+        _write("\n".join(line.rstrip() for line in printed.get().splitlines()))
     else:
         print_line(empty_text)
 
@@ -77,13 +85,13 @@ def print_fields(fields: Row, *, as_json: bool) -> None:
     page = console()
     width = max(len(name) for name in fields) + 2
     for name, value in fields.items():
-        if shown := format_cell(value):
+        if shown := escape_unprintable(format_cell(value)):
             page.print(f"{name.replace('_', ' '):<{width}}{shown}", soft_wrap=True)
 
 
 def print_heading(title: str) -> None:
     """Print a heading, with an empty line before it."""
-    console().print(f"\n{title}", style="bold")
+    console().print(f"\n{escape_unprintable(title)}", style="bold")
 
 
 def print_remaining(shown: int, total: int, offset: int) -> None:

@@ -1,6 +1,7 @@
 """The jobs that exist, with their deduplication and ordering keys.
 
-All keys are made here, so that the same decision taken twice writes one row (law 5).
+All keys are made here, so that the same decision taken twice writes one row (law 5). An order or line that was taken up again
+(`reopened`) has decisions of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "r
 """Task statuses after which nothing follows (FHIR STU3 Task.status)."""
 
 
-def fetch_order(order: OrderKey, now: datetime) -> NewJob:
+def fetch_order(order: OrderKey, now: datetime, reopened: int = 0) -> NewJob:
     """Fetch and assess an order."""
     return NewJob(
         kind=JobKind.FETCH_ORDER,
-        dedup_key=f"fetch_order:{order}",
+        dedup_key=f"fetch_order:{order}{_suffix(reopened)}",
         ordering_key=f"fetch_order:{order}",
         target=order,
         order=order,
@@ -34,11 +35,11 @@ def fetch_order(order: OrderKey, now: datetime) -> NewJob:
     )
 
 
-def submit_order(order: OrderKey, now: datetime) -> NewJob:
+def submit_order(order: OrderKey, now: datetime, reopened: int = 0) -> NewJob:
     """Submit an order to the laboratory system."""
     return NewJob(
         kind=JobKind.SUBMIT_ORDER,
-        dedup_key=f"submit_order:{order}",
+        dedup_key=f"submit_order:{order}{_suffix(reopened)}",
         ordering_key=f"lis:{order}",
         target=order,
         order=order,
@@ -46,12 +47,12 @@ def submit_order(order: OrderKey, now: datetime) -> NewJob:
     )
 
 
-def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime) -> NewJob:
+def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime, reopened: int = 0) -> NewJob:
     """Cancel withdrawn lines at the laboratory system, after the handover if that is still running."""
     line_keys = sorted(lines)
     return NewJob(
         kind=JobKind.CANCEL_AT_LIS,
-        dedup_key=f"cancel_at_lis:{order}:{'+'.join(line_keys)}",
+        dedup_key=f"cancel_at_lis:{order}:{'+'.join(line_keys)}{_suffix(reopened)}",
         ordering_key=f"lis:{order}",
         target=order,
         order=order,
@@ -109,7 +110,7 @@ def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
     """Set the Task of a line to `status`, with the line's outputs."""
     return NewJob(
         kind=JobKind.UPDATE_LINE_TASK,
-        dedup_key=f"update_line_task:{line.key}:{status}",
+        dedup_key=f"update_line_task:{line.key}:{status}{_suffix(line.reopened)}",
         ordering_key=f"task:{line.key}",
         target=line.key,
         order=line.order,
@@ -118,14 +119,18 @@ def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
     )
 
 
-def update_order_task(order: OrderKey, status: str, now: datetime) -> NewJob:
+def update_order_task(order: OrderKey, status: str, now: datetime, reopened: int = 0) -> NewJob:
     """Set the order-level Task to `status`."""
     return NewJob(
         kind=JobKind.UPDATE_ORDER_TASK,
-        dedup_key=f"update_order_task:{order}:{status}",
+        dedup_key=f"update_order_task:{order}:{status}{_suffix(reopened)}",
         ordering_key=f"task:{order}",
         target=order,
         order=order,
         payload={"status": status},
         due_at=now,
     )
+
+
+def _suffix(reopened: int) -> str:
+    return f":{reopened}" if reopened else ""

@@ -61,10 +61,14 @@ class OrderPatient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderLine:
-    """One ordered test. `item` is the nomenclature code; `lab_code` the laboratory's own; `specimens` are `OrderSpecimen.id`s."""
+    """One ordered test. `item` is the nomenclature code; `lab_code` the laboratory's own; `specimens` are `OrderSpecimen.id`s.
+
+    `other_codes` are further codes that the partner gave the test, in other systems.
+    """
 
     key: LineKey
     item: str
+    other_codes: tuple[Coding, ...] = ()
     text: str | None = None
     lab_code: str | None = None
     ordered_at: datetime
@@ -76,32 +80,57 @@ class OrderLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderContainer:
-    """One tube. `barcode` is the partner's label; `second_barcode` that of the two-barcode studies; `quantity` as received."""
+    """One tube. `barcode` is the partner's label; `second_barcode` that of the two-barcode studies; `quantity` as received.
+
+    `other_identifiers` are the further numbers that the partner gave the tube.
+    """
 
     barcode: str | None = None
     second_barcode: str | None = None
+    other_identifiers: tuple[Identifier, ...] = ()
     type: str | None = None
     quantity: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderSpecimen:
-    """Biomaterial of one type taken at one time. `id` is its id on the exchange service."""
+    """Biomaterial of one type taken at one time. `id` is its id on the exchange service.
+
+    Where it was collected over a period (urine of 24 hours), `collected_at` is its start and `collected_until` its end.
+    """
 
     id: str
     type: str | None = None
     body_site: str | None = None
     collected_at: datetime | None = None
+    collected_until: datetime | None = None
     method: str | None = None
     containers: tuple[OrderContainer, ...] = ()
     supporting_info: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderAnswer:
-    """One answer of the questionnaire, with the path of its question; `false` and `0` are answers."""
+class AnswerStep:
+    """A group or question on the way to an answer. `repeat` counts from 1 where it was answered more than once, else None."""
 
     link_id: str
+    repeat: int | None = None
+
+
+def format_answer_path(path: tuple[AnswerStep, ...]) -> str:
+    """Give a path as text for a single column: `drugs[2]/dose`."""
+    return "/".join(step.link_id + (f"[{step.repeat}]" if step.repeat else "") for step in path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderAnswer:
+    """The answers to one question; `false` and `0` are answers.
+
+    `path` leads from the outermost group to the question itself, so that two repeats of a group are told apart.
+    """
+
+    link_id: str
+    path: tuple[AnswerStep, ...] = ()
     text: str | None = None
     values: tuple[bool | int | Decimal | str | Coding, ...] = ()
 

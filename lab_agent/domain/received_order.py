@@ -169,13 +169,15 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedSpecimen:
-    """A Specimen."""
+    """A Specimen. `collected_start` and `collected_end` are the ends of collectedPeriod, another form that FHIR has."""
 
     ref: ResourceRef
     where: str
     type: CodeableConcept = EMPTY_CONCEPT
     subject: ReferenceText | None = None
     collected: DateTimeText | None = None
+    collected_start: DateTimeText | None = None
+    collected_end: DateTimeText | None = None
     method: CodeableConcept = EMPTY_CONCEPT
     body_site: CodeableConcept = EMPTY_CONCEPT
     containers: tuple[ReceivedContainer, ...] = ()
@@ -212,10 +214,14 @@ AnswerValue = bool | int | Decimal | str | Coding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedAnswer:
-    """The answers to one question, however deeply nested; `values` is empty for a group and for a question without answer."""
+    """The answers to one question, however deeply nested; `values` is empty for a group and for a question without answer.
+
+    `path` leads to it: link ids from the outermost group to its own, each with its number among those answered more than once.
+    """
 
     where: str
     link_id: str | None
+    path: tuple[tuple[str, int | None], ...] = ()
     text: str | None = None
     values: tuple[AnswerValue, ...] = ()
 

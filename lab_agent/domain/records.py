@@ -35,7 +35,9 @@ class OrderRecord:
     `seen_lines` are the line Task ids of the last part-of answer (an order is assessed after two equal ones). `received` is the
     order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
     `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
-    statuses that we ever *sent* for the order-level Task, as with lines.
+    statuses that we ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level
+    Task ended, whoever set it; None while it is open, or was left alone. A closed order is looked at once more at
+    `look_again_at`. `reopened` counts how often the order was taken up again after a decision.
     """
 
     key: OrderKey
@@ -55,6 +57,9 @@ class OrderRecord:
     received: bytes | None = None
     lab_order: bytes | None = None
     sent_statuses: tuple[str, ...] = ()
+    ended_as: str | None = None
+    look_again_at: datetime | None = None
+    reopened: int = 0
 
     def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
         """Move to `state`. Raises `InvalidTransitionError`."""
@@ -66,7 +71,8 @@ class LineRecord:
     """An order line: one ProcedureRequest and its Task.
 
     `outputs` are the sentences that its Task has (or will have) in `output[].valueString`; `sent_statuses` every status that we
-    ever *sent* for its Task, answered or not: those are ours, any other is somebody else's.
+    ever *sent* for its Task, answered or not: those are ours, any other is somebody else's. `ended_as` is the status with which
+    its Task ended, whoever set it: one that is requested after that was put back. `reopened` counts how often that happened.
     """
 
     key: LineKey
@@ -79,6 +85,13 @@ class LineRecord:
     accession: str | None = None
     outputs: tuple[str, ...] = ()
     sent_statuses: tuple[str, ...] = ()
+    ended_as: str | None = None
+    reopened: int = 0
+
+    def reopen(self, state: LineState, now: datetime) -> LineRecord:
+        """Take up a line that had ended, as `state`; what we sent for its Task is not ours any more."""
+        moved = self.transition_to(state, now, ())
+        return replace(moved, sent_statuses=(), ended_as=None, reopened=self.reopened + 1)
 
     def transition_to(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
         """Move to `state`. Raises `InvalidTransitionError`."""

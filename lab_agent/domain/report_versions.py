@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from lab_agent.domain.lab_messages import LabReport, ReferenceRange, ReportStatus
 from lab_agent.domain.records import ReportRecord
-from lab_agent.domain.values import LOW_HIGH_HINT, is_inverted_range
+from lab_agent.domain.values import LOW_HIGH_HINT, DateOrTime, earliest_moment, is_inverted_range, latest_moment
 from lab_agent.errors import Problem
 
 _CLOCK_TOLERANCE = timedelta(hours=24)
@@ -35,15 +35,15 @@ def implausible_values(report: LabReport, now: datetime) -> Iterator[Problem]:
 def _implausible_times(report: LabReport, now: datetime) -> Iterator[Problem]:
     """Only a registered report may have a collection time in the future."""
     promised = report.status is ReportStatus.REGISTERED
-    moments = [("effective", report.effective), ("issued", report.issued)]
+    moments: list[tuple[str, DateOrTime]] = [("effective", report.effective), ("issued", report.issued)]
     moments += [(f"observations[{n}].issued", one.issued) for n, one in enumerate(report.observations) if one.issued]
     for where, moment in moments:
-        if moment < _EARLIEST:
+        if latest_moment(moment) < _EARLIEST:
             yield Problem(where, f"lies before {_EARLIEST.year}", "check the date, and the clock of the laboratory system")
-        elif moment > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
+        elif earliest_moment(moment) > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
             hint = "check the date, and the clocks of the laboratory system and of this machine"
             yield Problem(where, "lies in the future", hint)
-    if not promised and report.issued < report.effective - _CLOCK_TOLERANCE:
+    if not promised and report.issued < earliest_moment(report.effective) - _CLOCK_TOLERANCE:
         yield Problem("issued", "lies more than a day before effective", "give effective as the time of collection")
 
 

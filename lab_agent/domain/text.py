@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range
+from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, PartialDate, Period, Quantity, Range
 
 MAX_LENGTH = 80
 _MAX_ITEMS = 5
 _DASH = "–"
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1: ESC, CSI, OSC, backspace, carriage return
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks, embeddings, overrides and isolates
+    "\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible characters and line separators
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, and tags
+)
 
 
 def shorten(text: str, length: int = MAX_LENGTH) -> str:
     """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `length` characters of it."""
     shown = "".join(char if char.isprintable() else "?" for char in text[:length])
     return shown if len(text) <= length else f"{shown}…"
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Give text that can neither steer a terminal nor reorder what it shows: such characters become escapes, `\u001b`.
+
+    Line ends and tabs stay. JSON stays the same JSON, for its escapes are the same.
+    """
+    return _UNPRINTABLE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16_units(found[0])), text)
+
+
+def _utf16_units(char: str) -> Iterator[int]:
+    data = char.encode("utf-16-be", "surrogatepass")
+    return (int.from_bytes(data[place : place + 2], "big") for place in range(0, len(data), 2))
 
 
 def address_origin(address: str) -> str:
@@ -50,7 +70,7 @@ def format_value(observation: ReportedObservation) -> str:
         (observation.value_range, format_range),
         (observation.value_ratio, lambda ratio: f"{format_quantity(ratio.numerator)} : {format_quantity(ratio.denominator)}"),
         (observation.value_period, format_period),
-        (observation.value_date_time, lambda moment: moment.isoformat(" ", "minutes")),
+        (observation.value_date_time, format_date_or_time),
         (observation.value_time, lambda moment: moment.isoformat()),
         (observation.value_string, str),
     )
@@ -78,8 +98,13 @@ def format_range(value: Range) -> str:
 
 def format_period(value: Period) -> str:
     """From start to end."""
-    ends = (end.isoformat(" ", "minutes") if end else "" for end in (value.start, value.end))
+    ends = (format_date_or_time(end) if end else "" for end in (value.start, value.end))
     return f" {_DASH} ".join(ends).strip()
+
+
+def format_date_or_time(value: DateOrTime) -> str:
+    """A moment to the minute; a date as it was given."""
+    return value.text if isinstance(value, PartialDate) else value.isoformat(" ", "minutes")
 
 
 def format_reference_ranges(ranges: tuple[ReferenceRange, ...]) -> str:

@@ -27,7 +27,7 @@ _LEASE_MARGIN = 10.0
 _LEASE_POLL_SECONDS = 0.1
 _REFRESH_RETRY_DELAY = timedelta(seconds=5)
 _LOGIN_RETRY_DELAY = timedelta(seconds=60)
-_UNAVAILABLE_BACKOFF = Backoff(first=2.0, longest=60.0)
+_UNAVAILABLE_BACKOFF = Backoff(first=1.0, longest=15.0)
 
 _log = structlog.get_logger(__name__)
 
@@ -71,6 +71,7 @@ class _Unavailable:
     since: datetime
     until: datetime
     reason: str
+    asked_for: bool
 
 
 class Authenticator:
@@ -204,15 +205,20 @@ class Authenticator:
         raise AuthenticationRequired(backoff.reason)
 
     def _check_availability(self) -> None:
-        """Every call that needs a token would ask an endpoint that is away: the wait grows for all of them together."""
+        """Every call that needs a token would ask an endpoint that is away: the wait grows for all of them together.
+
+        What failed tries again in its own time: a wait is passed on only where the endpoint itself asked for one.
+        """
         found, now = self._unavailable, self.clock.now()
         if found is not None and found.since <= now < found.until:
-            raise ServiceUnavailable(found.reason, retry_after=(found.until - now).total_seconds())
+            rest = (found.until - now).total_seconds()
+            raise ServiceUnavailable(found.reason, retry_after=rest if found.asked_for else None)
 
     def _record_unavailable(self, failure: ServiceUnavailable) -> None:
         failures, now = 1 + (self._unavailable.failures if self._unavailable else 0), self.clock.now()
         wait = max(backoff_delay(failures, _UNAVAILABLE_BACKOFF, 1.0), failure.retry_after or 0.0)
-        self._unavailable = _Unavailable(failures, now, now + timedelta(seconds=wait), str(failure))
+        until = now + timedelta(seconds=wait)
+        self._unavailable = _Unavailable(failures, now, until, str(failure), asked_for=bool(failure.retry_after))
 
     async def _save(self, token: StoredToken) -> StoredToken:
         """Store the token, then use it. If that generation is stored already, the stored one counts."""

@@ -6,7 +6,7 @@ counted from when it was first seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
 from lab_agent.domain.human_name import HumanName, choose_name
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import (
+    AnswerStep,
     LabOrder,
     NotificationOption,
     OrderAnswer,
@@ -32,7 +33,7 @@ from lab_agent.domain.received_order import (
     ReceivedRequest,
     ReceivedSpecimen,
 )
-from lab_agent.domain.values import CodeableConcept, Identifier
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 from lab_agent.errors import DataInvalidError, Problem
 
 
@@ -41,6 +42,10 @@ class CatalogueLookup(Protocol):
 
     def lab_code(self, contract: str, item_id: str) -> str | None:
         """The laboratory's own code of an item."""
+        ...
+
+    def is_second_label(self, contract: str, item_ids: Collection[str], value: str) -> bool:
+        """Whether a number has the form of the second barcode that one of these items needs."""
         ...
 
     def body_site(self, supporting_info: str) -> str | None:
@@ -78,6 +83,11 @@ def make_lab_order(
         for line, request in accepted
     )
     used = {specimen_id for line in made for specimen_id in line.specimens}
+    items = frozenset(line.item for line in made)
+
+    def has_second_form(value: str) -> bool:
+        return catalogue is None or catalogue.is_second_label(contract, items, value)
+
     return LabOrder(
         key=order_key,
         requisition=requisition,
@@ -85,7 +95,9 @@ def make_lab_order(
         ordered_at=min(line.ordered_at for line in made),
         patient=_patient(received, systems, first_seen_at.date()),
         lines=made,
-        specimens=tuple(_specimen(each, catalogue, systems) for each in received.specimens if each.ref.id in used),
+        specimens=tuple(
+            _specimen(each, catalogue, systems, has_second_form) for each in received.specimens if each.ref.id in used
+        ),
         answers=_answers(received),
         notifications=_notifications(received, systems),
     )
@@ -113,6 +125,7 @@ def _line(
     return OrderLine(
         key=key,
         item=item,
+        other_codes=tuple(each for each in request.code.coding if each.code != item or _is_foreign(systems.nomenclature, each)),
         text=request.code.text,
         lab_code=catalogue.lab_code(contract, item) if catalogue else None,
         ordered_at=(request.occurrence.at if request.occurrence else None) or first_seen_at,
@@ -121,6 +134,10 @@ def _line(
         notes=request.notes,
         old_order_number=_identifier_value(request.old_orders, systems.old_orders),
     )
+
+
+def _is_foreign(system: CodeSystem, coding: Coding) -> bool:
+    return system.match(coding.system) is SystemMatch.FOREIGN
 
 
 def _identifier_value(identifiers: tuple[Identifier, ...], system: CodeSystem) -> str | None:
@@ -155,16 +172,20 @@ def _telecom(patient: ReceivedPatient) -> tuple[Telecom, ...]:
     )
 
 
-def _specimen(specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems) -> OrderSpecimen:
+def _specimen(
+    specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems, has_second_form: Callable[[str], bool]
+) -> OrderSpecimen:
     info = next((each.value for each in specimen.extensions if each.value and _is_supporting_info(each.url, systems)), None)
     sites = [coding.code for coding in specimen.body_site.coding]
+    start = specimen.collected or specimen.collected_start
     return OrderSpecimen(
         id=specimen.ref.id,
         type=code_in(specimen.type, systems.specimen_type),
         body_site=sites[0] if sites else (catalogue.body_site(info) if catalogue and info else None),
-        collected_at=specimen.collected.at if specimen.collected else None,
+        collected_at=start.at if start else None,
+        collected_until=specimen.collected_end.at if specimen.collected_end and not specimen.collected else None,
         method=code_in(specimen.method, systems.method) or specimen.method.text,
-        containers=tuple(_container(each, systems) for each in specimen.containers),
+        containers=tuple(_container(each, systems, has_second_form) for each in specimen.containers),
         supporting_info=info,
     )
 
@@ -173,13 +194,16 @@ def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
     return systems.supporting_info.match(url) is not SystemMatch.FOREIGN
 
 
-def _container(container: ReceivedContainer, systems: CodeSystems) -> OrderContainer:
+def _container(container: ReceivedContainer, systems: CodeSystems, has_second_form: Callable[[str], bool]) -> OrderContainer:
     seconds = [each for each in container.identifiers if is_second_label(each, systems)]
     others = tuple(each for each in container.identifiers if each not in seconds)
-    unrecognized = [each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN]
+    foreign = (each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN)
+    unrecognized = [each for each in foreign if has_second_form(each.value)]
+    barcode, second = _identifier_value(others, systems.labels), next((each.value for each in (*seconds, *unrecognized)), None)
     return OrderContainer(
-        barcode=_identifier_value(others, systems.labels),
-        second_barcode=next((each.value for each in (*seconds, *unrecognized)), None),
+        barcode=barcode,
+        second_barcode=second,
+        other_identifiers=tuple(each for each in container.identifiers if each.value not in {barcode, second}),
         type=code_in(container.type, systems.container_type),
         quantity=container.quantity,
     )
@@ -193,7 +217,16 @@ def is_second_label(identifier: Identifier, systems: CodeSystems) -> bool:
 
 def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:
     answers = (answer for response in received.responses or () for answer in response.answers)
-    return tuple(OrderAnswer(link_id=each.link_id or "", text=each.text, values=each.values) for each in answers if each.values)
+    return tuple(
+        OrderAnswer(
+            link_id=each.link_id or "",
+            path=tuple(AnswerStep(link_id=link_id, repeat=repeat) for link_id, repeat in each.path),
+            text=each.text,
+            values=each.values,
+        )
+        for each in answers
+        if each.values
+    )
 
 
 def _notifications(received: ReceivedOrder, systems: CodeSystems) -> tuple[NotificationOption, ...]:

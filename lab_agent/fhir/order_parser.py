@@ -7,7 +7,8 @@ ignored, fields of the wrong type are collected, and whether the order is right 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -133,6 +134,8 @@ def _specimen(reader: JsonReader, ref: ResourceRef) -> ReceivedSpecimen:
         type=reader.codeable_concept("type"),
         subject=reader.reference("subject"),
         collected=collection.date_time("collectedDateTime"),
+        collected_start=collection.child("collectedPeriod").date_time("start"),
+        collected_end=collection.child("collectedPeriod").date_time("end"),
         method=collection.codeable_concept("method"),
         body_site=collection.codeable_concept("bodySite"),
         containers=tuple(_container(each) for each in reader.children("container")),
@@ -220,17 +223,31 @@ def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
     )
 
 
-def _parse_items(reader: JsonReader, depth: int) -> Iterator[ReceivedAnswer]:
+_Path = tuple[tuple[str, int | None], ...]
+
+
+def _parse_items(reader: JsonReader, depth: int, path: _Path = ()) -> Iterator[ReceivedAnswer]:
     """The items, nested ones included: they are in other items or under the answers of a question (FHIR allows both)."""
     if depth > _MAX_DEPTH:
         return
-    for item in reader.children("item"):
-        answers = item.children("answer")
+    items = reader.children("item")
+    for item, step in zip(items, _number_repeats([item.code("linkId") or "" for item in items]), strict=True):
+        answers, here = item.children("answer"), (*path, step)
         values = (_answer_value(answer) for answer in answers)
         kept = tuple(value for value in values if value is not None)
-        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), text=item.text("text"), values=kept)
-        for nested in (item, *answers):
-            yield from _parse_items(nested, depth + 1)
+        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), path=here, text=item.text("text"), values=kept)
+        yield from _parse_items(item, depth + 1, here)
+        for number, answer in enumerate(answers, 1):
+            below = (*(path if step[1] is None else here), (step[0], number))
+            yield from _parse_items(answer, depth + 1, here if len(answers) == 1 else below)
+
+
+def _number_repeats(link_ids: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+    """Number the items of one linkId beside each other; one that is alone has no number."""
+    seen: Counter[str] = Counter()
+    for link_id, total in zip(link_ids, map(Counter(link_ids).__getitem__, link_ids), strict=True):
+        seen[link_id] += 1
+        yield link_id, seen[link_id] if total > 1 else None
 
 
 def _answer_value(answer: JsonReader) -> AnswerValue | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from lab_agent.domain.lab_messages import Document, ReferenceRange, ReportedObservation
@@ -15,7 +15,9 @@ from lab_agent.domain.values import (
     LOW_HIGH_HINT,
     CodeableConcept,
     Coding,
+    DateOrTime,
     Identifier,
+    PartialDate,
     Period,
     Quantity,
     Range,
@@ -78,9 +80,9 @@ def _present_values(observation: ReportedObservation, write_attachment: WriteAtt
 
 def quantity(value: Quantity) -> dict[str, Any]:
     """A Quantity. A code without a system says nothing (qty-3 forbids it): it is the unit then, if there is no other."""
-    code, is_coded = _validate_code(value.code), not _is_empty(value.system)
+    system, code = _validate_system(value.system), _validate_code(value.code)
+    is_coded = not _is_empty(system)
     unit = code if _is_empty(value.unit) and not is_coded else value.unit
-    system = _validate_system(value.system)
     fields = {"comparator": value.comparator, "unit": unit, "system": system, "code": code if is_coded else None}
     return {"value": value.value, **drop_empty(fields)}
 
@@ -133,8 +135,10 @@ def identifier(value: Identifier) -> dict[str, Any]:
     return drop_empty({"system": value.system, "value": value.value})
 
 
-def date_time(value: datetime) -> str:
-    """A dateTime or instant. Raises `DataInvalidError` without an offset."""
+def date_time(value: DateOrTime) -> str:
+    """A dateTime or instant. Raises `DataInvalidError` without an offset; a date has none."""
+    if isinstance(value, PartialDate):
+        return value.text
     offset = value.utcoffset()
     if offset is None:
         raise DataInvalidError((Problem("time", "has no offset", "give every time with its offset"),))

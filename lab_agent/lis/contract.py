@@ -20,6 +20,7 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.lab_order import (
+    AnswerStep,
     LabOrder,
     NotificationOption,
     OrderAnswer,
@@ -27,9 +28,10 @@ from lab_agent.domain.lab_order import (
     OrderLine,
     OrderPatient,
     OrderSpecimen,
+    PatientName,
     Telecom,
 )
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
 from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
 from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
@@ -38,6 +40,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "Accession",
     "AccessionUpdate",
+    "AnswerStep",
     "CodeableConcept",
     "Coding",
     "DataInvalidError",
@@ -62,6 +65,8 @@ __all__ = [
     "OrderLine",
     "OrderPatient",
     "OrderSpecimen",
+    "PartialDate",
+    "PatientName",
     "Period",
     "Problem",
     "Quantity",

@@ -124,6 +124,18 @@ class OrderRepository(Protocol):
         """Orders that are not closed, by key, so that all can be gone through in portions."""
         ...
 
+    def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
+        """Closed orders among these order-level Tasks whose Task had ended; those that were left alone are none."""
+        ...
+
+    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        """Closed orders whose `look_again_at` has come, longest due first."""
+        ...
+
+    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+        """Lines of other orders about these ProcedureRequests that are done, or being done."""
+        ...
+
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
         ...

@@ -6,10 +6,11 @@ lifetime before it was made (interface: Limits). What any of those versions allo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Catalogue, Item
 from lab_agent.catalogue.questionnaire import QuestionNode, build_questionnaire
 from lab_agent.catalogue.supporting_info import parse_supporting_info
@@ -91,6 +92,12 @@ class CatalogueHistory:
             if named := next((item.id for item in offered.values() if item.lab_id == code), None):
                 return named
         return None
+
+    def is_second_label(self, contract: str, item_ids: Collection[str], value: str) -> bool:
+        """Whether a number has the form of the second barcode that one of these items needs, in any version."""
+        items = (_find_item(each.catalogue, contract, item_id) for each in self.versions for item_id in item_ids)
+        patterns = (second_label_pattern(item) for item in items if item)
+        return any(pattern.matches(value) for pattern in patterns if pattern)
 
     def body_site(self, supporting_info: str) -> str | None:
         """The body site that a tube's supportingInfo names."""

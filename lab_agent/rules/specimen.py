@@ -205,6 +205,21 @@ def _check_collected(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, {"text": specimen.collected.text})
 
 
+@rule(
+    "specimen.collected-period",
+    Severity.WARN,
+    "Specimen: collection",
+    "{where}: this end of the period is not a date and time with UTC offset, so it was left out. Please send collectedDateTime, "
+    "or both ends with their UTC offset.",
+)
+def _check_collected_period(context: RuleContext) -> Iterator[Violation]:
+    """A period is another form that FHIR has; the interface shows collectedDateTime alone."""
+    for specimen, lines in context.specimens():
+        for name, time in (("start", specimen.collected_start), ("end", specimen.collected_end)):
+            if time is not None and time.at is None:
+                yield Violation(f"{specimen.where}.collection.collectedPeriod.{name}", lines)
+
+
 def _times_ahead(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, tuple[str, ...], datetime, bool]]:
     """The collection times that are ahead of us, and whether it is the order's fault beyond doubt.
 
@@ -214,7 +229,8 @@ def _times_ahead(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, tuple
     offset, tolerance = context.facts.service_clock_offset, context.facts.future_tolerance
     confirmed = offset is not None and abs(offset) <= tolerance
     for specimen, lines in context.specimens():
-        at = specimen.collected.at if specimen.collected else None
+        collected = specimen.collected or specimen.collected_end or specimen.collected_start
+        at = collected.at if collected else None
         if at and at > context.facts.now + tolerance:
             yield specimen, lines, at, confirmed and at > context.facts.now + _MOST_CLOCKS_ARE_OFF
 

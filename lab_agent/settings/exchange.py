@@ -173,6 +173,9 @@ class ExchangeSettings(SettingsGroup):
     questionnaire_search: Literal["auto", "off"] = "auto"
     """Whether to search for QuestionnaireResponses; `auto` stops for an hour when the service has
     rejected that search."""
+    line_task_codes: tuple[str, ...] = ("OrderProcessingTask",)
+    """Codes that the Task of a line may carry, if it carries any; the interface document shows none. An order with a line Task of
+    another code, such as one for billing, is held until its code is listed here."""
     document_search: Literal["off", "tag"] = "off"
     """How a document is found whose upload got no reply: `tag` gives each Binary a tag of ours (`meta.tag`) and searches `_tag`,
     for a service that takes and searches tags; `off` uploads it again and lists the copy (`lab-agent results orphans`)."""

@@ -72,6 +72,7 @@ class OrderRow(TableRow, table=True):
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
         _partial_index("ix_orders_open", "state <> 'closed'", "key"),
+        _partial_index("ix_orders_look_again", "look_again_at IS NOT NULL", "look_again_at"),
     )
 
     key: str = Field(sa_type=PlainText, primary_key=True)
@@ -92,6 +93,9 @@ class OrderRow(TableRow, table=True):
     received: bytes | None
     lab_order: bytes | None
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
+    ended_as: str | None = Field(sa_type=PlainText)
+    look_again_at: datetime | None = Field(sa_type=UtcDateTime)
+    reopened: int
 
 
 class LineRow(TableRow, table=True):
@@ -103,13 +107,15 @@ class LineRow(TableRow, table=True):
     key: str = Field(sa_type=PlainText, unique=True)
     order_key: str = Field(sa_type=PlainText, foreign_key="orders.key", ondelete="CASCADE", index=True)
     task_id: str = Field(sa_type=IndexableText, index=True)
-    procedure_request_id: str | None = Field(sa_type=PlainText)
+    procedure_request_id: str | None = Field(sa_type=PlainText, index=True)
     item: str | None = Field(sa_type=PlainText)
     state: LineState = Field(sa_column=Column(EnumText(LineState), nullable=False))
     changed_at: datetime = Field(sa_type=UtcDateTime)
     accession: str | None = Field(sa_type=IndexableText, index=True)
     outputs: tuple[str, ...] = Field(sa_type=TextTuple)
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
+    ended_as: str | None = Field(sa_type=PlainText)
+    reopened: int
 
 
 class LabelUseRow(TableRow, table=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef
-from lab_agent.errors import ServiceRejected, ServiceUnavailable
+from lab_agent.errors import InvalidResponse, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 
@@ -65,6 +65,8 @@ async def read_or_reject(exchange: Exchange, resource_type: str, resource_id: Re
     """
     try:
         return await exchange.read(resource_type, resource_id)
+    except InvalidResponse as failure:
+        raise ServiceRejected(str(failure), status=NO_STATUS) from failure
     except ServiceUnavailable as failure:
         await raise_if_unavailable(exchange, failure)
         raise ServiceRejected(str(failure), status=NO_STATUS) from failure

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.records import Event, Job, JobKind
+from lab_agent.domain.records import Event, Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -55,6 +55,13 @@ def describe_retry(kind: JobKind, state: JobState) -> str:
 def can_be_marked_done(kind: JobKind) -> bool:
     """Whether a person may mark it done; jobs of other kinds find out for themselves when they are retried."""
     return kind in _CAN_BE_MARKED_DONE
+
+
+async def find_service_message(store: Store, job: Job) -> ServiceMessage | None:
+    """What the service said last about a job, for an operator's eyes alone; None if it said nothing, or it was purged."""
+    order = job.order
+    messages = {} if order is None else await store.run(lambda uow: uow.vault.service_messages(order))
+    return messages.get(job.id)
 
 
 async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> Job:

@@ -48,6 +48,15 @@ def load_version(record: ReportRecord) -> ReportVersion | None:
     return ReportVersion(record, sent, whole) if isinstance(sent, LabReport) and isinstance(whole, LabReport) else None
 
 
+def kept_names(record: ReportRecord) -> tuple[str, ...]:
+    """The observations that go out with a version, and that it keeps of the one before it; by their names for people."""
+    version = load_version(record) if record.outgoing_body is not None else None
+    if version is None:
+        return ()
+    said = observation_labels(version.sent)
+    return tuple(name for name in observation_labels(version.whole) if name not in said)
+
+
 def lost_content(older: ReportVersion, newer: ReportVersion) -> str:
     """What the clinic would never read if the newer version were delivered and the older one were not; empty for nothing."""
     before, after = older.sent, newer.sent

@@ -48,6 +48,7 @@ from lab_agent.domain.state_machines import (
     OPEN_JOBS,
     ORDERS_BEFORE_HANDOVER,
     REPORTS_NEEDING_OPERATOR,
+    UNDONE_LINES,
     WITHDRAWN_LINES,
     JobState,
     OrderState,
@@ -600,6 +601,23 @@ class MemoryOrderRepository(OrderRepository):
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
         keys = sorted(key for key, order in self._data.orders.items() if order.state is not OrderState.CLOSED)
         return tuple(self._data.orders[key] for key in keys if after is None or key > after)[:limit]
+
+    @override
+    def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
+        return tuple(order for order in self._closed() if order.task_id in task_ids and order.ended_as is not None)
+
+    @override
+    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        due = [order for order in self._closed() if order.look_again_at is not None and order.look_again_at <= now]
+        return tuple(sorted(due, key=lambda order: (order.look_again_at, order.key))[:limit])
+
+    @override
+    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+        lines = (line for line in self._data.lines.values() if line.order != except_order and line.state not in UNDONE_LINES)
+        return tuple(line for line in lines if line.procedure_request_id in set(procedure_requests))
+
+    def _closed(self) -> list[OrderRecord]:
+        return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
 
     @override
     def unassessed_since(self) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -62,6 +63,13 @@ def templates(ordered_at: datetime, count: int = 24) -> tuple[OrderTemplate, ...
     labels = LabelSequence()
     wanted = (plan for plan in generate_plans("C-100", items, "simulation") if 1 <= len(plan.basket.items) <= 4)
     return tuple(_make_template(plan, labels, ordered_at) for plan in islice(wanted, count))
+
+
+def find_template(ordered_at: datetime, fits: Callable[[OrderPlan], bool]) -> OrderTemplate:
+    """The first generated order whose plan is as wanted."""
+    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
+    plan = next(plan for plan in islice(generate_plans("C-100", items, "simulation"), 2000) if fits(plan))
+    return _make_template(plan, LabelSequence(), ordered_at)
 
 
 def _make_template(plan: OrderPlan, labels: LabelSequence, ordered_at: datetime) -> OrderTemplate:

@@ -181,9 +181,10 @@ class ResultsBench:
 
         def write(uow: Any) -> None:
             for line in lines:
-                withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else")
+                withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else", "cancelled")
             if not lines:
-                withdraw_order(uow, ORDER, self.clock.now(), "the order-level Task was set to cancelled by somebody else")
+                text = "the order-level Task was set to cancelled by somebody else"
+                withdraw_order(uow, ORDER, self.clock.now(), text, "cancelled")
             uow.commit()
 
         await self.store.run(write)

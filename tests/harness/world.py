@@ -31,7 +31,6 @@ from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
-from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
@@ -92,7 +91,7 @@ class SimulatedAgent:
             owner=name,
         )
         late_lines = bootstrap.build_late_lines(components)
-        self.poll = OrderPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url)
+        self.poll = bootstrap.build_poller(components)
         self.reconcile = Reconciler(self.exchange, self.store, world.clock, late_lines)
         self.runner = JobRunner(
             store=self.store,
@@ -185,6 +184,36 @@ class World:
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
+
+    def force_task(self, task_id: str, **fields: Any) -> None:
+        """A Task is changed in whatever state it is: not every service keeps a partner from taking back an end."""
+        self._replace(Ref("Task", task_id), **fields)
+        self.ended_by_partner.pop(task_id, None)
+
+    def mend_item(self, line_task: str, template: OrderTemplate) -> None:
+        """The partner corrects what a line orders: what the first line of the template does."""
+        request = self.get_task(line_task)["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+        self._replace(Ref("ProcedureRequest", request), code=procedure_requests(template.bundle)[0]["code"])
+
+    def order_again(self, order_task: str) -> str:
+        """The partner makes new Tasks about the same ProcedureRequests; the id of the new order-level Task."""
+        order = self._create_task(self.get_task(order_task))
+        for line in self.line_tasks(order_task):
+            self._create_task(line | {"partOf": [{"reference": f"task/{order}"}]})
+        return order
+
+    def _create_task(self, body: dict[str, Any]) -> str:
+        new = {key: value for key, value in body.items() if key not in {"id", "meta", "output"}} | {"status": "requested"}
+        return self.service.resources.create("Task", new, self.clinic, self._laboratory_grants("read", "updatebody")).ref.id
+
+    def _replace(self, ref: Ref, **fields: Any) -> None:
+        kept = self.service.resources.find(ref)
+        assert kept is not None
+        rights = ("read", "updatebody") if ref.type == "Task" else ("read",)
+        self.service.resources.replace(kept, json.loads(kept.body) | fields, self._laboratory_grants(*rights))
+
+    def _laboratory_grants(self, *rights: str) -> set[tuple[str, str]]:
+        return {(right, self.laboratory.guid) for right in rights}
 
     def edit_task(self, task_id: str) -> None:
         """The partner adds a note to a Task."""

@@ -9,11 +9,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
-from lab_agent.domain.lab_order import LabOrder, OrderAnswer, OrderContainer, OrderLine, OrderPatient, OrderSpecimen
+from lab_agent.domain.lab_order import (
+    LabOrder,
+    OrderAnswer,
+    OrderContainer,
+    OrderLine,
+    OrderPatient,
+    OrderSpecimen,
+    PatientName,
+    format_answer_path,
+)
 from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
 from lab_agent.lis.hl7v2.timestamps import format_date, format_timestamp
 
+_NAME_TYPES: Mapping[str | None, str] = {"official": "L", "usual": "D", "maiden": "M", "nickname": "N", "anonymous": "S"}
 _PLACEHOLDER = re.compile(r"\{([a-z_]+\.[a-z_]+)(?:\|([a-z_]+))?\}")
 
 
@@ -81,27 +91,33 @@ def _names(group: str, names: str) -> frozenset[str]:
     return frozenset(f"{group}.{name}" for name in names.split())
 
 
-_ORDER_LEVEL = _names("order", "key requisition requisition_system contract ordered_at sms email") | _names(
-    "patient",
-    "id id_system family given middle name_type anonymous sex birth_date phones emails identifiers identifier_systems",
+_ORDER_LEVEL = (
+    _names("order", "key requisition requisition_system contract ordered_at sms email")
+    | _names(
+        "patient",
+        "id id_system family given middle name_type anonymous sex birth_date phones emails identifiers identifier_systems",
+    )
+    | _names("patient", "ids id_systems service_id service_id_system name_text other_names")
 )
 _LINE_LEVEL = (
     _ORDER_LEVEL
     | _names("line", "n key item lab_code code text ordered_at collected_at old_order_number identifiers notes specimen_type")
     | _names("line", "method supporting_info barcode second_barcode barcodes second_barcodes")
+    | _names("line", "collected_until other_codes other_numbers other_number_systems")
     | _names("cancel", "reason")
 )
 _SPECIMEN_LEVEL = (
     _LINE_LEVEL
     | _names("specimen", "n id type body_site collected_at method supporting_info container_type")
     | _names("specimen", "barcode second_barcode barcodes second_barcodes")
+    | _names("specimen", "collected_until other_numbers other_number_systems")
 )
 
 PLACEHOLDERS_BY_GROUP: Mapping[str, frozenset[str]] = {
     "once": _ORDER_LEVEL,
     "line": _LINE_LEVEL,
     "note": _LINE_LEVEL | _names("note", "n text"),
-    "answer": _LINE_LEVEL | _names("answer", "n type link_id text values"),
+    "answer": _LINE_LEVEL | _names("answer", "n type link_id path repeats text values"),
     "specimen": _SPECIMEN_LEVEL,
     "container": _SPECIMEN_LEVEL | _names("container", "n barcode second_barcode type quantity"),
     "end": _ORDER_LEVEL,
@@ -125,15 +141,24 @@ def order_values(order: LabOrder) -> dict[str, TemplateValue]:
 
 
 def _patient_values(patient: OrderPatient, order: str) -> dict[str, TemplateValue]:
-    identifiers = [one for one in (patient.global_identifier, *patient.identifiers) if one is not None]
+    own = None if patient.anonymous else patient.service_identifier
+    identifiers = [one for one in (patient.global_identifier, own, *patient.identifiers) if one is not None]
+    ids = tuple(one.value for one in identifiers) or (order,)  # unique: different people are never merged
+    systems = tuple(one.system or "" for one in identifiers)
     telecom = {kind: tuple(one.value for one in patient.telecom if one.system == kind) for kind in ("phone", "email")}
     return {
-        "patient.id": identifiers[0].value if identifiers else order,  # unique: different people are never merged
-        "patient.id_system": identifiers[0].system if identifiers else None,
+        "patient.id": ids[0],
+        "patient.id_system": systems[0] or None if systems else None,
+        "patient.ids": ids,
+        "patient.id_systems": systems or None,
+        "patient.service_id": patient.service_identifier.value if patient.service_identifier else None,
+        "patient.service_id_system": patient.service_identifier.system if patient.service_identifier else None,
         "patient.family": patient.family,
         "patient.given": next(iter(patient.given), None),
         "patient.middle": " ".join(patient.given[1:]) or None,
         "patient.name_type": "S" if patient.anonymous else "L" if patient.family else None,
+        "patient.name_text": patient.name_text,
+        "patient.other_names": tuple(EncodedText(_encode_name(name)) for name in patient.other_names) or None,
         "patient.anonymous": "Y" if patient.anonymous else None,
         "patient.sex": patient.gender,
         "patient.birth_date": format_date(patient.birth_date) if patient.birth_date else None,
@@ -144,10 +169,18 @@ def _patient_values(patient: OrderPatient, order: str) -> dict[str, TemplateValu
     }
 
 
+def _encode_name(name: PatientName) -> str:
+    """A name as XPN: family, given, further given names, and in the seventh component its type (HL7 table 0200)."""
+    family = name.family or (name.text if not name.given else None) or ""
+    parts = (family, next(iter(name.given), ""), " ".join(name.given[1:]), "", "", "", _NAME_TYPES.get(name.use, "U"))
+    return STANDARD_SEPARATORS.component.join(map(escape, parts))
+
+
 def line_values(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ...]) -> dict[str, TemplateValue]:
     """Values of a line, including those of its specimens for messages without specimen segments."""
     tubes = [tube for one in specimens for tube in one.containers]
     collected = [one.collected_at for one in specimens if one.collected_at]
+    until = [one.collected_until for one in specimens if one.collected_until]
     return {
         "line.n": str(number),
         "line.key": line.key,
@@ -157,6 +190,8 @@ def line_values(number: int, line: OrderLine, specimens: tuple[OrderSpecimen, ..
         "line.text": line.text,
         "line.ordered_at": format_timestamp(line.ordered_at),
         "line.collected_at": format_timestamp(min(collected)) if collected else None,
+        "line.collected_until": format_timestamp(max(until)) if until else None,
+        "line.other_codes": tuple(EncodedText(_encode_answer(code, "CWE")) for code in line.other_codes) or None,
         "line.old_order_number": line.old_order_number,
         "line.identifiers": tuple(one.value for one in line.identifiers) or None,
         "line.notes": line.notes or None,
@@ -175,6 +210,7 @@ def specimen_values(number: int, specimen: OrderSpecimen) -> dict[str, TemplateV
         "specimen.type": specimen.type,
         "specimen.body_site": specimen.body_site,
         "specimen.collected_at": format_timestamp(specimen.collected_at) if specimen.collected_at else None,
+        "specimen.collected_until": format_timestamp(specimen.collected_until) if specimen.collected_until else None,
         "specimen.method": specimen.method,
         "specimen.supporting_info": specimen.supporting_info,
         "specimen.container_type": _first_present(tube.type for tube in specimen.containers),
@@ -202,6 +238,8 @@ def answer_values(number: int, answer: OrderAnswer) -> dict[str, TemplateValue]:
         "answer.n": str(number),
         "answer.type": kind if values else None,
         "answer.link_id": answer.link_id,
+        "answer.path": format_answer_path(answer.path),
+        "answer.repeats": ".".join(str(step.repeat) for step in answer.path if step.repeat) or None,
         "answer.text": answer.text,
         "answer.values": values or None,
     }
@@ -238,11 +276,14 @@ def _barcode_values(group: str, tubes: Iterable[OrderContainer]) -> dict[str, Te
     listed = list(tubes)
     first = tuple(tube.barcode for tube in listed if tube.barcode)
     second = tuple(tube.second_barcode for tube in listed if tube.second_barcode)
+    others = tuple(one for tube in listed for one in tube.other_identifiers)
     return {
         f"{group}.barcode": _first_present(first),
         f"{group}.second_barcode": _first_present(second),
         f"{group}.barcodes": first or None,
         f"{group}.second_barcodes": second or None,
+        f"{group}.other_numbers": (*second, *(one.value for one in others)) or None,
+        f"{group}.other_number_systems": (*("" for _ in second), *(one.system or "" for one in others)) or None,
     }
 
 

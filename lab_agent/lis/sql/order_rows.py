@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
 
-from lab_agent.domain.lab_order import LabOrder, OrderPatient
-from lab_agent.domain.values import Coding
+from lab_agent.domain.lab_order import LabOrder, OrderPatient, PatientName, format_answer_path
+from lab_agent.domain.values import Coding, Identifier
 from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.serialization import dump_order
 
@@ -76,11 +76,16 @@ def _order_row(order: LabOrder) -> dict[str, Any]:
 def _patient_row(patient: OrderPatient) -> dict[str, Any]:
     telecom = {contact.system: contact.value for contact in reversed(patient.telecom)}
     identifier = patient.global_identifier
+    own = patient.service_identifier
     return {
+        "patient_id": own.value if own else None,
+        "patient_id_system": own.system if own else None,
+        "identifiers": _join_identifiers(patient.identifiers),
         "anonymous": int(patient.anonymous),
         "family": patient.family,
         "given": patient.given[0] if patient.given else None,
         "second_given": " ".join(patient.given[1:]) or None,
+        "other_names": "\n".join(map(_format_name, patient.other_names)) or None,
         "gender": patient.gender,
         "birth_date": patient.birth_date,
         "phone": telecom.get("phone"),
@@ -88,6 +93,16 @@ def _patient_row(patient: OrderPatient) -> dict[str, Any]:
         "global_system": identifier.system if identifier else None,
         "global_identifier": identifier.value if identifier else None,
     }
+
+
+def _format_name(name: PatientName) -> str:
+    parts = (name.family, *name.given) if name.family or name.given else (name.text,)
+    return " ".join(part for part in parts if part) + (f" ({name.use})" if name.use else "")
+
+
+def _join_identifiers(identifiers: Sequence[Identifier]) -> str | None:
+    """One line for each: system, `|`, value, as a FHIR search writes them."""
+    return "\n".join(f"{one.system or ''}|{one.value}" for one in identifiers) or None
 
 
 def _line_rows(order: LabOrder) -> Rows:
@@ -98,6 +113,7 @@ def _line_rows(order: LabOrder) -> Rows:
             "item": line.item,
             "lab_code": line.lab_code,
             "caption": line.text,
+            "other_codes": "\n".join(f"{code.system or ''}|{code.code}" for code in line.other_codes) or None,
             "identifier": line.identifiers[0].value if line.identifiers else None,
             "identifier_system": line.identifiers[0].system if line.identifiers else None,
             "ordered_at": line.ordered_at.isoformat(),
@@ -115,6 +131,7 @@ def _specimen_rows(order: LabOrder) -> Rows:
             "type": specimen.type,
             "body_site": specimen.body_site,
             "collected_at": specimen.collected_at.isoformat() if specimen.collected_at else None,
+            "collected_until": specimen.collected_until.isoformat() if specimen.collected_until else None,
             "method": specimen.method,
             "supporting_info": specimen.supporting_info,
         }
@@ -129,6 +146,7 @@ def _container_rows(order: LabOrder) -> Rows:
             "position": place,
             "barcode": tube.barcode,
             "second_barcode": tube.second_barcode,
+            "other_identifiers": _join_identifiers(tube.other_identifiers),
             "type": tube.type,
             "quantity": format(tube.quantity, "f") if tube.quantity is not None else None,
         }
@@ -143,7 +161,7 @@ def _line_specimen_rows(order: LabOrder) -> Rows:
 
 def _answer_rows(order: LabOrder) -> Rows:
     return [
-        {"link_id": answer.link_id, "question": answer.text, **_answer_columns(value)}
+        {"link_id": answer.link_id, "path": format_answer_path(answer.path), "question": answer.text, **_answer_columns(value)}
         for answer in order.answers
         for value in answer.values
     ]

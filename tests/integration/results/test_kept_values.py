@@ -10,6 +10,7 @@ from lab_agent.domain.lab_messages import LabReport, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.serialization import load_stored_message
+from lab_agent.status.formatting import load_result
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report, open_bench
 
@@ -81,3 +82,4 @@ async def test_delivered_version_shows_what_was_sent(bench: ResultsBench) -> Non
     assert isinstance(sent, LabReport)
     assert isinstance(whole, LabReport)
     assert ([one.id for one in sent.observations], [one.id for one in whole.observations]) == (["na"], ["na", "k"])
+    assert load_result(delivered).kept == ("k",), "people see both"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from random import Random
+
+import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import ReportState
@@ -69,3 +72,31 @@ async def test_versions_stored_before_any_is_matched_go_in_order(bench: ResultsB
     bench.inject_faults()
     await bench.run_until_idle(100)
     assert await sent_values(bench) == ["0", "10", "20", "30", "40"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench, seed: int) -> None:
+    """Versions arrive one after the other, while jobs run in any order and the service fails now and then."""
+    rng = Random(seed)
+    numbers = list(range(1, 8))
+    for number in numbers:
+        bench.inject_faults(*[SERVICE_AWAY] * rng.randrange(2))
+        await accept_version(bench, number)
+        await run_first_matching(bench)
+        for _ in range(rng.randrange(4)):
+            jobs = list(await bench.runner.claim(tuple(JobKind), 10))
+            rng.shuffle(jobs)
+            for job in jobs:
+                await bench.runner.run(job)
+            bench.clock.time += timedelta(seconds=rng.choice([0, 0, 5, 60]))
+    bench.inject_faults()
+    await bench.run_until_idle(200)
+    assert await sent_values(bench) == [str(number) for number in numbers]
+    assert await bench.jobs() == ()
+
+
+async def run_first_matching(bench: ResultsBench) -> None:
+    """Match what has just arrived, as the worker does at once; whatever else is due stays so."""
+    found = await bench.runner.claim((JobKind.MATCH_REPORT,), 10)
+    for job in found:
+        await bench.runner.run(job)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
 
+from lab_agent import exact_json
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.ports.repositories import UnitOfWork
 from tests.harness.orders import OrderTemplate, procedure_requests, templates
@@ -84,6 +86,24 @@ class Scenario:
 
 def _events(uow: UnitOfWork) -> list[Event]:
     return list(uow.events._data.events)  # type: ignore[attr-defined]
+
+
+def alter(scenario: Scenario, kind: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let the service give resources of one type changed, as a partner or a proxy before it may write them."""
+    transport = scenario.agent._http._transport  # type: ignore[attr-defined]
+    handle = transport.handle_async_request
+
+    async def changed(request: httpx.Request) -> httpx.Response:
+        answer = await handle(request)
+        if request.method != "GET" or f"/{kind.lower()}" not in request.url.path.lower() or answer.status_code != 200:
+            return answer
+        body = exact_json.loads(await answer.aread())
+        for resource in [each["resource"] for each in body["entry"]] if "entry" in body else [body]:
+            change(resource)
+        kept = {name: value for name, value in answer.headers.items() if name in {"etag", "content-type"}}
+        return httpx.Response(200, headers=kept, content=exact_json.dumps(body))
+
+    transport.handle_async_request = changed
 
 
 def pick_template(world: World, lines: int) -> OrderTemplate:

@@ -6,35 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 
-from lab_agent import exact_json
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.rules.engine import RULES
 from tests.harness.orders import BASE
-from tests.integration.workflow.conftest import Scenario
+from tests.integration.workflow.conftest import Scenario, alter
 
 Change = Callable[[dict[str, Any]], None]
 MakeScenario = Callable[..., Scenario]
-
-
-def alter(scenario: Scenario, kind: str, change: Change) -> None:
-    """Let the service give resources of one type changed, as a partner or a proxy before it may write them."""
-    transport = scenario.agent._http._transport  # type: ignore[attr-defined]
-    handle = transport.handle_async_request
-
-    async def changed(request: httpx.Request) -> httpx.Response:
-        answer = await handle(request)
-        if request.method != "GET" or f"/{kind.lower()}" not in request.url.path.lower() or answer.status_code != 200:
-            return answer
-        body = exact_json.loads(await answer.aread())
-        for resource in [each["resource"] for each in body["entry"]] if "entry" in body else [body]:
-            change(resource)
-        kept = {name: value for name, value in answer.headers.items() if name in {"etag", "content-type"}}
-        return httpx.Response(200, headers=kept, content=exact_json.dumps(body))
-
-    transport.handle_async_request = changed
 
 
 def set_reference(field: str, prefix: str) -> Change:

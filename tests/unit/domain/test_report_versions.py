@@ -13,7 +13,7 @@ from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, NotPerformed, ReferenceRange, ReportedObservation, ReportStatus
 from lab_agent.domain.records import ReportRecord
 from lab_agent.domain.report_versions import VersionOrder, implausible_values
-from lab_agent.domain.values import Coding, Quantity, Range
+from lab_agent.domain.values import Coding, PartialDate, Quantity, Range
 
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -51,6 +51,9 @@ ODD: list[tuple[dict[str, Any], list[str]]] = [
         ["observations[0].reference_ranges[0].age"],
     ),
     ({"observations": ()}, ["observations"]),
+    ({"effective": PartialDate("1899")}, ["effective"]),
+    ({"effective": PartialDate("2026-04")}, ["effective", "issued"]),
+    ({"effective": PartialDate("2026-03-05")}, ["effective", "issued"]),
 ]
 
 
@@ -61,6 +64,7 @@ def test_implausible_values_questioned_by_field(fields: dict[str, Any], where: l
 
 
 MEANT: list[dict[str, Any]] = [
+    *({"effective": PartialDate(text)} for text in ("1900", "2025-12", "2026", "2026-03", "2026-03-03", "2026-03-04")),
     {"issued": NOW + 23 * HOUR},  # a zone that was mistaken, or a clock that is fast
     {"effective": NOW, "issued": NOW - 20 * HOUR},
     {"effective": NOW - 9000 * HOUR},  # a culture takes its time, and a correction comes when it comes

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -8,8 +9,8 @@ import pytest
 
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import LabOrder, NotificationOption
-from lab_agent.domain.values import Coding
+from lab_agent.domain.lab_order import LabOrder, NotificationOption, PatientName, format_answer_path
+from lab_agent.domain.values import Coding, Identifier
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.fhir.order_parser import parse_order
@@ -20,6 +21,9 @@ SEEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
 class FakeCatalogue:
     def lab_code(self, contract: str, item_id: str) -> str | None:
         return {("C-100", "001.001"): "CBC5"}.get((contract, item_id))
+
+    def is_second_label(self, contract: str, item_ids: Collection[str], value: str) -> bool:
+        return "001.001" in item_ids and value.count("-") == 1
 
     def body_site(self, supporting_info: str) -> str | None:
         return supporting_info.partition("site=")[2] or None
@@ -118,3 +122,70 @@ def test_line_without_time_uses_first_fetch_time(wire: dict[str, Any], graph_fro
 def test_order_without_accepted_lines_reported(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     with pytest.raises(DataInvalidError):
         _order(graph_from_wire(wire), systems, "t9")
+
+
+def test_patient_has_the_services_id_with_its_system(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    identifier = Identifier(system="https://exchange.example/api/fhir/Patient", value="p1")
+    assert _order(graph_from_wire(wire), systems).patient.service_identifier == identifier
+
+
+def test_current_name_counts_and_the_others_are_passed_on(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
+) -> None:
+    wire["resources"]["Patient/p1"]["name"] = [
+        {"use": "old", "family": "Byron", "given": ["Ada"], "period": {"end": "2001-05-03"}},
+        {"use": "usual", "family": "Lovelace", "given": ["Ada", "King"]},
+        {"text": "Countess of Lovelace"},
+    ]
+    patient = _order(graph_from_wire(wire), systems).patient
+    assert (patient.family, patient.given, patient.name_text) == ("Lovelace", ("Ada", "King"), None)
+    assert patient.other_names == (
+        PatientName(use="old", family="Byron", given=("Ada",)),
+        PatientName(text="Countess of Lovelace"),
+    )
+
+
+def test_name_that_is_only_text_is_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    wire["resources"]["Patient/p1"]["name"] = [{"text": "Ada Lovelace"}]
+    patient = _order(graph_from_wire(wire), systems).patient
+    assert (patient.family, patient.name_text, patient.given) == ("Ada Lovelace", "Ada Lovelace", ())
+
+
+def test_answers_of_two_repeats_are_told_apart(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    def drug(dose: int) -> dict[str, Any]:
+        return {"linkId": "drug", "item": [{"linkId": "dose", "answer": [{"valueInteger": dose}]}]}
+
+    wire["questionnaire_responses"][0]["item"] = [{"linkId": "order", "item": [drug(1), drug(2)]}]
+    answers = _order(graph_from_wire(wire), systems).answers
+    assert [(format_answer_path(one.path), one.values) for one in answers] == [
+        ("order/drug[1]/dose", (1,)),
+        ("order/drug[2]/dose", (2,)),
+    ]
+
+
+def test_answers_below_two_answers_are_told_apart(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    def drug(name: str) -> dict[str, Any]:
+        return {"valueString": name, "item": [{"linkId": "dose", "answer": [{"valueInteger": 0}]}]}
+
+    wire["questionnaire_responses"][0]["item"] = [{"linkId": "drug", "answer": [drug("a"), drug("b")]}]
+    found = [format_answer_path(one.path) for one in _order(graph_from_wire(wire), systems).answers]
+    assert found == ["drug", "drug[1]/dose", "drug[2]/dose"]
+
+
+def test_collection_period_is_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    period = {"start": "2026-03-01T08:00:00+03:00", "end": "2026-03-02T08:00:00+03:00"}
+    wire["resources"]["Specimen/s1"]["collection"] = {"collectedPeriod": period}
+    specimen = _order(graph_from_wire(wire), systems).specimens[0]
+    assert [each and each.isoformat() for each in (specimen.collected_at, specimen.collected_until)] == list(period.values())
+
+
+def test_other_codes_and_numbers_are_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    wire["resources"]["ProcedureRequest/pr1"]["code"]["coding"].append({"system": "http://loinc.org", "code": "57021-8"})
+    rack = {"system": "https://clinic.example/racks", "value": "R7"}
+    second = {"system": "urn:misspelt", "value": "1234-5678"}
+    wire["resources"]["Specimen/s1"]["container"][0]["identifier"] += [rack, second]
+    order = _order(graph_from_wire(wire), systems)
+    tube = order.specimens[0].containers[0]
+    assert order.lines[0].other_codes == (Coding(system="http://loinc.org", code="57021-8"),)
+    assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")
+    assert tube.other_identifiers == (Identifier(system=rack["system"], value="R7"),)

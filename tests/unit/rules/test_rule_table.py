@@ -237,6 +237,10 @@ def same_tube(wire: Wire) -> None:
     s2(wire)["container"] = [{**tube(wire)}]
 
 
+PERIOD: dict[str, Any] = {
+    "collectedPeriod": {"start": "2026-03-01T08:00:00+03:00", "end": "2026-03-02T08:00:00+03:00"},
+    "method": {"coding": [{"system": SERVICE + "treatment_protocol", "code": "Venepuncture"}]},
+}
 SHARED = put(lambda wire: wire["resources"]["Specimen/s2"], "container", 0, "identifier", 0, "value", to="10000001")
 
 BAD: list[tuple[str, Callable[[Wire], None]]] = [
@@ -328,6 +332,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("specimen.method", put(s1, "collection", "method", to=None)),
     ("specimen.site", put(s1, "extension", 0, "valueString", to="specimen=11,site=THR")),
     ("specimen.collected", put(s1, "collection", "collectedDateTime", to="2026-03-02")),
+    ("specimen.collected-period", put(s1, "collection", to={**PERIOD, "collectedPeriod": {"start": "2026-03-01", "end": "x"}})),
     ("specimen.collected-ahead", put(s1, "collection", "collectedDateTime", to="2026-03-02T18:00:00+03:00")),
     ("specimen.collected-ahead", put(s1, "collection", "collectedDateTime", to="2027-03-02T18:00:00+03:00")),
     ("specimen.extension", put(s1, "extension", to=None)),
@@ -432,6 +437,7 @@ GOOD: dict[str, Callable[[Wire], None]] = {
     ),
     "both required types": both(item("002.015"), specimen("10", "SST5"), body_answers, urine),
     "rights that are not shown": put(pr1, "meta", to=None),
+    "a collection period": put(s1, "collection", to=PERIOD),
     "a collection time is not always needed": put(s1, "collection", "collectedDateTime", to=None),
 }
 

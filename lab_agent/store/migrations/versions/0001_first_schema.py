@@ -210,10 +210,14 @@ def upgrade() -> None:
         sa.Column("received", sa.LargeBinary(), nullable=True),
         sa.Column("lab_order", sa.LargeBinary(), nullable=True),
         sa.Column("sent_statuses", sa.Text(), nullable=False),
+        sa.Column("ended_as", sa.Text(), nullable=True),
+        sa.Column("look_again_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("reopened", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
     op.create_index("ix_orders_accession", "orders", ["accession"])
+    op.create_index("ix_orders_look_again", "orders", ["look_again_at"], **_where("look_again_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
     op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
@@ -339,6 +343,8 @@ def upgrade() -> None:
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("outputs", sa.Text(), nullable=False),
         sa.Column("sent_statuses", sa.Text(), nullable=False),
+        sa.Column("ended_as", sa.Text(), nullable=True),
+        sa.Column("reopened", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_lines"),
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.UniqueConstraint("key", name="uq_lines_key"),
@@ -346,4 +352,5 @@ def upgrade() -> None:
     )
     op.create_index("ix_lines_accession", "lines", ["accession"])
     op.create_index("ix_lines_order_key", "lines", ["order_key"])
+    op.create_index("ix_lines_procedure_request_id", "lines", ["procedure_request_id"])
     op.create_index("ix_lines_task_id", "lines", ["task_id"])

@@ -1,0 +1,77 @@
+"""What an order says reaches the laboratory's HL7 message, field by field of the default map."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lab_agent.domain.lab_order import AnswerStep, LabOrder, OrderAnswer, PatientName
+from lab_agent.domain.values import Coding, Identifier
+from lab_agent.lis.hl7v2.order_builder import OrderBuilder
+from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.testing.samples import make_order
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+PATIENT = Identifier(system="https://exchange.example/fhir/Patient", value="42")
+CHART = Identifier(system="urn:chart", value="7")
+
+LINKS = {"orders": {"role": "client", "port": 1}, "folder": "x", "duplicates": "msh10"}
+
+
+def fields(order: LabOrder, segment: str, kind: str = "OML") -> list[list[str]]:
+    """The fields of every segment of that name; the first is at 1."""
+    settings = Hl7v2Settings.model_validate(LINKS | {"order_message": kind})
+    text = OrderBuilder(settings).build_order(order, "1", NOW).decode()
+    return [line.split("|") for line in text.split("\r") if line.startswith(f"{segment}|")]
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "identifiers", "expected"),
+    [
+        (False, (), "42^^^https://exchange.example/fhir/Patient"),
+        (False, (CHART,), "42^^^https://exchange.example/fhir/Patient~7^^^urn:chart"),
+        (True, (), "{key}"),
+        (True, (CHART,), "7^^^urn:chart"),
+    ],
+)
+def test_patient_number_is_the_services_unless_anonymous(
+    anonymous: bool, identifiers: tuple[Identifier, ...], expected: str
+) -> None:
+    order = make_order(3)
+    patient = replace(order.patient, anonymous=anonymous, service_identifier=PATIENT, identifiers=identifiers)
+    order = replace(order, patient=patient)
+    assert fields(order, "PID")[0][3] == expected.format(key=order.key)
+    assert fields(order, "PV1")[0][19] == order.key
+
+
+def test_two_orders_of_one_patient_have_one_patient_number() -> None:
+    orders = [make_order(seed) for seed in (1, 2)]
+    same = [replace(each, patient=replace(each.patient, anonymous=False, service_identifier=PATIENT)) for each in orders]
+    assert len({fields(order, "PID")[0][3] for order in same}) == 1
+
+
+def test_other_names_are_in_the_alias_field() -> None:
+    names = (PatientName(use="maiden", family="Byron", given=("Ada", "Augusta")), PatientName(text="Countess"))
+    order = make_order(3)
+    order = replace(order, patient=replace(order.patient, other_names=names))
+    assert fields(order, "PID")[0][9] == "Byron^Ada^Augusta^^^^M~Countess^^^^^^U"
+
+
+def test_further_codes_numbers_and_periods_are_passed_on() -> None:
+    order = make_order(3)
+    tube = replace(order.specimens[0].containers[0], second_barcode="12", other_identifiers=(CHART,))
+    end = NOW + timedelta(hours=24)
+    specimen = replace(order.specimens[0], containers=(tube,), collected_at=NOW, collected_until=end)
+    line = replace(order.lines[0], specimens=(specimen.id,), other_codes=(Coding(system="http://loinc.org", code="718-7"),))
+    order = replace(order, specimens=(specimen,), lines=(line,))
+    assert fields(order, "OBR")[0][46] == "718-7^^http://loinc.org"
+    assert fields(order, "SPM")[0][31] == "12~7^^^urn:chart"
+    assert fields(order, "SPM")[0][17] == "20260302120000+0000^20260303120000+0000"
+
+
+def test_repeats_of_a_group_have_different_sub_ids() -> None:
+    paths = [(AnswerStep(link_id="drug", repeat=number), AnswerStep(link_id="dose")) for number in (1, 2)]
+    answers = tuple(OrderAnswer(link_id="dose", path=path, values=(5,)) for path in paths)
+    assert [segment[4] for segment in fields(replace(make_order(3), answers=answers), "OBX")] == ["1", "2"]
