@@ -25,6 +25,5 @@ def test_diagram_has_exactly_the_listed_transitions(moves: dict) -> None:  # typ
 
 
 def test_final_state_drawn_as_end() -> None:
-    assert "delivered --> superseded" in state_diagram(REPORT_TRANSITIONS)
-    assert "superseded --> [*]" in state_diagram(REPORT_TRANSITIONS)
+    assert "done --> [*]" in state_diagram(JOB_TRANSITIONS)
     assert "[*] --> seen" in state_diagram(ORDER_TRANSITIONS)
