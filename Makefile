@@ -1,5 +1,6 @@
 # On a fresh machine with Python 3.11+ and make:
-#   make demo [ONCE=1] [LIS=hl7v2]   run the daily flow on this machine (LIS: folder, http, hl7v2 or sql)
+#   make demo [ONCE=1] [LIS=hl7v2] [FAULTS=config/bad-day.toml]
+#                                     run the daily flow on this machine (LIS: folder, http, hl7v2 or sql)
 #   make test                         check formatting, types and import rules, and run the tests
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test proof lint docs lock clean
 
 demo: .venv/.run
-	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once)
+	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "not proof"

@@ -19,7 +19,7 @@ from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.retry import Backoff
-from lab_agent.errors import Failure, SettingsError
+from lab_agent.errors import Failure, ServicePaused, SettingsError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
@@ -45,6 +45,7 @@ from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Schedul
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.delivery import DeliverReportHandler
+from lab_agent.workflow.ended_orders import EndedOrderLooker
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
@@ -56,7 +57,9 @@ from lab_agent.workflow.result_checks import ReleaseChecks
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
 from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
+from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_agent.workflow.upload_planning import UploadPlanner
 
@@ -171,8 +174,16 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             build_decision_policy(settings),
             settings.worker,
             settings.exchange.base_url,
+            build_late_lines(components),
+            settings.exchange.line_task_codes,
         ),
-        SubmitOrderHandler(store, clock, adapters, settings.worker.acknowledge_status),
+        SubmitOrderHandler(
+            store,
+            clock,
+            adapters,
+            TaskInspector(exchange, settings.exchange.line_task_codes),
+            settings.worker.acknowledge_status,
+        ),
         CancelOrderHandler(store, clock, adapters),
         MatchReportHandler(clock, build_matcher(settings, components.mapping_cache, components.catalogue_cache.view)),
         DeliverReportHandler(
@@ -198,6 +209,8 @@ def build_planning(settings: Settings, mappings: MappingCache, catalogues: Catal
         observation_system=settings.observation_system,
         mappings=mappings,
         catalogues=catalogues,
+        references=settings.exchange.references,
+        own_guid=settings.exchange.laboratory if settings.exchange.grant_own_read else None,
     )
 
 
@@ -221,6 +234,14 @@ async def load_catalogues(settings: Settings, store: Store) -> CatalogueSource:
 def build_late_lines(components: Components) -> LateLineFinder:
     """Build what finds lines that come after their order was assessed."""
     return LateLineFinder(components.exchange, components.store, components.clock, components.settings.exchange.base_url)
+
+
+def build_poller(components: Components) -> OrderPoller:
+    """Build what asks for new orders, and looks at ended ones again."""
+    exchange, store, clock = components.exchange, components.store, components.clock
+    late_lines = build_late_lines(components)
+    ended_orders = EndedOrderLooker(exchange, store, clock, late_lines)
+    return OrderPoller(exchange, store, clock, components.settings.exchange.base_url, ended_orders)
 
 
 def build_assessor(components: Components) -> OrderAssessor:
@@ -302,7 +323,7 @@ def _build_scheduled_tasks(
     """Build what runs at intervals, by name, with the seconds between two runs."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
     poll = PollTask(
-        poll=OrderPoller(exchange, store, clock, settings.exchange.base_url),
+        poll=build_poller(components),
         outages=outages,
         store=store,
         clock=clock,
@@ -318,15 +339,28 @@ def _build_scheduled_tasks(
         "poll": (settings.worker.poll_interval, poll.run),
         "collect": (settings.lis.collect_interval, collector.run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (ATTENTION_INTERVAL, AttentionAlerts(store, clock).run),
+        "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
+        "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 
 
+def _build_attention(settings: Settings, store: Store, clock: Clock, outages: OutageTracker) -> ScheduledTask:
+    alerts = AttentionAlerts(store, clock, timedelta(seconds=settings.worker.alert_after))
+
+    async def run() -> None:
+        await alerts.run()
+        await outages.end_settled_parts()
+
+    return run
+
+
 async def _is_service_up(exchange: Exchange) -> bool:
-    """Whether the service answers a harmless request."""
+    """Whether the service answers a harmless request; one that asks us to wait does."""
     try:
         await exchange.check()
+    except ServicePaused:
+        return True
     except Failure:
         return False
     return True

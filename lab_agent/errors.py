@@ -105,15 +105,30 @@ class AlreadyExistsError(StoreError):
 # --- what may be done about a failure of another system -----------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class OutcomeIssue:
+    """One issue of an OperationOutcome (interface: Errors)."""
+
+    severity: str
+    code: str
+    diagnostics: str
+
+
 class Failure(LabAgentError):
-    """Another system could not do what was asked."""
+    """Another system could not do what was asked; `issues` are its own words, which may name a patient: never logged."""
+
+    def __init__(self, message: str | None = None, *, issues: tuple[OutcomeIssue, ...] = ()) -> None:
+        super().__init__(message)
+        self.issues = issues
 
 
 class TemporaryFailure(Failure):
     """It may work later; `retry_after` is the wait in seconds that the other system asked for, if it did."""
 
-    def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str | None = None, *, retry_after: float | None = None, issues: tuple[OutcomeIssue, ...] = ()
+    ) -> None:
+        super().__init__(message, issues=issues)
         self.retry_after = retry_after
 
 
@@ -128,17 +143,12 @@ class PermanentFailure(Failure):
 # --- the exchange service's ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeIssue:
-    """One issue of an OperationOutcome (interface: Errors)."""
-
-    severity: str
-    code: str
-    diagnostics: str
-
-
 class ServiceUnavailable(TemporaryFailure):
     """The exchange service is unavailable, or asks to retry later."""
+
+
+class ServicePaused(ServiceUnavailable):
+    """The request was not sent, since the exchange service has asked another one to wait (Retry-After)."""
 
 
 class OutcomeUnknown(AmbiguousFailure):
@@ -146,20 +156,33 @@ class OutcomeUnknown(AmbiguousFailure):
 
 
 class InvalidResponse(AmbiguousFailure):
-    """The response of the exchange service is not the JSON that the interface specifies."""
+    """The response of the exchange service is not the JSON that the interface specifies.
+
+    For a write: it may have happened. For a read or a search: this one resource cannot be read; the service itself answers.
+    """
+
+
+class ForeignLink(TemporaryFailure):
+    """A redirect or a `next` link of the service leads to another origin, which gets no token; a maintenance page may pass."""
 
 
 class ServiceRejected(PermanentFailure):
-    """The exchange service rejected the request."""
+    """The exchange service rejected the request.
 
-    def __init__(self, message: str | None = None, *, status: int, issues: tuple[OutcomeIssue, ...] = ()) -> None:
-        super().__init__(message)
+    `may_pass`: it was a search, or a read whose status says nothing about the resource (400, 405, 418 …), as of a proxy: it does
+    no harm to ask again, and the answer may change without us, so it is retried instead of becoming a dead letter.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, status: int, issues: tuple[OutcomeIssue, ...] = (), may_pass: bool = False
+    ) -> None:
+        super().__init__(message, issues=issues)
         self.status = status
-        self.issues = issues
+        self.may_pass = may_pass
 
 
 class ResourceNotReadable(ServiceRejected):
-    """The resource does not exist, or we may not read it (401 with a fresh token, 403, 404, 410)."""
+    """The resource cannot be read: it does not exist, we may not (401 with a fresh token, 403, 404, 410), or another 4xx."""
 
 
 class StaleVersion(ServiceRejected):

@@ -23,16 +23,32 @@ from lab_agent.errors import DataInvalidError, Problem
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _sorted_encoder = msgspec.json.Encoder(decimal_format="number", order="sorted")
+MAX_DEPTH = 200
+"""The most levels of nesting that are read; FHIR resources have some twenty."""
 MAX_EXPONENT = 400
 """The largest exponent that is written in digits, and that a laboratory value may have."""
 
 
 def loads(data: bytes | str) -> Any:
-    """Read JSON; fractional numbers become `Decimal`. Raises `DataInvalidError` for what is not JSON."""
+    """Read JSON; fractional numbers become `Decimal`. Raises `DataInvalidError` for what is not JSON, or nested too deep."""
     try:
-        return _decoder.decode(data)
+        tree = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
         raise DataInvalidError((Problem("document", f"not JSON: {exc}", "send one JSON value in UTF-8"),)) from exc
+    if _is_too_deep(tree):
+        raise DataInvalidError((Problem("document", f"more than {MAX_DEPTH} levels deep", "send fewer nested levels"),))
+    return tree
+
+
+def _is_too_deep(tree: Any) -> bool:
+    """Whether it is nested deeper than whatever walks through it may be called in itself (Python's limit of recursion)."""
+    level = [tree] if isinstance(tree, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def strip_byte_order_mark(data: bytes) -> bytes:

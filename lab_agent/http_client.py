@@ -23,7 +23,7 @@ import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
-from lab_agent.errors import Failure, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
+from lab_agent.errors import Failure, ForeignLink, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
 from lab_agent.url_origin import join_url, origin_of
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -86,8 +86,9 @@ class HttpClient:
 
         `timeout` (seconds, for the whole call) may only shorten that of the options.
 
-        Raises `ForeignOrigin` (nothing was sent there), `ServiceUnavailable` (nothing was sent, or it was a GET),
-        `OutcomeUnknown` (a write was sent and not answered) or `InvalidResponse` (the answer to a write is too large).
+        Raises `ForeignOrigin` or, for a redirect, `ForeignLink` (nothing was sent there), `ServiceUnavailable` (nothing was sent,
+        or it was a GET), `OutcomeUnknown` (a write was sent and not answered) or `InvalidResponse` (the answer to a write is too
+        large).
         """
         url = join_url(base, target)
         try:
@@ -119,7 +120,7 @@ class HttpClient:
             onward = answer.headers.get("location") if answer.status in _REDIRECT_STATUSES and method in _SAFE_METHODS else None
             if onward is None:
                 return answer
-            url = join_url(url, onward)
+            url = _redirect_target(url, onward)
         raise ServiceUnavailable(f"{origin_of(url)} redirects endlessly")
 
     async def _send_once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> HttpResponse:
@@ -146,16 +147,29 @@ class HttpClient:
         return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
 
 
+def _redirect_target(url: str, location: str) -> str:
+    try:
+        return join_url(url, location)
+    except ForeignOrigin as exc:
+        raise ForeignLink(f"{origin_of(url)} redirects: {exc}") from exc
+
+
 def parse_retry_after(value: str | None, now: datetime) -> float | None:
     """Seconds to wait, from either form of Retry-After (seconds or an HTTP-date); None if it is missing or invalid.
 
-    At most an hour: a longer wait is more often a wrong clock than a wish.
+    At most an hour: a longer wait is more often a wrong clock than a wish. `now` is the time on the clock of who says so: an
+    HTTP-date is meant by the same clock as the header Date (`retry_after_of`).
     """
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), _MAX_RETRY_AFTER)
     until = parse_http_date(text)
     return None if until is None else min(max(0.0, (until - now).total_seconds()), _MAX_RETRY_AFTER)
+
+
+def retry_after_of(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds to wait by the headers of a response; `now`, by our clock, is taken only where it has no Date of its own."""
+    return parse_retry_after(headers.get("retry-after"), parse_http_date(headers.get("date")) or now)
 
 
 def parse_http_date(value: str | None) -> datetime | None:

@@ -24,9 +24,12 @@ class AccessRights:
     grants: frozenset[tuple[str, str]] = field(default_factory=frozenset)
     """Pairs of (right, guid) without the owner."""
 
-    def allows(self, right: str, guid: str) -> bool:
-        """The owner has every right, others those that were granted. No right implies another."""
-        return guid == self.owner or (right, guid) in self.grants
+    def allows(self, right: str, guid: str, *, creator_rights: bool = True) -> bool:
+        """Whether this right was granted; no right implies another.
+
+        The creator has the right `owner`, with which it grants rights, and with `creator_rights` every other one.
+        """
+        return (right, guid) in self.grants or (guid == self.owner and (creator_rights or right == "owner"))
 
     def with_grants(self, more: Iterable[tuple[str, str]]) -> AccessRights:
         """A copy with more rights; nothing is revoked, and the owner stays."""

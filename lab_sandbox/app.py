@@ -10,9 +10,10 @@ from lab_sandbox.auth_routes import auth_routes
 from lab_sandbox.basket_routes import basket_routes
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.error_handlers import ERROR_RESPONSES, add_error_handlers
-from lab_sandbox.faults.middleware import FaultMiddleware, fault_routes
+from lab_sandbox.faults.admin import admin_routes
+from lab_sandbox.faults.middleware import FaultMiddleware
 from lab_sandbox.fhir_routes import fhir_routes
-from lab_sandbox.middleware import RequestLogMiddleware
+from lab_sandbox.middleware import FhirMediaTypeMiddleware, RequestLogMiddleware
 from lab_sandbox.path_aliases import PathAliasMiddleware
 from lab_sandbox.resources import Clock
 from lab_sandbox.service import Service, build_service, utc_now
@@ -43,11 +44,13 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
         return {"resources": service.store.counts()}
 
     if resolved.fault_admin:
-        app.include_router(fault_routes(service))
+        app.include_router(admin_routes(service))
+    if resolved.strict:
+        app.add_middleware(FhirMediaTypeMiddleware)
     app.add_middleware(FaultMiddleware, service=service)
     if resolved.log_requests:
         app.add_middleware(RequestLogMiddleware)
-    app.add_middleware(PathAliasMiddleware, addresses=(resolved.base_url, resolved.auth_url))
+    app.add_middleware(PathAliasMiddleware, addresses=(resolved.base_url, resolved.auth_url), strict=resolved.strict)
     return app
 
 

@@ -28,6 +28,7 @@ def run(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = None,
     base_url: Annotated[str | None, typer.Option(help="Base address in code systems; `auto` follows host and port.")] = None,
     faults: Annotated[Path | None, typer.Option(help="TOML file with a fault plan.")] = None,
+    strict: Annotated[bool | None, typer.Option(help="Refuse and do what an STU3 server does; see docs/sandbox.md.")] = None,
     fault_admin: Annotated[bool | None, typer.Option(help="Allow fault plans over HTTP at /sandbox/faults.")] = None,
     log_requests: Annotated[bool | None, typer.Option(help="Log each request.")] = None,
 ) -> None:
@@ -38,6 +39,7 @@ def run(
             "port": port,
             "base_url": base_url,
             "faults": str(faults) if faults else None,
+            "strict": strict,
             "fault_admin": fault_admin,
             "log_requests": log_requests,
         }

@@ -61,8 +61,8 @@ class TokenSettings(_ConfigModel):
     reuse_revokes: bool = False
     """Whether the reuse of a refresh token ends the whole sign-in."""
     require_pkce: bool = False
-    allow_basic: bool = True
-    """Whether API calls may carry login and password as HTTP Basic instead of a token."""
+    allow_basic: bool = False
+    """Whether API calls may carry login and password as HTTP Basic instead of a token, which the interface does not name."""
 
 
 class RuleSettings(_ConfigModel):
@@ -71,7 +71,17 @@ class RuleSettings(_ConfigModel):
     stale_code: Literal[409, 412] = 412
     no_right_code: Literal[403, 404] = 403
     reference_style: Literal["lower", "canonical"] = "lower"
+    creator_rights: bool = True
+    """Whether the creator of a resource may read and update it without an entry in meta.security; it may grant rights always."""
     questionnaire_search: bool = True
+    json_binary: Literal["document", "resource"] = "document"
+    """What a body with Content-Type application/json is for a Binary: as in STU3 the document itself, or the resource."""
+    write_response: Literal["representation", "minimal", "OperationOutcome"] = "representation"
+    """The body of the response to a create or update that does not ask for one with Prefer."""
+    search_age_seconds: float | None = Field(default=None, ge=0)
+    """Maximum age of search results; each search is remembered for a part of it, at random. Default: 0, or 60 if strict."""
+    seed: int = 0
+    """Makes chance repeatable."""
     page_size: int = Field(default=50, ge=1)
     max_page_size: int = Field(default=500, ge=1)
     max_body_bytes: int = Field(default=20_000_000, ge=1)
@@ -123,6 +133,8 @@ class SandboxConfig(_ConfigModel):
     """The address that the server listens on; set once the port is known, and treated as its own address beside base_url."""
     lab_codes_url: str = "http://codes.lab.example"
     second_labels_system: str = "http://codes.lab.example/second-labels"
+    strict: bool = False
+    """Whether the service refuses and does what an STU3 server does, beyond the interface document; see docs/sandbox.md."""
     data: str | None = None
     """A file that stores the resources; without it they are in memory only."""
     faults: str | None = None
@@ -172,6 +184,22 @@ class SandboxConfig(_ConfigModel):
     def own_addresses(self) -> tuple[str, ...]:
         """Addresses under which an absolute reference leads to this service."""
         return (self.base_url, self.listening) if self.listening else (self.base_url,)
+
+    @property
+    def reference_style(self) -> Literal["lower", "canonical"]:
+        """How references in resources are written."""
+        return "canonical" if self.strict else self.rules.reference_style
+
+    @property
+    def search_age_seconds(self) -> float:
+        """Maximum age of search results."""
+        age = self.rules.search_age_seconds
+        return (60.0 if self.strict else 0.0) if age is None else age
+
+    @property
+    def is_json_binary_document(self) -> bool:
+        """Whether a Binary sent as application/json is the document itself."""
+        return self.strict or self.rules.json_binary == "document"
 
     def system(self, name: str) -> str:
         """A code system of the service: `{base_url}terminology/<name>`."""

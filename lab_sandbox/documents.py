@@ -9,6 +9,7 @@ from lab_sandbox.exact_json import Json
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+( *; *[A-Za-z0-9-]+=[A-Za-z0-9.\"-]+)*")
 DEFAULT_TYPE = "application/pdf"
+_FHIR_MEDIA_TYPES = ("application/fhir+json", "application/json+fhir")
 _JSON_MEDIA_TYPES = ("application/fhir+json", "application/json", "application/json+fhir")
 
 
@@ -37,6 +38,11 @@ def decode_content(binary: Json) -> bytes:
     if not content:
         raise HttpError.of(422, "invalid", "Binary.content: must be a document in base64")
     return content
+
+
+def wants_resource(accept: str | None) -> bool:
+    """Whether Accept asks for FHIR before anything else: in STU3, for the Binary resource in place of the document."""
+    return next(iter(_accepted_media_types(accept)), "") in _FHIR_MEDIA_TYPES
 
 
 def negotiate_media_type(accept: str | None, stored: str) -> str | None:

@@ -1,38 +1,38 @@
 """The FHIR part of the endpoint table. `path_aliases` has already brought all spellings of a path to one."""
 
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 
 from lab_sandbox import updates
 from lab_sandbox.access_rights import parse_meta_add
-from lab_sandbox.documents import build_binary, decode_content, negotiate_media_type
+from lab_sandbox.documents import build_binary
 from lab_sandbox.errors import HttpError
 from lab_sandbox.exact_json import Json, decode_object, decode_stored
 from lab_sandbox.http_helpers import (
-    JSON_TYPES,
     authenticate_caller,
     base_address,
     content_type,
     json_response,
+    known_type,
     read_body,
     read_json_body,
     resource_response,
+    resource_types,
 )
 from lab_sandbox.openapi_schemas import (
     IF_MATCH,
     IF_NONE_EXIST,
     IF_NONE_MATCH,
-    SEARCH_OPENAPI,
     ResourceName,
     any_resource_body,
     object_body,
 )
-from lab_sandbox.path_aliases import CREATE_ORDER, META_ADD, canonical_type
+from lab_sandbox.path_aliases import CREATE_ORDER, META_ADD
 from lab_sandbox.references import Ref
-from lab_sandbox.resource_store import StoredResource
-from lab_sandbox.search import build_search_bundle, bundle_entries, parse_search
+from lab_sandbox.resource_responses import created_response, document_response, existing_response, written_response
+from lab_sandbox.search import bundle_entries
+from lab_sandbox.search_routes import add_search_routes
 from lab_sandbox.service import Service
 
 _READ_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
@@ -55,7 +55,8 @@ def fhir_routes(service: Service) -> APIRouter:
     """All routes under `/fhir`."""
     router = APIRouter(prefix="/fhir", tags=["fhir"])
     _add_order_route(router, service)
-    _add_search_and_create_routes(router, service)
+    add_search_routes(router, service)
+    _add_create_route(router, service)
     _add_instance_routes(router, service)
     _add_history_routes(router, service)
     return router
@@ -73,26 +74,7 @@ def _add_order_route(router: APIRouter, service: Service) -> None:
         return json_response({"resourceType": "Bundle", "type": "collection", "entry": entries})
 
 
-def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
-    @router.get(
-        "/{resource}",
-        summary="Search Tasks, contracts, questionnaire responses and uploaded resources",
-        openapi_extra=SEARCH_OPENAPI,
-    )
-    async def search(resource: ResourceName, request: Request) -> Response:
-        caller, kind = authenticate_caller(request, service), _resource_type(resource)
-        if kind == "QuestionnaireResponse" and not service.config.rules.questionnaire_search:
-            raise HttpError.of(501, "not-supported", "QuestionnaireResponse: search is not supported")
-        pairs = parse_qsl(request.url.query, keep_blank_values=True)
-        query = parse_search(kind, pairs, service.config)
-        found = service.store.find(
-            kind, query.criteria, lambda access: access.allows("read", caller.guid), after=query.after, limit=query.count + 1
-        )
-        address = base_address(request, service)
-        page, url = found[: query.count], f"{address}fhir/{kind}"
-        next_url = f"{url}?{query.next_page(page[-1])}" if len(found) > query.count else None
-        return json_response(build_search_bundle(page, address, f"{url}?{request.url.query}", next_url))
-
+def _add_create_route(router: APIRouter, service: Service) -> None:
     @router.post(
         "/{resource}",
         summary="Create a Patient, Observation, DiagnosticReport or Binary",
@@ -100,12 +82,12 @@ def _add_search_and_create_routes(router: APIRouter, service: Service) -> None:
         openapi_extra=any_resource_body(IF_NONE_EXIST),
     )
     async def create(resource: ResourceName, request: Request) -> Response:
-        caller, kind = authenticate_caller(request, service), _resource_type(resource)
+        caller, kind = authenticate_caller(request, service), known_type(resource)
         body = await _read_resource_body(kind, request, service)
         existing = updates.find_existing(service, kind, request.headers.get("if-none-exist"), caller)
         if existing is not None:
-            return resource_response(existing)
-        return _created_response(updates.create(service, kind, body, caller), request, service)
+            return existing_response(existing, caller, request, service)
+        return created_response(updates.create(service, kind, body, caller), request, service)
 
 
 def _add_instance_routes(router: APIRouter, service: Service) -> None:
@@ -116,9 +98,9 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
         openapi_extra={"parameters": [IF_NONE_MATCH]},
     )
     async def read(resource: ResourceName, id_: str, request: Request) -> Response:
-        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service))
+        stored = service.resources.get(Ref(known_type(resource), id_), authenticate_caller(request, service))
         if stored.ref.type == "Binary":
-            return _document_response(stored, request.headers.get("accept"))
+            return document_response(stored, request.headers.get("accept"), service)
         if stored.etag() in {one.strip() for one in request.headers.get("if-none-match", "").split(",")}:
             return Response(status_code=304, headers={"ETag": stored.etag()})
         return resource_response(stored)
@@ -127,9 +109,10 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
         "/{resource}/{id_}", summary="Replace the whole resource, with If-Match", openapi_extra=any_resource_body(IF_MATCH)
     )
     async def replace(resource: ResourceName, id_: str, request: Request) -> Response:
-        caller, ref = authenticate_caller(request, service), Ref(_resource_type(resource), id_)
+        caller, ref = authenticate_caller(request, service), Ref(known_type(resource), id_)
         body = await _read_resource_body(ref.type, request, service)
-        return resource_response(updates.update(service, ref, body, caller, request.headers.get("if-match")))
+        updated = updates.update(service, ref, body, caller, request.headers.get("if-match"))
+        return written_response(updated, 200, request, service)
 
     @router.post(
         "/{resource}/{id_}",
@@ -138,13 +121,22 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
         openapi_extra=any_resource_body(),
     )
     async def create_with_id(resource: ResourceName, id_: str, request: Request) -> Response:
-        caller, ref = authenticate_caller(request, service), Ref(_resource_type(resource), id_)
+        caller, ref = authenticate_caller(request, service), Ref(known_type(resource), id_)
         body = await _read_resource_body(ref.type, request, service)
         if service.resources.find(ref):
             raise HttpError.of(409, "duplicate", f"{ref.type}/{id_}: this id exists already; use PUT to update")
         if body.get("id", id_) != id_:
             raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} differs from the id in the address, {id_}")
-        return _created_response(updates.create(service, ref.type, body, caller, id_), request, service)
+        return created_response(updates.create(service, ref.type, body, caller, id_), request, service)
+
+    if service.config.strict:
+
+        @router.delete("/{resource}/{id_}", summary="Delete; needs the right owner", status_code=204)
+        async def delete(resource: ResourceName, id_: str, request: Request) -> Response:
+            service.resources.delete(
+                service.resources.get(Ref(known_type(resource), id_), authenticate_caller(request, service), "owner")
+            )
+            return Response(status_code=204)
 
     @router.post(
         f"/{{resource}}/{{id_}}/{META_ADD}",
@@ -152,7 +144,7 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
         openapi_extra=object_body("Parameters"),
     )
     async def meta_add(resource: ResourceName, id_: str, request: Request) -> Response:
-        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "owner")
+        stored = service.resources.get(Ref(known_type(resource), id_), authenticate_caller(request, service), "owner")
         parameters = decode_object(await read_json_body(request, service), "Parameters")
         grants = parse_meta_add(parameters, service.config)
         updated = decode_stored(service.resources.add_rights(stored, grants).body)
@@ -162,13 +154,13 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
 def _add_history_routes(router: APIRouter, service: Service) -> None:
     @router.get("/{resource}/{id_}/_history", summary="Stored versions; needs the right readhistory")
     async def history(resource: ResourceName, id_: str, request: Request) -> Response:
-        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
+        stored = service.resources.get(Ref(known_type(resource), id_), authenticate_caller(request, service), "readhistory")
         entries = [{"resource": decode_stored(body)} for body in service.store.versions(stored)]
         return json_response({"resourceType": "Bundle", "type": "history", "entry": entries})
 
     @router.get("/{resource}/{id_}/_history/{version}", summary="One version; needs the right readhistory")
     async def read_version(resource: ResourceName, id_: str, version: str, request: Request) -> Response:
-        stored = service.resources.get(Ref(_resource_type(resource), id_), authenticate_caller(request, service), "readhistory")
+        stored = service.resources.get(Ref(known_type(resource), id_), authenticate_caller(request, service), "readhistory")
         is_number = version.isascii() and version.isdigit() and len(version) < 10
         body = service.store.get_version(stored, int(version)) if is_number else None
         if body is None:
@@ -176,33 +168,8 @@ def _add_history_routes(router: APIRouter, service: Service) -> None:
         return Response(body, 200, {"ETag": f'W/"{version}"'}, "application/json")
 
 
-def _resource_type(resource: str) -> str:
-    kind = canonical_type(resource)
-    if kind is None:
-        raise HttpError.of(404, "not-supported", f"{resource}: unknown resource type")
-    return kind
-
-
 async def _read_resource_body(kind: str, request: Request, service: Service) -> Json:
     """The resource in the body; a document may be sent as it is, with its own media type."""
-    if kind == "Binary" and content_type(request) not in JSON_TYPES:
+    if kind == "Binary" and content_type(request) not in resource_types(service):
         return build_binary(await read_body(request, service), content_type(request))
     return decode_object(await read_json_body(request, service), kind)
-
-
-def _created_response(stored: StoredResource, request: Request, service: Service) -> Response:
-    """200 for patients ("Errors": success of patient creation), 201 for other resources."""
-    location = f"{base_address(request, service)}fhir/{stored.ref.type}/{stored.ref.id}"
-    return resource_response(stored, 200 if stored.ref.type == "Patient" else 201, {"Location": location})
-
-
-def _document_response(resource: StoredResource, accept: str | None) -> Response:
-    """A document in the format that Accept selects; 406 if it is not available in that format."""
-    binary = decode_stored(resource.body)
-    own_type = str(binary.get("contentType"))
-    chosen = negotiate_media_type(accept, own_type)
-    if chosen is None:
-        raise HttpError.of(406, "not-supported", f"Accept: the document is available as {own_type}, not as {accept}")
-    if chosen == "application/json":
-        return resource_response(resource)
-    return Response(decode_content(binary), 200, {"ETag": resource.etag()}, chosen)

@@ -7,10 +7,28 @@ from fastapi import Request, Response
 from lab_sandbox.config import Counterparty
 from lab_sandbox.errors import HttpError
 from lab_sandbox.exact_json import encode
+from lab_sandbox.path_aliases import RESOURCE_TYPES
 from lab_sandbox.resource_store import StoredResource
 from lab_sandbox.service import Service
 
 JSON_TYPES = frozenset({"", "application/json", "application/fhir+json", "application/json+fhir", "text/json"})
+
+
+FHIR_MEDIA_TYPE = "application/fhir+json;charset=utf-8"
+"""Of a strict service's responses."""
+FHIR_TYPES = frozenset({"application/fhir+json", "application/json+fhir"})
+
+
+def resource_types(service: Service) -> frozenset[str]:
+    """Media types with which a Binary is sent as a resource; any other is that of the document itself."""
+    return FHIR_TYPES if service.config.is_json_binary_document else JSON_TYPES
+
+
+def known_type(name: str) -> str:
+    """The resource type of a path, which has its case by now; `HttpError` (404) for an unknown one."""
+    if name not in RESOURCE_TYPES:
+        raise HttpError.of(404, "not-supported", f"{name}: unknown resource type; known are {', '.join(RESOURCE_TYPES)}")
+    return name
 
 
 def authenticate_caller(request: Request, service: Service) -> Counterparty:

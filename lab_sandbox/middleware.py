@@ -4,10 +4,12 @@ import sys
 import time
 
 import structlog
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import Processor
 
 from lab_sandbox.faults.middleware import FAULTS_KEY
+from lab_sandbox.http_helpers import FHIR_MEDIA_TYPE
 
 
 def log_to_stderr() -> None:
@@ -18,6 +20,30 @@ def log_to_stderr() -> None:
     ]
     # sys.stderr is looked up for each line: a test may replace it and close the earlier one.
     structlog.configure(processors=processors, logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
+class FhirMediaTypeMiddleware:
+    """Gives every JSON response of the FHIR part STU3's media type, as a strict service does.
+
+    A Binary is left alone: it may be a JSON document.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on, and changes the header of its response."""
+
+        async def send_as_fhir(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get("content-type") == "application/json":
+                    headers["content-type"] = FHIR_MEDIA_TYPE
+            await send(message)
+
+        is_document = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].startswith("/fhir/Binary/")
+        is_fhir = scope["type"] == "http" and scope["path"].startswith("/fhir") and not is_document
+        await self._app(scope, receive, send_as_fhir if is_fhir else send)
 
 
 class RequestLogMiddleware:

@@ -16,6 +16,7 @@ from lab_sandbox.resource_store import ResourceStore, StoredResource
 from lab_sandbox.resources import ResourceService
 from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, reference_text
 from lab_sandbox.search_index import as_list
+from lab_sandbox.stu3_rules import check_stu3
 
 _GrantSet = set[tuple[str, str]]
 
@@ -60,7 +61,7 @@ class OrderService:
 
     def _store_order(self, bundle: OrderBundle, grants: Mapping[str, _GrantSet], caller: Counterparty) -> list[StoredResource]:
         refs = {entry.full_url: Ref(entry.type, str(uuid4())) for entry in bundle.entries}
-        by_local = {local: ref.format(self._config.rules.reference_style) for local, ref in refs.items()}
+        by_local = {local: ref.format(self._config.reference_style) for local, ref in refs.items()}
         with self._store.transaction():
             return [
                 self._resources.create(
@@ -76,6 +77,8 @@ class OrderService:
     def _check_structure(self, bundle: OrderBundle, problems: Problems) -> None:
         for entry in bundle.entries:
             check_arrays(entry.type, entry.resource, entry.element, problems)
+            if self._config.strict:
+                check_stu3(entry.type, entry.resource, entry.element, self._config.own_addresses, problems)
             check_reference_targets(
                 entry.type, entry.resource, entry.element, lambda text: self._target_type(text, bundle), problems
             )
@@ -96,7 +99,7 @@ class OrderService:
                 stored = self._resources.find(ref) if ref else None
                 if stored is None:
                     problems.add(element, "reference-known", f"{text} is not a resource of this service", "not-found")
-                elif not stored.access.allows("read", caller.guid):
+                elif not self._resources.may_refer_to(stored.access, caller):
                     problems.add(element, "reference-right", f"you have no right to read {text}", "forbidden")
 
     def _parse_grants(self, entry: BundleEntry, contract: Contract | None, problems: Problems) -> _GrantSet:

@@ -22,7 +22,13 @@ RESOURCE_TYPES: Final = (
     "Contract",
 )
 ORDER_TYPES: Final = frozenset({"ProcedureRequest", "Task", "Specimen", "QuestionnaireResponse"})
-CREATED_BY_POST: Final = frozenset({"Patient", "Observation", "DiagnosticReport", "Binary"})
+CREATED_BY_POST: Final = {
+    "Patient": "partner",
+    "Observation": "laboratory",
+    "DiagnosticReport": "laboratory",
+    "Binary": "laboratory",
+}
+"""What is created alone, and the kind of counterparty that creates it ("What the service does", points 3 and 4)."""
 
 CREATE_ORDER: Final = "$CreateDiagnosticRequest"
 META_ADD: Final = "$meta-add"
@@ -69,14 +75,18 @@ def _without_prefix(path: str, prefixes: Iterable[str]) -> str:
 
 
 class PathAliasMiddleware:
-    """Rewrites the path before routing; the original stays in `scope["raw_path"]`."""
+    """Rewrites the path before routing; the original stays in `scope["raw_path"]`.
 
-    def __init__(self, app: ASGIApp, addresses: Iterable[str]) -> None:
+    A strict service knows no aliases: type names in their case, below `fhir/`.
+    """
+
+    def __init__(self, app: ASGIApp, addresses: Iterable[str], *, strict: bool = False) -> None:
         self._app = app
+        self._canonical = _without_prefix if strict else canonical_path
         self._prefixes = tuple(urlsplit(address).path for address in addresses)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the request on under its canonical path."""
         if scope["type"] == "http":
-            scope = {**scope, "path": canonical_path(scope["path"], self._prefixes)}
+            scope = {**scope, "path": self._canonical(scope["path"], self._prefixes)}
         await self._app(scope, receive, send)

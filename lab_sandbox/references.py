@@ -1,7 +1,7 @@
 """References: parsed in every spelling to (type, id), and replaced where they are local to a bundle."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,19 @@ def iter_references(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(node, list):
         for position, child in enumerate(node):
             yield from iter_references(child, f"{path}[{position}]")
+
+
+def respell_references(node: Any, own_addresses: Iterable[str], write: Callable[[Ref], str]) -> Any:
+    """A copy of the tree in which `write` spells every reference to a resource of this service."""
+    if isinstance(node, list):
+        return [respell_references(child, own_addresses, write) for child in node]
+    if not isinstance(node, dict):
+        return node
+    changed = {}
+    for key, child in node.items():
+        ref = parse_reference(child, own_addresses) if key == "reference" else None
+        changed[key] = write(ref) if ref else respell_references(child, own_addresses, write)
+    return changed
 
 
 def replace_local_references(node: Any, by_local: Mapping[str, str]) -> Any:

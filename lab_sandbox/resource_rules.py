@@ -50,6 +50,9 @@ def _check_line(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, p
         value = identifier_value(one)
         if value is None or value.startswith("|"):
             problems.add(f"{line.element}.identifier[{position}]", "line-identifier", "must have system and value")
+    if not as_list(line.resource.get("specimen")):
+        text = "required, the Specimens that the test is made from"
+        problems.add(f"{line.element}.specimen", "line-specimen", text, "required")
     for position, one in enumerate(as_list(line.resource.get("specimen"))):
         if bundle.find(reference_text(one), "Specimen") is None:
             problems.add(
@@ -81,8 +84,9 @@ def _check_specimen(specimen: BundleEntry, config: SandboxConfig, problems: Prob
         problems.add(f"{element}.type", "specimen-type", f"required, a code in {config.system('specimen-type')}", "required")
     collection = body.get("collection")
     collected = collection.get("collectedDateTime") if isinstance(collection, dict) else None
-    if collection is not None and not isinstance(collection, dict):
-        problems.add(f"{element}.collection", "specimen-collected", "must be an object with collectedDateTime and method")
+    if not isinstance(collection, dict) or not {"collectedDateTime", "method"} & collection.keys():
+        text = "required, an object with collectedDateTime and method"
+        problems.add(f"{element}.collection", "specimen-collection", text, "required")
     if collected is not None and not is_instant(collected):
         problems.add(f"{element}.collection.collectedDateTime", "specimen-collected", "must be a date-time with UTC offset")
     if (
@@ -92,6 +96,9 @@ def _check_specimen(specimen: BundleEntry, config: SandboxConfig, problems: Prob
     ):
         text = f"must have a code in {config.system('treatment_protocol')}"
         problems.add(f"{element}.collection.method", "specimen-method", text)
+    if not as_list(body.get("container")):
+        text = "required, at least one container with its barcode"
+        problems.add(f"{element}.container", "specimen-container", text, "required")
     for position, box in enumerate(as_list(body.get("container"))):
         _check_container(box, f"{element}.container[{position}]", config, problems)
     _check_extension(specimen, config, problems)
@@ -211,6 +218,21 @@ def check_task(task: Json, problems: Problems) -> None:
     for position, one in enumerate(as_list(task.get("output"))):
         if not isinstance(one, dict) or not is_text(one.get("valueString")):
             problems.add(f"Task.output[{position}]", "task-output", "must have a valueString with the error text")
+
+
+TERMINAL_STATUSES: Final = frozenset({"completed", "cancelled", "failed", "rejected", "entered-in-error"})
+
+
+def check_transition(before: Json, after: Json, *, is_owner: bool, problems: Problems) -> None:
+    """Checks a Task's change of status ("States and transitions").
+
+    The laboratory takes a Task from requested to completed or cancelled, by way of statuses that the interface does not show,
+    and no further. The owner may offer a Task again, or withdraw it as entered in error; nobody turns one end into another.
+    """
+    old, new = before.get("status"), after.get("status")
+    if old == new or old not in TERMINAL_STATUSES or (is_owner and new not in TERMINAL_STATUSES - {"entered-in-error"}):
+        return
+    problems.add("Task.status", "task-transition", f"{old} is an end: a Task cannot go from {old} to {new}", "business-rule")
 
 
 _TIME_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?")

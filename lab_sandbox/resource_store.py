@@ -74,6 +74,7 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE TABLE IF NOT EXISTS term (
     param INTEGER NOT NULL, value TEXT NOT NULL, pk INTEGER NOT NULL, PRIMARY KEY (param, value, pk)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deleted (id TEXT NOT NULL, type TEXT NOT NULL, PRIMARY KEY (id, type)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS notification (
     number INTEGER PRIMARY KEY, receiver INTEGER NOT NULL, body BLOB NOT NULL
 );
@@ -179,6 +180,20 @@ class ResourceStore:
             )
             self._add_terms(old.pk, old.ref.type, added_terms)
         return StoredResource(old.pk, old.ref, version, access, body)
+
+    def delete(self, stored: StoredResource, terms: Iterable[Term]) -> None:
+        """Deletes a resource with its history; that it existed stays known."""
+        with self.transaction():
+            rows = [(self._param_id(stored.ref.type, term.param), term.value, stored.pk) for term in terms]
+            self._db.executemany("DELETE FROM term WHERE param = ? AND value = ? AND pk = ?", rows)
+            self._db.execute("DELETE FROM history WHERE pk = ?", (stored.pk,))
+            self._db.execute("DELETE FROM resource WHERE pk = ?", (stored.pk,))
+            self._db.execute("INSERT OR IGNORE INTO deleted (id, type) VALUES (?, ?)", (stored.ref.id, stored.ref.type))
+
+    def is_deleted(self, ref: Ref) -> bool:
+        """Whether there was such a resource."""
+        found = self._db.execute("SELECT 1 FROM deleted WHERE id = ? AND type = ?", (ref.id, ref.type)).fetchone()
+        return found is not None
 
     def get(self, ref: Ref) -> StoredResource | None:
         """The newest version, or None."""

@@ -13,9 +13,10 @@ from lab_sandbox.config import Counterparty, SandboxConfig
 from lab_sandbox.errors import HttpError
 from lab_sandbox.exact_json import Json, decode_stored, encode
 from lab_sandbox.path_aliases import ORDER_TASK_CODE
-from lab_sandbox.references import Ref, parse_reference
+from lab_sandbox.references import Ref, parse_reference, respell_references
 from lab_sandbox.resource_store import ResourceStore, StoredResource
 from lab_sandbox.search_index import as_list, concept_codes, index_terms
+from lab_sandbox.stu3_rules import drop_empty
 
 Clock = Callable[[], datetime]
 
@@ -58,18 +59,32 @@ class ResourceService:
         resource["meta"]["security"] = access.security_labels(self._config.base_url)
         return self._store.replace(old, old.version, access, encode(resource))
 
+    def delete(self, old: StoredResource) -> None:
+        """Deletes the resource: a later read is answered with 410."""
+        self._store.delete(old, index_terms(old.ref.type, decode_stored(old.body), self._config.own_addresses))
+
     def get(self, ref: Ref, caller: Counterparty, right: str = "read") -> StoredResource:
         """The resource, if it exists and the caller has the right; else `HttpError`.
 
-        404 if it does not exist, and for a Binary without the right ("Errors": result document without read right); else the
-        configured status. A caller who may not read gets the same answer to a write.
+        410 if it was deleted, 404 if it does not exist, and for a Binary without the right ("Errors": result document without
+        read right); else the configured status. A caller who may not read gets the same answer to a write.
         """
         stored = self._store.get(ref)
-        if stored is None or (ref.type == "Binary" and not stored.access.allows("read", caller.guid)):
+        if stored is None and self._store.is_deleted(ref):
+            raise HttpError.of(410, "deleted", f"{ref.type}/{ref.id}: was deleted")
+        if stored is None or (ref.type == "Binary" and not self.allows(stored.access, "read", caller)):
             raise _not_found(ref)
-        if not stored.access.allows(right, caller.guid):
+        if not self.allows(stored.access, right, caller):
             raise _not_found(ref) if self._config.rules.no_right_code == 404 else missing_right_error(ref, right)
         return stored
+
+    def allows(self, access: AccessRights, right: str, caller: Counterparty) -> bool:
+        """Whether the caller has the right, with or without the creator's own rights as configured."""
+        return access.allows(right, caller.guid, creator_rights=self._config.rules.creator_rights)
+
+    def may_refer_to(self, access: AccessRights, caller: Counterparty) -> bool:
+        """Whether the caller knows the resource: it made it, or may read it."""
+        return access.owner == caller.guid or self.allows(access, "read", caller)
 
     def find(self, ref: Ref) -> StoredResource | None:
         """The resource, without a check of rights."""
@@ -88,6 +103,8 @@ class ResourceService:
             "security": access.security_labels(self._config.base_url),
         }
         rest = {key: value for key, value in body.items() if key not in {"resourceType", "id", "meta"}}
+        if self._config.strict:
+            rest = drop_empty(respell_references(rest, self._config.own_addresses, lambda one: one.format("canonical")))
         return {"resourceType": ref.type, "id": ref.id, "meta": meta, **rest}
 
     def _timestamp(self) -> str:

@@ -11,7 +11,8 @@ from lab_sandbox.exact_json import Json, decode_stored
 from lab_sandbox.path_aliases import canonical_type
 from lab_sandbox.references import parse_reference
 from lab_sandbox.resource_store import Criterion, StoredResource
-from lab_sandbox.search_index import PARAMETER_ALIASES, SEARCH_PARAMETERS, STATUS_AND_CODE
+from lab_sandbox.search_index import NOT_IN_STU3, PARAMETER_ALIASES, SEARCH_PARAMETERS, STATUS_AND_CODE
+from lab_sandbox.stu3_rules import is_exact_reference
 
 _REFERENCE_PARAMETERS = frozenset({"subject", "source", "specimen", "part-of", "based-on", "result"})
 _TARGET_TYPES = {
@@ -49,11 +50,11 @@ def parse_search(kind: str, pairs: Iterable[tuple[str, str]], config: SandboxCon
     after, count = 0, config.rules.page_size
     for name, value in pairs:
         if name == "_after":
-            after = _parse_number(name, value)
+            after = parse_number(name, value)
             continue
         sent.append((name, value))
         if name == "_count":
-            count = max(1, min(_parse_number(name, value), config.rules.max_page_size))
+            count = max(1, min(parse_number(name, value), config.rules.max_page_size))
         elif name != "_format":
             criteria.append(_parse_criterion(kind, name, value, config))
     if len(criteria) > MAX_CRITERIA or any(len(options) > MAX_OPTIONS for _, options in criteria):
@@ -83,9 +84,10 @@ def bundle_entries(found: Iterable[StoredResource], address: str) -> list[Json]:
 
 
 def _parse_criterion(kind: str, name: str, value: str, config: SandboxConfig) -> Criterion:
-    param = PARAMETER_ALIASES.get(name.lower(), name.lower())
-    if param not in SEARCH_PARAMETERS[kind] or param == STATUS_AND_CODE:
-        supported = ", ".join(sorted(one for one in SEARCH_PARAMETERS[kind] if one != STATUS_AND_CODE))
+    param = name if config.strict else PARAMETER_ALIASES.get(name.lower(), name.lower())
+    known = SEARCH_PARAMETERS[kind].keys() - {STATUS_AND_CODE, *(NOT_IN_STU3.get(kind, ()) if config.strict else ())}
+    if param not in known:
+        supported = ", ".join(sorted(known)) or "none"
         raise HttpError.of(400, "not-supported", f"{name}: unknown search parameter of {kind}; supported: {supported}")
     options = [_parse_value(kind, param, _unescape(one), config) for one in re.split(r"(?<!\\),", value) if one]
     if not options:
@@ -100,6 +102,8 @@ def _parse_value(kind: str, param: str, text: str, config: SandboxConfig) -> str
         return text
     if param not in _REFERENCE_PARAMETERS:
         return text
+    if config.strict and "/" in text and not is_exact_reference(text, config.own_addresses):
+        raise HttpError.of(400, "invalid", f"{param}: must have the form <Type>/<id>, with the type name in its case, not {text}")
     ref = parse_reference(text, config.own_addresses)
     if ref is None and text and "/" not in text:
         ref = parse_reference(f"{_target_type(kind, param)}/{text}")
@@ -123,7 +127,8 @@ def _combine_status_and_code(kind: str, criteria: list[Criterion]) -> tuple[Crit
     return ((STATUS_AND_CODE, pairs), *(one for one in criteria if one[0] not in {"status", "code"}))
 
 
-def _parse_number(name: str, value: str) -> int:
+def parse_number(name: str, value: str) -> int:
+    """A number of at most 15 digits in a query; `HttpError` (400) for anything else."""
     if not value.isascii() or not value.isdigit() or len(value) > 15:
         raise HttpError.of(400, "invalid", f"{name}: must be a number, not {value}")
     return int(value)

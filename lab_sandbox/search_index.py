@@ -126,6 +126,9 @@ SEARCH_PARAMETERS: Final[dict[str, ParameterReaders]] = {
     "Contract": {"identifier": _identifiers("identifier")},
 }
 
+NOT_IN_STU3: Final = {"Binary": ("identifier",)}
+"""Search parameters that an STU3 server does not have."""
+
 PARAMETER_ALIASES: Final = {"patient": "subject", "basedon": "based-on", "partof": "part-of"}
 
 

@@ -16,6 +16,7 @@ from lab_sandbox.order_creation import OrderService
 from lab_sandbox.references import Ref
 from lab_sandbox.resource_store import ResourceStore
 from lab_sandbox.resources import Clock, ResourceService
+from lab_sandbox.search_results import SearchResults
 from lab_sandbox.token_store import TokenStore
 
 
@@ -27,6 +28,7 @@ class Service:
     store: ResourceStore
     resources: ResourceService
     orders: OrderService
+    search_results: SearchResults
     nomenclature_cache: NomenclatureCache
     tokens: TokenStore
     accounts: Accounts
@@ -54,6 +56,7 @@ def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: http
         store=store,
         resources=resources,
         orders=OrderService(resources, store, config, nomenclature_cache),
+        search_results=SearchResults(store, resources, config),
         nomenclature_cache=nomenclature_cache,
         tokens=tokens,
         accounts=accounts,

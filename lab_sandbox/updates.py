@@ -10,12 +10,13 @@ from lab_sandbox.errors import HttpError, Problems
 from lab_sandbox.exact_json import Json, decode_stored
 from lab_sandbox.path_aliases import CREATED_BY_POST
 from lab_sandbox.references import Ref, is_local_reference, iter_references, parse_reference
-from lab_sandbox.resource_rules import check_observation, check_patient, check_report, check_task
+from lab_sandbox.resource_rules import check_observation, check_patient, check_report, check_task, check_transition
 from lab_sandbox.resource_store import StoredResource
 from lab_sandbox.resources import missing_right_error
 from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, check_report_patient
 from lab_sandbox.search import parse_if_none_exist
 from lab_sandbox.service import Service
+from lab_sandbox.stu3_rules import check_stu3
 
 _IF_MATCH_PATTERN = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
 
@@ -23,11 +24,14 @@ _ID_PATTERN = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
 def find_existing(service: Service, kind: str, header: str | None, caller: Counterparty) -> StoredResource | None:
-    """The resource that matches If-None-Exist, or None; `HttpError` (412) if several match ("Errors")."""
+    """The resource that matches If-None-Exist, or None; `HttpError` (412) if several match ("Errors").
+
+    It matches what the caller made, too, even without the right to read it: otherwise a repeated upload would be doubled.
+    """
     if header is None:
         return None
     criteria = parse_if_none_exist(kind, header, service.config)
-    found = service.store.find(kind, criteria, lambda access: access.allows("read", caller.guid), limit=2)
+    found = service.store.find(kind, criteria, lambda access: service.resources.may_refer_to(access, caller), limit=2)
     if len(found) > 1:
         raise HttpError.of(412, "multiple-matches", f"If-None-Exist: more than one {kind} matches")
     return found[0] if found else None
@@ -39,6 +43,8 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
         raise HttpError.of(
             405, "not-supported", f"{kind}: cannot be created alone; send an order as one bundle", {"Allow": "GET, PUT"}
         )
+    if caller.kind != CREATED_BY_POST[kind]:
+        raise HttpError.of(403, "forbidden", f"{kind}: is created by a {CREATED_BY_POST[kind]}, not by a {caller.kind}")
     if id_ is not None and not _ID_PATTERN.fullmatch(id_):
         raise HttpError.of(400, "invalid", f"{kind}.id: must be up to 64 letters, digits, dots and hyphens, not {id_}")
     if id_ is None and "id" in body:
@@ -56,7 +62,7 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
     old = service.resources.get(ref, caller)
     if ref.type == "Contract":
         raise HttpError.of(405, "not-supported", "Contract: read-only, contracts are managed by the service", {"Allow": "GET"})
-    if not old.access.allows("updatebody", caller.guid):
+    if not service.resources.allows(old.access, "updatebody", caller):
         raise missing_right_error(ref, "updatebody")
     expected = _parse_if_match(if_match)
     if expected != old.version:
@@ -66,10 +72,12 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
         raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} differs from the id in the address, {ref.id}")
     problems = Problems(frozenset(service.config.rules.off))
     _check_body(ref.type, body, service, problems)
-    known = {text for _, text in iter_references(decode_stored(old.body))}
+    before, is_owner = decode_stored(old.body), old.access.owner == caller.guid
+    if ref.type == "Task":
+        check_transition(before, body, is_owner=is_owner, problems=problems)
+    known = {text for _, text in iter_references(before)}
     new_references = [(path, text) for path, text in iter_references(body) if text not in known]
     _check_references(ref.type, new_references, service, caller, problems)
-    is_owner = old.access.owner == caller.guid
     grants = _parse_grants(ref.type, body, service.config, problems) if is_owner else set()
     problems.raise_if_any()
     return service.resources.replace(old, body, grants)
@@ -79,6 +87,8 @@ def _check_body(kind: str, body: Json, service: Service, problems: Problems) -> 
     """Checks the rules of a single resource."""
     own = service.config.own_addresses
     check_arrays(kind, body, kind, problems)
+    if service.config.strict:
+        check_stu3(kind, body, kind, own, problems)
     check_reference_targets(kind, body, kind, lambda text: ref.type if (ref := parse_reference(text, own)) else None, problems)
     if kind == "Patient":
         check_patient(body, problems)
@@ -106,7 +116,7 @@ def _check_references(
         stored = service.resources.find(ref) if ref else None
         if stored is None:
             problems.add(f"{kind}.{path}", "reference-known", f"{text} is not a resource of this service", "not-found")
-        elif not stored.access.allows("read", caller.guid):
+        elif not service.resources.may_refer_to(stored.access, caller):
             problems.add(f"{kind}.{path}", "reference-right", f"you have no right to read {text}", "forbidden")
 
 

@@ -17,13 +17,14 @@ from lab_agent.cli.context import (
     operator_name,
     run_with_store,
 )
-from lab_agent.cli.output import Row, print_json, print_line, print_list, print_remaining
+from lab_agent.cli.output import Row, print_fields, print_json, print_line, print_list, print_remaining
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.records import Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow import operator_jobs
+from lab_agent.workflow.attention_alerts import cause_text
 
 app = typer.Typer(help="The outbox: jobs to be done at the service and the laboratory system.", no_args_is_help=True)
 JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
@@ -52,6 +53,23 @@ def list_jobs(
 
 
 @app.command()
+def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show one job: why it waits or fails, since when, what to do, and what the service said.
+
+    The service's own words may name a patient: they are kept encrypted, and purged with the order's identification data.
+    """
+
+    async def work(context: CommandContext) -> tuple[Job, ServiceMessage | None]:
+        found = await context.queries.job(JobId(job))
+        if found is None:
+            raise _unknown_job(job)
+        return found, await operator_jobs.find_service_message(context.store, found)
+
+    shown, message = run_with_store(config, work)
+    print_fields(_job_fields(shown, message), as_json=as_json)
+
+
+@app.command()
 def retry(
     job: JobArgument,
     config: ConfigOption = None,
@@ -64,7 +82,7 @@ def retry(
     async def work(context: CommandContext) -> Job:
         current = await context.queries.job(JobId(job))
         if current is None:
-            raise StoreError(f"No job {job}; `lab-agent outbox list` lists them.")
+            raise _unknown_job(job)
         _confirm_retry(current, yes=yes, quiet=as_json)
         return await operator_jobs.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
 
@@ -111,6 +129,25 @@ def _print_job(job: Job, *, as_json: bool) -> None:
         print_json(job)
     else:
         print_line(f"job {job.id} is {job.state.value} now")
+
+
+def _unknown_job(job: int) -> StoreError:
+    return StoreError(f"No job {job}; `lab-agent outbox list` lists them.")
+
+
+def _job_fields(job: Job, message: ServiceMessage | None) -> Row:
+    open_job = job.state in OPEN_JOBS
+    return {
+        **_job_row(job),
+        "created": job.created_at,
+        "changed": job.changed_at,
+        "failing_since": job.failing_since,
+        "cause": job.failure_cause,
+        "what_to_do": cause_text(job.failure_cause) if job.failing_since and job.failure_cause else None,
+        "a_retry": operator_jobs.describe_retry(job.kind, job.state) if open_job else None,
+        "service_said": None if message is None else message.text,
+        "said_at": None if message is None else message.at,
+    }
 
 
 def _job_row(job: Job) -> Row:

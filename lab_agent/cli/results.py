@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -36,6 +37,7 @@ from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page, ReportSummary
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_results import ResultDecision
+from lab_agent.workflow.result_history import kept_names
 from lab_agent.workflow.result_matching import ReportMatcher
 
 app = typer.Typer(help="Results that laboratory systems have reported.", no_args_is_help=True)
@@ -75,7 +77,9 @@ def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOptio
     report, history = run_with_store(config, work)
     if report is None:
         raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
-    fields = {**to_plain(report), "next": what_to_do(report.state, report.hold_reason)}
+    kept = kept_names(report)
+    fields = {**to_plain(replace(report, outgoing_body=b"")), "next": what_to_do(report.state, report.hold_reason)}
+    fields |= {"keeps": list(kept)} if kept else {}
     content = exact_json.loads(report.body)
     if as_json:
         print_exact_json({**fields, "history": to_plain(history), "content": content})
@@ -165,6 +169,21 @@ def refused(
     counts = run_with_store(config, work)
     rows = [{"adapter": name, "rejected": number} for name, number in counts.items()]
     print_list(rows, as_json=as_json, empty_text="No messages were rejected since they were last acknowledged.")
+
+
+@app.command()
+def orphans(
+    config: ConfigOption = None, limit: LimitOption = DEFAULT_PAGE_SIZE, offset: OffsetOption = 0, as_json: JsonOption = False
+) -> None:
+    """List documents that the service may hold without a report, because the reply to their upload was lost; newest first."""
+
+    async def work(context: CommandContext) -> Page[Event]:
+        return await context.queries.orphaned_documents(limit=limit, offset=offset)
+
+    page = run_with_store(config, work)
+    rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
+    print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
+    print_remaining(len(page.items), page.total, offset)
 
 
 async def build_matcher(context: CommandContext) -> ReportMatcher:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -28,7 +27,7 @@ from reportlab.platypus import Flowable, Image, Paragraph, SimpleDocTemplate, Sp
 
 from lab_agent.documents.content_check import detect_media_type
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
-from lab_agent.domain.text import display_name, format_reference_ranges, format_value
+from lab_agent.domain.text import display_name, format_date_or_time, format_reference_ranges, format_value
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.ports.documents import PrintError
 
@@ -171,7 +170,7 @@ def _story(report: LabReport, heading: str, letterhead: Letterhead, font: str, c
     yield Paragraph("Laboratory report", title)
     for label, value in (("Order", heading), ("Report", report.report_id), ("Status", report.status.value)):
         yield Paragraph(f"{label}: {escape(value)}", plain)
-    yield Paragraph(f"Collected: {_format_time(report.effective)}; issued: {_format_time(report.issued)}", plain)
+    yield Paragraph(f"Collected: {format_date_or_time(report.effective)}; issued: {format_date_or_time(report.issued)}", plain)
     yield Spacer(1, 5 * mm)
     small = codes or ("",) * len(report.observations)
     rows = [_row(one, code, plain) for one, code in zip(report.observations, small, strict=True)]
@@ -267,7 +266,3 @@ def _footer(font: TTFont, heading: str) -> Any:
         canvas.drawRightString(A4[0] - _MARGIN, 10 * mm, f"page {template.page}")
 
     return draw
-
-
-def _format_time(moment: datetime) -> str:
-    return moment.isoformat(" ", "minutes")

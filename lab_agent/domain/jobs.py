@@ -1,6 +1,7 @@
 """The jobs that exist, with their deduplication and ordering keys.
 
-All keys are made here, so that the same decision taken twice writes one row (law 5).
+All keys are made here, so that the same decision taken twice writes one row (law 5). An order or line that was taken up again
+(`reopened`) has decisions of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from lab_agent.domain.records import JobKind, LineRecord, NewJob, ReportRecord
 TASK_COMPLETED = "completed"
 TASK_CANCELLED = "cancelled"
 TASK_REQUESTED = "requested"
+ORDER_TASK_CODE = "OrderProcessingTask"
+"""Code of the order-level Tasks that are ours (interface: Task)."""
 
 TERMINAL_TASK_STATUSES = frozenset({TASK_COMPLETED, TASK_CANCELLED, "failed", "rejected", "entered-in-error"})
 """Task statuses after which nothing follows (FHIR STU3 Task.status)."""
 
 
-def fetch_order(order: OrderKey, now: datetime) -> NewJob:
+def fetch_order(order: OrderKey, now: datetime, reopened: int = 0) -> NewJob:
     """Fetch and assess an order."""
     return NewJob(
         kind=JobKind.FETCH_ORDER,
-        dedup_key=f"fetch_order:{order}",
+        dedup_key=f"fetch_order:{order}{_suffix(reopened)}",
         ordering_key=f"fetch_order:{order}",
         target=order,
         order=order,
@@ -32,11 +35,11 @@ def fetch_order(order: OrderKey, now: datetime) -> NewJob:
     )
 
 
-def submit_order(order: OrderKey, now: datetime) -> NewJob:
+def submit_order(order: OrderKey, now: datetime, reopened: int = 0) -> NewJob:
     """Submit an order to the laboratory system."""
     return NewJob(
         kind=JobKind.SUBMIT_ORDER,
-        dedup_key=f"submit_order:{order}",
+        dedup_key=f"submit_order:{order}{_suffix(reopened)}",
         ordering_key=f"lis:{order}",
         target=order,
         order=order,
@@ -44,12 +47,12 @@ def submit_order(order: OrderKey, now: datetime) -> NewJob:
     )
 
 
-def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime) -> NewJob:
+def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime, reopened: int = 0) -> NewJob:
     """Cancel withdrawn lines at the laboratory system, after the handover if that is still running."""
     line_keys = sorted(lines)
     return NewJob(
         kind=JobKind.CANCEL_AT_LIS,
-        dedup_key=f"cancel_at_lis:{order}:{'+'.join(line_keys)}",
+        dedup_key=f"cancel_at_lis:{order}:{'+'.join(line_keys)}{_suffix(reopened)}",
         ordering_key=f"lis:{order}",
         target=order,
         order=order,
@@ -74,23 +77,21 @@ def match_report_after_accession(report: ReportRecord, order_reference: str, ord
     return replace(match_report(report, order_reference, now), dedup_key=f"match_report:{report.key}:{order}")
 
 
-def match_report_after_decision(report: ReportRecord, decided_report: ReportKey, now: datetime) -> NewJob:
-    """Match a version again that waited for an older one, `decided_report`, which is decided now."""
+def match_version_again(report: ReportRecord, after: ReportKey, now: datetime) -> NewJob:
+    """Match a version again that waited for another one, `after`; in the queue of deliveries, which lets one go at a time."""
+    if report.order is None:
+        raise ValueError(f"result {report.key} has no order yet")
     return replace(
         match_report(report, report.key, now),
-        dedup_key=f"match_report:{report.key}:{decided_report}:{now.isoformat()}",
+        dedup_key=f"match_report:{report.key}:{after}:{now.isoformat()}",
+        ordering_key=deliveries_of(report.order),
         order=report.order,
     )
 
 
-def match_report_after_delivery(report: ReportRecord, on_its_way: ReportKey, now: datetime) -> NewJob:
-    """Find the order of a version again when the delivery of another version, which is ahead in the queue, has ended."""
-    return replace(
-        match_report(report, report.key, now),
-        dedup_key=f"match_report:{report.key}:{on_its_way}:{now.isoformat()}",
-        ordering_key=f"deliver_report:{report.order}",
-        order=report.order,
-    )
+def deliveries_of(order: OrderKey) -> str:
+    """The ordering key of the reports of an order, which are matched again and uploaded one after the other."""
+    return f"deliver_report:{order}"
 
 
 def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
@@ -98,7 +99,7 @@ def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
     return NewJob(
         kind=JobKind.DELIVER_REPORT,
         dedup_key=f"deliver_report:{report}",
-        ordering_key=f"deliver_report:{order}",
+        ordering_key=deliveries_of(order),
         target=report,
         order=order,
         due_at=now,
@@ -109,7 +110,7 @@ def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
     """Set the Task of a line to `status`, with the line's outputs."""
     return NewJob(
         kind=JobKind.UPDATE_LINE_TASK,
-        dedup_key=f"update_line_task:{line.key}:{status}",
+        dedup_key=f"update_line_task:{line.key}:{status}{_suffix(line.reopened)}",
         ordering_key=f"task:{line.key}",
         target=line.key,
         order=line.order,
@@ -118,14 +119,18 @@ def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
     )
 
 
-def update_order_task(order: OrderKey, status: str, now: datetime) -> NewJob:
+def update_order_task(order: OrderKey, status: str, now: datetime, reopened: int = 0) -> NewJob:
     """Set the order-level Task to `status`."""
     return NewJob(
         kind=JobKind.UPDATE_ORDER_TASK,
-        dedup_key=f"update_order_task:{order}:{status}",
+        dedup_key=f"update_order_task:{order}:{status}{_suffix(reopened)}",
         ordering_key=f"task:{order}",
         target=order,
         order=order,
         payload={"status": status},
         due_at=now,
     )
+
+
+def _suffix(reopened: int) -> str:
+    return f":{reopened}" if reopened else ""

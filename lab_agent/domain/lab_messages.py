@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, time
 from enum import StrEnum
 
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, Period, Quantity, Range, Ratio, SampledData
 
 
 class ReportStatus(StrEnum):
@@ -73,7 +73,7 @@ class ReportedObservation:
     value_sampled_data: SampledData | None = None
     value_attachment: Document | None = None
     value_time: time | None = None
-    value_date_time: datetime | None = None
+    value_date_time: DateOrTime | None = None
     value_period: Period | None = None
     method: CodeableConcept | None = None
     specimen: str | None = None
@@ -102,7 +102,8 @@ class LabReport:
     It names its order by at least one of `order` (our order key), `lines` (our line keys), `accession` and `barcode`; and
     what it covers by `lines` or `items` (nomenclature or laboratory codes), else by the tube's `barcode` or a line's `accession`,
     else the whole order. `completes` lists line keys or item codes that it completes; None means the default: a final report
-    completes what it covers. Versions are ordered by `version`, else by `issued`, else by arrival.
+    completes what it covers. Versions are ordered by `version` if all have it, else by `issued`, else by arrival. `effective` may
+    be a date without a time, `issued` is a moment.
     """
 
     report_id: str
@@ -114,7 +115,7 @@ class LabReport:
     barcode: str | None = None
     items: tuple[str, ...] = ()
     completes: tuple[str, ...] | None = None
-    effective: datetime
+    effective: DateOrTime
     issued: datetime
     observations: tuple[ReportedObservation, ...] = ()
     documents: tuple[Document, ...] = ()

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.state_machines import (
     JOB_TRANSITIONS,
@@ -35,7 +36,9 @@ class OrderRecord:
     `seen_lines` are the line Task ids of the last part-of answer (an order is assessed after two equal ones). `received` is the
     order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
     `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
-    statuses that we ever *sent* for the order-level Task, as with lines.
+    statuses that we ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level
+    Task ended, whoever set it; None while it is open, or was left alone. A closed order is looked at once more at
+    `look_again_at`. `reopened` counts how often the order was taken up again after a decision.
     """
 
     key: OrderKey
@@ -56,6 +59,9 @@ class OrderRecord:
     received: bytes | None = None
     lab_order: bytes | None = None
     sent_statuses: tuple[str, ...] = ()
+    ended_as: str | None = None
+    look_again_at: datetime | None = None
+    reopened: int = 0
 
     def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
         """Move to `state`. Raises `InvalidTransitionError`."""
@@ -67,7 +73,8 @@ class LineRecord:
     """An order line: one ProcedureRequest and its Task.
 
     `outputs` are the sentences that its Task has (or will have) in `output[].valueString`; `sent_statuses` every status that we
-    ever *sent* for its Task, answered or not: those are ours, any other is somebody else's.
+    ever *sent* for its Task, answered or not: those are ours, any other is somebody else's. `ended_as` is the status with which
+    its Task ended, whoever set it: one that is requested after that was put back. `reopened` counts how often that happened.
     """
 
     key: LineKey
@@ -80,6 +87,13 @@ class LineRecord:
     accession: str | None = None
     outputs: tuple[str, ...] = ()
     sent_statuses: tuple[str, ...] = ()
+    ended_as: str | None = None
+    reopened: int = 0
+
+    def reopen(self, state: LineState, now: datetime) -> LineRecord:
+        """Take up a line that had ended, as `state`; what we sent for its Task is not ours any more."""
+        moved = self.transition_to(state, now, ())
+        return replace(moved, sent_statuses=(), ended_as=None, reopened=self.reopened + 1)
 
     def transition_to(self, state: LineState, now: datetime, outputs: tuple[str, ...] | None = None) -> LineRecord:
         """Move to `state`. Raises `InvalidTransitionError`."""
@@ -114,6 +128,11 @@ class JobKind(StrEnum):
     UPDATE_ORDER_TASK = "update_order_task"
 
 
+PASSED_IN_REVIEW = frozenset({JobKind.DELIVER_REPORT})
+"""Kinds of jobs that later ones of their ordering key pass while they need review (law 9): the reports of an order go on, and
+the versions of the same report are held, each with its reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job to be written in the transaction that decides it.
@@ -131,12 +150,17 @@ class NewJob:
     due_at: datetime
 
 
+_RETRIED_STATES = frozenset({JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A row of the outbox.
 
     `started` is true from the commit just before the job may first have consequences outside; until then a lost lease needs no
     verification. `fencing_token` grows with every claim; a write with an older one is rejected (`LeaseLostError`).
+    `failing_since` is the time of the first of the attempts that failed in a row, while it is tried again by itself;
+    `failure_cause` is why the last of them failed.
     """
 
     id: JobId
@@ -156,6 +180,8 @@ class Job:
     owner: str | None = None
     fencing_token: int = 0
     lease_until: datetime | None = None
+    failing_since: datetime | None = None
+    failure_cause: FailureCause | None = None
 
     def _transition_to(self, state: JobState, now: datetime, reason: str | None, due_at: datetime | None = None) -> Job:
         return replace(
@@ -166,7 +192,17 @@ class Job:
             due_at=due_at or self.due_at,
             owner=None,
             lease_until=None,
+            failing_since=self.failing_since if state in _RETRIED_STATES else None,
         )
+
+    def failed(self, now: datetime, cause: FailureCause) -> Job:
+        """Record why an attempt failed; where it is not tried again, only that."""
+        since = (self.failing_since or now) if self.state in _RETRIED_STATES else None
+        return replace(self, failing_since=since, failure_cause=cause)
+
+    def recovered(self) -> Job:
+        """Record that an attempt did not fail, whatever it decided."""
+        return replace(self, failing_since=None, failure_cause=None)
 
     def claim(self, owner: str, now: datetime, lease: timedelta) -> Job:
         """Claim it for `owner`: a due job becomes in flight; one of unknown outcome stays so, as its owner verifies it first."""
@@ -230,6 +266,25 @@ class Job:
         return not self.started or self.kind in {JobKind.FETCH_ORDER, JobKind.MATCH_REPORT}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingJobs:
+    """How many jobs of one kind have been failing of one cause: the longest `since` then, the oldest of them `first`."""
+
+    cause: FailureCause
+    kind: JobKind
+    count: int
+    since: datetime
+    first: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceMessage:
+    """What a remote system said, in its own words: they may name the patient, so they are kept like identification data."""
+
+    at: datetime
+    text: str
+
+
 class HoldReason(StrEnum):
     """Why a report is held, by which code decides; `workflow.hold_reasons` makes the sentences."""
 
@@ -248,8 +303,9 @@ class ReportRecord:
     """One message of a LIS: one version of a report, or a rejection.
 
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
-    moved to the vault, where their `file` names them. `sequence` is the order of arrival. `hold_reason` is set exactly while the
-    state is held; `reason` is its sentence, for people.
+    moved to the vault, where their `file` names them. `outgoing_body` is that message as it goes out, where that differs: with
+    what it keeps of the version before it (`results.left_out`). `sequence` is the order of arrival. `hold_reason` is set exactly
+    while the state is held; `reason` is its sentence, for people.
     """
 
     key: ReportKey
@@ -267,6 +323,7 @@ class ReportRecord:
     received_at: datetime
     changed_at: datetime
     body: bytes
+    outgoing_body: bytes | None = None
 
     def transition_to(
         self, state: ReportState, now: datetime, reason: str | None = None, hold_reason: HoldReason | None = None
@@ -274,9 +331,8 @@ class ReportRecord:
         """Move to `state`. Raises `InvalidTransitionError`, and `ValueError` for a held report without a hold reason."""
         if (state is ReportState.HELD) is (hold_reason is None):
             raise ValueError(f"a {state.value} report with hold reason {hold_reason}")
-        return replace(
-            self, state=transition(REPORT_TRANSITIONS, self.state, state), changed_at=now, reason=reason, hold_reason=hold_reason
-        )
+        after = transition(REPORT_TRANSITIONS, self.state, state)
+        return replace(self, state=after, changed_at=now, reason=reason, hold_reason=hold_reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

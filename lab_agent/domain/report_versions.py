@@ -1,4 +1,4 @@
-"""Which of two versions of a report is older, and what in a version is implausible. Pure.
+"""In which order the versions of a report stand, and what in a version is implausible. Pure.
 
 Versions are told apart by their sequence, not by content: A → B → A are three versions. An implausible value (a clock that is
 wrong, an inverted reference range) is a question to an operator, who may release it: it may be right for once.
@@ -7,13 +7,13 @@ wrong, an inverted reference range) is a question to an operator, who may releas
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import cmp_to_key
 
 from lab_agent.domain.lab_messages import LabReport, ReferenceRange, ReportStatus
 from lab_agent.domain.records import ReportRecord
-from lab_agent.domain.values import LOW_HIGH_HINT, is_inverted_range
+from lab_agent.domain.values import LOW_HIGH_HINT, DateOrTime, earliest_moment, is_inverted_range, latest_moment
 from lab_agent.errors import Problem
 
 _CLOCK_TOLERANCE = timedelta(hours=24)
@@ -35,15 +35,15 @@ def implausible_values(report: LabReport, now: datetime) -> Iterator[Problem]:
 def _implausible_times(report: LabReport, now: datetime) -> Iterator[Problem]:
     """Only a registered report may have a collection time in the future."""
     promised = report.status is ReportStatus.REGISTERED
-    moments = [("effective", report.effective), ("issued", report.issued)]
+    moments: list[tuple[str, DateOrTime]] = [("effective", report.effective), ("issued", report.issued)]
     moments += [(f"observations[{n}].issued", one.issued) for n, one in enumerate(report.observations) if one.issued]
     for where, moment in moments:
-        if moment < _EARLIEST:
+        if latest_moment(moment) < _EARLIEST:
             yield Problem(where, f"lies before {_EARLIEST.year}", "check the date, and the clock of the laboratory system")
-        elif moment > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
+        elif earliest_moment(moment) > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
             hint = "check the date, and the clocks of the laboratory system and of this machine"
             yield Problem(where, "lies in the future", hint)
-    if not promised and report.issued < report.effective - _CLOCK_TOLERANCE:
+    if not promised and report.issued < earliest_moment(report.effective) - _CLOCK_TOLERANCE:
         yield Problem("issued", "lies more than a day before effective", "give effective as the time of collection")
 
 
@@ -56,19 +56,33 @@ def _implausible_reference_range(reference_range: ReferenceRange, where: str) ->
         yield Problem(f"{where}.age", "has a negative age", "give ages of zero or more")
 
 
-def is_older(report: ReportRecord, other: ReportRecord) -> bool:
-    """Whether `report` is an older version than `other`: by explicit version, else by issued time, else by arrival."""
-    if report.version is not None and other.version is not None and report.version != other.version:
-        return report.version < other.version
-    if report.issued is not None and other.issued is not None and report.issued != other.issued:
-        return report.issued < other.issued
-    return report.sequence < other.sequence
+@dataclass(frozen=True, slots=True)
+class VersionOrder:
+    """The one order of all versions of a report: by `version` if every one carries it, else by `issued`, else by arrival.
 
+    It is a function of the whole set. Compared two by two, with whatever both of them carry, A could be older than B, B than C
+    and C than A.
+    """
 
-def oldest_first(reports: Iterable[ReportRecord]) -> tuple[ReportRecord, ...]:
-    """Versions of one report in their order."""
-    return tuple(sorted(reports, key=cmp_to_key(_compare_versions)))
+    has_versions: bool
+    has_issued: bool
 
+    @classmethod
+    def of(cls, versions: Iterable[ReportRecord]) -> VersionOrder:
+        """Give the order of these versions of one report."""
+        known = tuple(versions)
+        numbered, issued = (each.version is not None for each in known), (each.issued is not None for each in known)
+        return cls(has_versions=all(numbered), has_issued=all(issued))
 
-def _compare_versions(one: ReportRecord, other: ReportRecord) -> int:
-    return -1 if is_older(one, other) else 1
+    def is_older(self, report: ReportRecord, other: ReportRecord) -> bool:
+        """Whether `report` stands before `other`."""
+        return self._place(report) < self._place(other)
+
+    def oldest_first(self, reports: Iterable[ReportRecord]) -> tuple[ReportRecord, ...]:
+        """Put versions of the report in their order."""
+        return tuple(sorted(reports, key=self._place))
+
+    def _place(self, report: ReportRecord) -> tuple[int, datetime, int]:
+        version = report.version if self.has_versions else None
+        issued = report.issued if self.has_issued else None
+        return (version or 0, issued or _EARLIEST, report.sequence)

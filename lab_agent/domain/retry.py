@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lab_agent.errors import AmbiguousFailure, Failure, PermanentFailure, TemporaryFailure
+from lab_agent.errors import AmbiguousFailure, Failure, PermanentFailure, ServiceRejected, TemporaryFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,11 @@ RetryDecision = RetryAt | VerifyFirst | DeadLetter
 
 def decide_retry(failure: Failure, *, attempts: int, now: datetime, backoff: Backoff, random: float) -> RetryDecision:
     """Decide what follows `failure` after `attempts` attempts; `random` is a number from 0 to 1 that the caller drew."""
+    wait = backoff_delay(attempts, backoff, random)
+    if isinstance(failure, ServiceRejected) and failure.may_pass:
+        return RetryAt(now + timedelta(seconds=wait))
     if isinstance(failure, PermanentFailure):
         return DeadLetter()
-    wait = backoff_delay(attempts, backoff, random)
     if isinstance(failure, TemporaryFailure):
         return RetryAt(now + timedelta(seconds=max(wait, failure.retry_after or 0.0)))
     if isinstance(failure, AmbiguousFailure):

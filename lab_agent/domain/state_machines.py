@@ -80,13 +80,13 @@ ORDER_TRANSITIONS = _parse_transitions(
     OrderState,
     """
     seen        -> fetched held rejected withdrawn closed
-    held        -> fetched rejected withdrawn closed
+    held        -> fetched handed_over rejected withdrawn closed
     fetched     -> held handed_over rejected withdrawn
     handed_over -> reported withdrawn
     reported    -> handed_over closed withdrawn
-    rejected    -> closed withdrawn
+    rejected    -> seen closed withdrawn
     withdrawn   -> closed
-    closed      ->
+    closed      -> seen held handed_over
     """,
 )
 
@@ -95,19 +95,19 @@ LINE_TRANSITIONS = _parse_transitions(
     """
     requested -> held rejected accepted withdrawn
     held      -> rejected accepted withdrawn
-    accepted  -> resulted completed cancelled withdrawn
+    accepted  -> requested resulted completed cancelled withdrawn
     resulted  -> accepted completed cancelled withdrawn
-    rejected  ->
-    completed ->
-    cancelled ->
-    withdrawn ->
+    rejected  -> requested held
+    completed -> held
+    cancelled -> held
+    withdrawn -> requested held
     """,
 )
 
 REPORT_TRANSITIONS = _parse_transitions(
     ReportState,
     """
-    received   -> matched unmatched unmapped held superseded
+    received   -> matched unmatched unmapped held superseded dismissed
     unmatched  -> matched unmapped held superseded dismissed
     unmapped   -> matched unmatched held superseded dismissed
     held       -> matched unmatched unmapped superseded dismissed
@@ -146,6 +146,8 @@ UNDECIDED_ORDERS = frozenset({OrderState.SEEN, OrderState.HELD})
 ORDERS_BEFORE_HANDOVER = UNDECIDED_ORDERS | {OrderState.FETCHED}
 
 ENDED_LINES = frozenset({LineState.REJECTED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
+UNDONE_LINES = ENDED_LINES - {LineState.COMPLETED}
+"""Lines that ended without a result: their ProcedureRequests may be ordered again."""
 LINES_WITH_RESULT = frozenset({LineState.RESULTED, LineState.COMPLETED})
 """Lines with a final result on the service, or on its way there."""
 AT_LABORATORY = LINES_WITH_RESULT | {LineState.ACCEPTED, LineState.CANCELLED}

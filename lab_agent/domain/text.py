@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range
+from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, PartialDate, Period, Quantity, Range
 
 MAX_LENGTH = 80
 _MAX_ITEMS = 5
@@ -21,10 +21,10 @@ _UNPRINTABLE = re.compile(
 )
 
 
-def shorten(text: str) -> str:
-    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `MAX_LENGTH` characters of it."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:MAX_LENGTH])
-    return shown if len(text) <= MAX_LENGTH else f"{shown}…"
+def shorten(text: str, length: int = MAX_LENGTH) -> str:
+    """Give a foreign text as a reason, a timeline or a log may quote it: on one line, at most `length` characters of it."""
+    shown = "".join(char if char.isprintable() else "?" for char in text[:length])
+    return shown if len(text) <= length else f"{shown}…"
 
 
 def escape_unprintable(text: str) -> str:
@@ -70,7 +70,7 @@ def format_value(observation: ReportedObservation) -> str:
         (observation.value_range, format_range),
         (observation.value_ratio, lambda ratio: f"{format_quantity(ratio.numerator)} : {format_quantity(ratio.denominator)}"),
         (observation.value_period, format_period),
-        (observation.value_date_time, lambda moment: moment.isoformat(" ", "minutes")),
+        (observation.value_date_time, format_date_or_time),
         (observation.value_time, lambda moment: moment.isoformat()),
         (observation.value_string, str),
     )
@@ -98,8 +98,13 @@ def format_range(value: Range) -> str:
 
 def format_period(value: Period) -> str:
     """From start to end."""
-    ends = (end.isoformat(" ", "minutes") if end else "" for end in (value.start, value.end))
+    ends = (format_date_or_time(end) if end else "" for end in (value.start, value.end))
     return f" {_DASH} ".join(ends).strip()
+
+
+def format_date_or_time(value: DateOrTime) -> str:
+    """A moment to the minute; a date as it was given."""
+    return value.text if isinstance(value, PartialDate) else value.isoformat(" ", "minutes")
 
 
 def format_reference_ranges(ranges: tuple[ReferenceRange, ...]) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+
+_PARTIAL_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +84,64 @@ class SampledData:
     upper_limit: Decimal | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PartialDate:
+    """A date of which no time is known, as FHIR's dateTime has it: `2024`, `2024-05` or `2024-05-17`.
+
+    Raises `ValueError` for any other text, and for a day that does not exist.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _PARTIAL_DATE.fullmatch(self.text):
+            raise ValueError("a date is written as 2024, 2024-05 or 2024-05-17")
+        _ = self.first_day
+
+    @property
+    def first_day(self) -> date:
+        """The first day that it may mean."""
+        return date.fromisoformat(self.text + "-01-01"[len(self.text) - len("2024") :])
+
+    @property
+    def last_day(self) -> date:
+        """The last day that it may mean."""
+        first = self.first_day
+        if len(self.text) == len("2024-05-17"):
+            return first
+        month = first.month if len(self.text) == len("2024-05") else 12
+        return first.replace(month=month, day=calendar.monthrange(first.year, month)[1])
+
+    def isoformat(self) -> str:
+        """Give it as it was written, which is ISO 8601."""
+        return self.text
+
+
+DateOrTime = datetime | PartialDate
+"""A moment, or the date of it where no time is known."""
+
+
+def earliest_moment(value: DateOrTime) -> datetime:
+    """The first moment that a date may mean in UTC, or the moment itself."""
+    return value if isinstance(value, datetime) else datetime.combine(value.first_day, time.min, UTC)
+
+
+def latest_moment(value: DateOrTime) -> datetime:
+    """The last moment that a date may mean in UTC, or the moment itself."""
+    return value if isinstance(value, datetime) else datetime.combine(value.last_day, time.max, UTC)
+
+
+def is_certainly_after(one: DateOrTime, other: DateOrTime) -> bool:
+    """Whether one lies after the other, whatever a date may mean; a date and a time are compared by the days as written."""
+    if isinstance(one, datetime) and isinstance(other, datetime):
+        return one > other
+    first = one.date() if isinstance(one, datetime) else one.first_day
+    return first > (other.date() if isinstance(other, datetime) else other.last_day)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
     """From `start` to `end`; one of them may be missing."""
 
-    start: datetime | None = None
-    end: datetime | None = None
+    start: DateOrTime | None = None
+    end: DateOrTime | None = None

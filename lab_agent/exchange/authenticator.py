@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from lab_agent.domain.records import StoredToken
+from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import AuthenticationRequired, LeaseLostError, ServiceUnavailable
 from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
 from lab_agent.http_client import HttpClient
@@ -26,6 +27,7 @@ _LEASE_MARGIN = 10.0
 _LEASE_POLL_SECONDS = 0.1
 _REFRESH_RETRY_DELAY = timedelta(seconds=5)
 _LOGIN_RETRY_DELAY = timedelta(seconds=60)
+_UNAVAILABLE_BACKOFF = Backoff(first=1.0, longest=15.0)
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +63,17 @@ class _LoginBackoff:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Unavailable:
+    """The token endpoint failed so many times in a row; it is not asked again before `until`."""
+
+    failures: int
+    since: datetime
+    until: datetime
+    reason: str
+    asked_for: bool
+
+
 class Authenticator:
     """Supplies the Authorization header (interface: Authentication).
 
@@ -77,6 +90,7 @@ class Authenticator:
         self._unsaved: StoredToken | None = None
         self._renewal: asyncio.Task[StoredToken] | None = None
         self._backoff: _LoginBackoff | None = None
+        self._unavailable: _Unavailable | None = None
         self._no_refresh_before: datetime | None = None
 
     async def credential(self) -> Credential:
@@ -158,22 +172,29 @@ class Authenticator:
     async def _request_token(self, old: StoredToken | None) -> StoredToken:
         generation = old.generation if old else 0
         self._check_backoff(generation)
+        self._check_availability()
         try:
-            if old is not None and old.refresh_token:
-                return await self._refresh(old)
-            return await self._token_client.log_in(generation=generation + 1)
+            token = await self._refresh_or_log_in(old, generation + 1)
+        except ServiceUnavailable as exc:
+            self._record_unavailable(exc)
+            raise
         except AuthenticationRequired as exc:
+            self._unavailable = None
             by_person = self._oauth.grant == "authorization_code"
             self._backoff = _LoginBackoff(generation, None if by_person else self.clock.now() + _LOGIN_RETRY_DELAY, str(exc))
             raise
+        self._unavailable = None
+        return token
 
-    async def _refresh(self, old: StoredToken) -> StoredToken:
+    async def _refresh_or_log_in(self, old: StoredToken | None, generation: int) -> StoredToken:
+        if old is None or not old.refresh_token:
+            return await self._token_client.log_in(generation=generation)
         try:
-            return await self._token_client.refresh(old, generation=old.generation + 1)
+            return await self._token_client.refresh(old, generation=generation)
         except AuthenticationRequired:
             if self._oauth.grant == "authorization_code":
                 raise
-            return await self._token_client.log_in(generation=old.generation + 1)
+            return await self._token_client.log_in(generation=generation)
 
     def _check_backoff(self, generation: int) -> None:
         backoff = self._backoff
@@ -182,6 +203,22 @@ class Authenticator:
             self._backoff = None
             return
         raise AuthenticationRequired(backoff.reason)
+
+    def _check_availability(self) -> None:
+        """Every call that needs a token would ask an endpoint that is away: the wait grows for all of them together.
+
+        What failed tries again in its own time: a wait is passed on only where the endpoint itself asked for one.
+        """
+        found, now = self._unavailable, self.clock.now()
+        if found is not None and found.since <= now < found.until:
+            rest = (found.until - now).total_seconds()
+            raise ServiceUnavailable(found.reason, retry_after=rest if found.asked_for else None)
+
+    def _record_unavailable(self, failure: ServiceUnavailable) -> None:
+        failures, now = 1 + (self._unavailable.failures if self._unavailable else 0), self.clock.now()
+        wait = max(backoff_delay(failures, _UNAVAILABLE_BACKOFF, 1.0), failure.retry_after or 0.0)
+        until = now + timedelta(seconds=wait)
+        self._unavailable = _Unavailable(failures, now, until, str(failure), asked_for=bool(failure.retry_after))
 
     async def _save(self, token: StoredToken) -> StoredToken:
         """Store the token, then use it. If that generation is stored already, the stored one counts."""

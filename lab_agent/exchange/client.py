@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import timedelta
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
 
 import structlog
 from typing_extensions import override
 
 from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED
+from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import AuthenticationRequired, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
+from lab_agent.errors import (
+    AuthenticationRequired,
+    InvalidResponse,
+    ResourceNotReadable,
+    SearchNotSupported,
+    ServiceRejected,
+    ServiceUnavailable,
+)
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.bundle_pages import BundlePage, find_foreign_links, parse_page
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
+from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows, select_rows
+from lab_agent.exchange.search_watch import SearchWatch
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.exchange import Exchange, Json, SavedResource
+from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, UnfilteredSearch
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
+_NO_SEARCH_MEMORY = timedelta(hours=1)
 
 _log = structlog.get_logger(__name__)
 
@@ -49,43 +62,68 @@ class ExchangeClient(Exchange):
         self._base = settings.base_url
         self._urls = UrlTemplates(settings.paths, page_size=settings.page_size)
         self._requests = AuthorizedRequests(
-            self._base, http, authenticator, max_concurrency=settings.max_concurrency, on_call=on_call
+            self._base,
+            http,
+            authenticator,
+            max_concurrency=settings.max_concurrency,
+            on_call=on_call,
+            content_type=settings.content_type,
         )
-        self._questionnaire_search_supported = settings.questionnaire_search == "auto"
+        self._clock = authenticator.clock
+        self._watch = SearchWatch()
+        self._no_questionnaire_search_until: datetime | None = None
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
+        self._unreadable_order_tasks: tuple[str, ...] = ()
 
     @override
     async def requested_order_tasks(self) -> tuple[Json, ...]:
-        return await self._search("Task", self._urls.order_tasks())
+        criteria = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", status=TASK_REQUESTED, code=ORDER_TASK_CODE)
+        unreadable: list[str] = []
+        answer = await self._search(criteria, self._urls.order_tasks(), unreadable)
+        self._unreadable_order_tasks = tuple(dict.fromkeys(unreadable))
+        return answer.rows
+
+    @override
+    def unreadable_order_tasks(self) -> tuple[str, ...]:
+        return self._unreadable_order_tasks
 
     @override
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
-        return await self._search("Task", self._urls.line_tasks(order_task))
+        criteria = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", order_task))
+        return _filtered(criteria, await self._search(criteria, self._urls.line_tasks(order_task)))
 
     @override
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """A rejected search counts as unsupported for as long as this client lives."""
+        """A rejected search counts as unsupported for an hour: one such answer may be a proxy's.
+
+        Raises `ServiceRejected` where the right to search is missing (403): it may be granted.
+        """
         found: list[Json] = []
         for procedure_request in procedure_requests:
-            if not self._questionnaire_search_supported:
+            if not self._may_search_questionnaires():
                 return None
             try:
-                found += await self._search("QuestionnaireResponse", self._urls.questionnaire_responses(procedure_request))
+                found += await self._responses_about(procedure_request)
             except SearchNotSupported as exc:
-                self._questionnaire_search_supported = False
+                self._no_questionnaire_search_until = self._clock.now() + _NO_SEARCH_MEMORY
                 _log.warning(
                     "the service does not support searching questionnaire responses",
                     action="exchange.search_not_supported",
                     status=exc.status,
                 )
-        return fhir_http.deduplicate(found) if self._questionnaire_search_supported else None
+                return None
+        return fhir_http.deduplicate(found) if self._may_search_questionnaires() else None
+
+    def _may_search_questionnaires(self) -> bool:
+        until = self._no_questionnaire_search_until
+        return self._settings.questionnaire_search == "auto" and (until is None or self._clock.now() >= until)
 
     @override
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
         """Unknown contracts are not cached: they may be created at any time."""
         if code not in self._contract_ids:
             identifier = Identifier(system=f"{self._settings.lab_codes_url}/contract", value=code)
-            found = await self._search("Contract", self._urls.by_identifier("Contract", identifier))
+            found = await self._search_identifier("Contract", identifier)
             ids = tuple(contract for body in found if (contract := fhir_http.body_id(body)) is not None)
             if not ids:
                 return ()
@@ -96,7 +134,7 @@ class ExchangeClient(Exchange):
     async def read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
         context = RequestContext(kind=RequestKind.READ, description=f"GET {resource_type}")
         try:
-            body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id))
+            body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id), parse_object)
         except AuthenticationRequired as exc:
             await self.check()  # if this succeeds, the 401 is about this resource alone
             raise ResourceNotReadable(f"{context.description} was answered with 401", status=401) from exc
@@ -134,12 +172,45 @@ class ExchangeClient(Exchange):
     @override
     async def find(self, resource_type: str, identifier: Identifier) -> tuple[SavedResource, ...]:
         """A match without a version is read again, for its ETag."""
-        found = await self._search(resource_type, self._urls.by_identifier(resource_type, identifier))
+        found = await self._search_identifier(resource_type, identifier)
         return tuple([await self._to_stored(resource_type, body) for body in found if fhir_http.body_id(body)])
 
     @override
-    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
-        return await self.create("Binary", fhir_http.build_binary(content, content_type, readers))
+    async def upload_document(
+        self, content: bytes, content_type: str, *, readers: tuple[str, ...], name: str | None = None
+    ) -> SavedResource:
+        own_guid = self._settings.laboratory if self._settings.grant_own_read else None
+        body = fhir_http.build_binary(content, content_type, readers, own_guid)
+        if name is not None and self._settings.document_search == "tag":
+            body = fhir_http.with_tag(body, self._document_tag(name))
+        return await self.create("Binary", body)
+
+    @override
+    async def find_document(self, name: str) -> SavedResource | None:
+        if self._settings.document_search == "off":
+            return None
+        tag = self._document_tag(name)
+        criteria = SearchCriteria(kind=SearchKind.BY_TAG, resource_type="Binary", tag=tag)
+        try:
+            answer = await self._search(criteria, self._urls.by_tag("Binary", tag))
+        except SearchNotSupported:
+            return None
+        found = next((row for row in answer.rows if fhir_http.body_id(row)), None)
+        return await self._to_stored("Binary", found) if found else None
+
+    def _document_tag(self, name: str) -> Identifier:
+        return Identifier(system=f"{self._settings.lab_codes_url}/document", value=name)
+
+    @override
+    def document_url(self, document: ResourceId) -> str:
+        return self._urls.document(document)
+
+    @override
+    async def read_document(self, document: ResourceId, content_type: str) -> bytes:
+        """A service may answer with the Binary resource instead of the document in it."""
+        context = RequestContext(kind=RequestKind.READ, description="GET Binary")
+        body = await self._requests.download(context, self._urls.document(document), accept=f"{content_type}, */*;q=0.1")
+        return fhir_http.document_content(body, document)
 
     @override
     async def check(self) -> None:
@@ -147,30 +218,80 @@ class ExchangeClient(Exchange):
         await self._fetch_page("Task", self._urls.order_tasks())
 
     @override
+    async def foreign_links(self) -> Mapping[str, str]:
+        """Pages of one Task are asked for, since one long page has no `next` link."""
+        try:
+            page, _ = await self._fetch_page("Task", UrlTemplates(self._settings.paths, page_size=1).order_tasks())
+        except ServiceRejected:  # it does not know `_count`
+            page, _ = await self._fetch_page("Task", self._urls.order_tasks())
+        return find_foreign_links(self._base, page.bundle)
+
+    @override
     def service_clock_offset(self) -> timedelta | None:
         return self._requests.clock_offset
 
-    async def _search(self, resource_type: str, address: str) -> tuple[Json, ...]:
-        """Fetch all pages. A `next` link that was followed before ends the search."""
+    @override
+    def take_search_findings(self) -> Mapping[SearchKind, bool]:
+        return self._watch.take()
+
+    async def _responses_about(self, procedure_request: ResourceId) -> tuple[Json, ...]:
+        criteria = SearchCriteria(
+            kind=SearchKind.QUESTIONNAIRES,
+            resource_type="QuestionnaireResponse",
+            subject=ResourceRef("ProcedureRequest", procedure_request),
+        )
+        return _filtered(criteria, await self._search(criteria, self._urls.questionnaire_responses(procedure_request)))
+
+    async def _search_identifier(self, resource_type: str, identifier: Identifier) -> tuple[Json, ...]:
+        criteria = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type=resource_type, identifier=identifier)
+        return (await self._search(criteria, self._urls.by_identifier(resource_type, identifier))).rows
+
+    async def _search(self, criteria: SearchCriteria, address: str, left_out: list[str] | None = None) -> SearchAnswer:
+        """Fetch all pages, and hold every row against the search.
+
+        Ids of resources that cannot be read go to `left_out`. Raises `InvalidResponse` for them where that is None: what was
+        searched for may be among them.
+        """
+        found, unreadable = await self._fetch_rows(criteria.resource_type, address)
+        if unreadable and left_out is None:
+            raise InvalidResponse(
+                f"searching {criteria.resource_type} found {criteria.resource_type} {', '.join(unreadable)}: its JSON is invalid"
+            )
+        if left_out is not None:
+            left_out += unreadable
+        answer = select_rows(criteria, fhir_http.deduplicate(found))
+        if not self._watch.record(criteria.kind, answer, self._clock.now()):
+            _log.debug("search not filtered", action="exchange.search_not_filtered", search=criteria.kind.value)
+        return answer
+
+    async def _fetch_rows(self, resource_type: str, address: str) -> tuple[list[Json], list[str]]:
+        """Fetch all pages: the resources, and the ids of those that cannot be read.
+
+        A `next` link that leads to a page that was read hides what follows: that is an error.
+        """
         found: list[Json] = []
+        unreadable: list[str] = []
         seen: set[str] = set()
         onward: str | None = address
-        while onward is not None and onward not in seen:
+        while onward is not None:
             if len(seen) >= _MAX_PAGES:
                 raise ServiceUnavailable(f"the search for {resource_type} has more than {_MAX_PAGES} pages")
-            seen.add(onward)
-            bundle, url = await self._fetch_page(resource_type, onward)
-            found += fhir_http.matching_resources(bundle, resource_type)
-            link = fhir_http.next_link(bundle)
+            page, url = await self._fetch_page(resource_type, onward)
+            seen.update((onward, url))
+            found += found_rows(page.bundle)
+            unreadable += page.unreadable(resource_type)
+            link = fhir_http.next_link(page.bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
-        return fhir_http.deduplicate(found)
+            if onward in seen:
+                raise ServiceUnavailable(
+                    f"the search for {resource_type} leads in a circle: a `next` link names a page that was read"
+                )
+        return found, unreadable
 
-    async def _fetch_page(self, resource_type: str, address: str) -> tuple[Json, str]:
+    async def _fetch_page(self, resource_type: str, address: str) -> tuple[BundlePage, str]:
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
-        bundle, answer = await self._requests.get(context, address)
-        if not fhir_http.is_resource_type(bundle, "Bundle"):
-            raise invalid_response(context, "something that is not a Bundle")
-        return bundle, answer.url
+        page, answer = await self._requests.get(context, address, parse_page)
+        return page, answer.url
 
     async def _to_stored(self, resource_type: str, body: Json) -> SavedResource:
         version = fhir_http.body_version(body)
@@ -180,20 +301,36 @@ class ExchangeClient(Exchange):
         return SavedResource(resource_type=resource_type, id=found, version=version, body=body)
 
 
+def _filtered(criteria: SearchCriteria, answer: SearchAnswer) -> tuple[Json, ...]:
+    if answer.foreign:
+        raise UnfilteredSearch(criteria.kind, answer.rows, answer.foreign)
+    return answer.rows
+
+
 def _parse_stored(
     context: RequestContext, answer: HttpResponse, resource_type: str, sent: Json, *, created: bool = False
 ) -> SavedResource:
-    """Read the response to a write: its body (or what was sent, if it has none) with the id and version of the headers."""
-    location = fhir_http.parse_location(answer.headers.get("location"))
-    body = parse_object(context, answer.body) if answer.body.strip() else sent
-    if not fhir_http.is_resource_type(body, resource_type):
-        raise invalid_response(context, f"something that is not a {resource_type}")
-    resource_id = fhir_http.body_id(body) or (location[0] if location else None)
-    version = (
-        fhir_http.etag_version(answer.headers.get("etag"))
-        or (answer.body and fhir_http.body_version(body))
-        or (location and location[1])
-    )
+    """Read the response to a write: its body with the id and version of the headers.
+
+    Where the body is missing or something else (an OperationOutcome, a page), what was sent stands for it, if the headers name
+    the resource and its new version: a 2xx with both says that it was done.
+    """
+    location = fhir_http.parse_location(answer.headers.get("location"), resource_type)
+    etag = fhir_http.etag_version(answer.headers.get("etag"))
+    body = _parse_body(context, answer, resource_type)
+    resource_id = fhir_http.body_id(sent if body is None else body) or (location[0] if location else None)
+    version = etag or (body is not None and fhir_http.body_version(body)) or (location and location[1])
     if resource_id is None or not version:
-        raise invalid_response(context, f"a {resource_type} without id or version")
-    return SavedResource(resource_type=resource_type, id=resource_id, version=str(version), body=body, created=created)
+        raise invalid_response(context, f"something that is not a {resource_type} with id and version")
+    found = sent if body is None else body
+    return SavedResource(
+        resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created, echoed=body is None
+    )
+
+
+def _parse_body(context: RequestContext, answer: HttpResponse, resource_type: str) -> Json | None:
+    try:
+        body = parse_object(context, answer.body)
+    except InvalidResponse:
+        return None
+    return body if fhir_http.is_resource_type(body, resource_type) else None

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
+from lab_agent import exact_json
 from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import DataInvalidError
+from lab_agent.fhir.access_rights import access_rights
 from lab_agent.ports.exchange import Json
 
 _ETAG_PATTERN = re.compile(r'(?:W/)?"([^"]+)"')
+_RIGHT_PATTERN = re.compile(r"(?:.*/)?security/([A-Za-z]+)/?")
+"""The system of a right in full: `{base_url}security/<right>` (interface: Authentication 8)."""
 _LOCATION_PATTERN = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/?$")
 
 
@@ -38,16 +44,12 @@ def body_id(body: Json) -> ResourceId | None:
     return ResourceId(found) if isinstance(found, str) and found else None
 
 
-def parse_location(location: str | None) -> tuple[ResourceId, str | None] | None:
-    """Id and version in a Location header, for services that respond to a create without a body."""
+def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId, str | None] | None:
+    """Id and version in a Location header, for services that respond to a create without the resource."""
     found = _LOCATION_PATTERN.search(location or "")
-    return (ResourceId(found.group(2)), found.group(3)) if found else None
-
-
-def matching_resources(bundle: Json, resource_type: str) -> list[Json]:
-    """Resources of one type in a search page; `entry` may be missing or contain others, such as an OperationOutcome."""
-    resources = (entry.get("resource") for entry in _objects(bundle.get("entry")))
-    return [found for found in resources if isinstance(found, dict) and is_resource_type(found, resource_type)]
+    if found is None or found.group(1).lower() != resource_type.lower():
+        return None
+    return ResourceId(found.group(2)), found.group(3)
 
 
 def next_link(bundle: Json) -> str | None:
@@ -82,20 +84,48 @@ def with_security(body: Json, mode: Literal["as_read", "short", "omit"]) -> Json
         return body
     if mode == "omit":
         return {**body, "meta": {key: value for key, value in meta.items() if key != "security"}}
-    return {**body, "meta": {**meta, "security": [_shorten_system(entry) for entry in meta["security"]]}}
+    short = [_shorten_system(entry) for entry in meta["security"]]
+    return {**body, "meta": {**meta, "security": [each for n, each in enumerate(short) if each not in short[:n]]}}
 
 
 def _shorten_system(entry: Any) -> Any:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("system"), str):
-        return entry
-    return {**entry, "system": entry["system"].rstrip("/").rpartition("/")[2]}
+    """The entry with the short name of its right; a security label that is no right of the service stays as it is (law 4)."""
+    system = entry.get("system") if isinstance(entry, Mapping) else None
+    found = _RIGHT_PATTERN.fullmatch(system) if isinstance(system, str) else None
+    return {**entry, "system": found.group(1)} if found else entry
 
 
-def build_binary(content: bytes, content_type: str, readers: Iterable[str]) -> Json:
+def build_binary(content: bytes, content_type: str, readers: Collection[str], own_guid: str | None = None) -> Json:
     """Make a Binary (FHIR STU3) that the `readers` (counterparty guids) may read; short system names, as in requests."""
     return {
         "resourceType": "Binary",
-        "meta": {"security": [{"system": "read", "code": reader} for reader in readers]},
+        "meta": {"security": list(access_rights(readers, own_guid))},
         "contentType": content_type,
         "content": base64.b64encode(content).decode("ascii"),
     }
+
+
+def with_tag(body: Json, tag: Identifier) -> Json:
+    """The resource with a tag, by which it can be searched."""
+    return {**body, "meta": {**body.get("meta", {}), "tag": [{"system": tag.system, "code": tag.value}]}}
+
+
+def has_tag(body: Json, tag: Identifier) -> bool:
+    """Whether a resource has this tag."""
+    meta = body.get("meta")
+    tags = _objects(meta.get("tag")) if isinstance(meta, Mapping) else []
+    return any(each.get("system") == tag.system and each.get("code") == tag.value for each in tags)
+
+
+def document_content(body: bytes, document: ResourceId) -> bytes:
+    """The document in an answer: its bytes, or the `content` of the Binary resource of this id."""
+    try:
+        found = exact_json.loads(body)
+    except DataInvalidError:
+        return body
+    if not isinstance(found, Mapping) or not is_resource_type(found, "Binary") or body_id(found) != document:
+        return body
+    try:
+        return base64.b64decode(str(found.get("content", found.get("data", ""))), validate=True)
+    except ValueError:
+        return body

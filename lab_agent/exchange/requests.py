@@ -1,66 +1,88 @@
-"""Authorized calls to the service, bounded in number; a GET is retried a few times, a write is sent once."""
+"""Authorized calls to the service, bounded in number and held back as it asks; a GET is retried, a write is sent once."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import TypeVar, get_args
 
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.responses import RequestContext, parse_object, response_error
+from lab_agent.exchange.request_gate import RequestGate
+from lab_agent.exchange.responses import RequestContext, response_error
 from lab_agent.http_client import HttpClient, HttpResponse, parse_http_date
 from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
+from lab_agent.settings.exchange import FhirMediaType
 
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)
 _MAX_RETRY_WAIT = 5.0
-_ACCEPT_JSON = {"Accept": "application/json"}
+T = TypeVar("T")
 
 
 class AuthorizedRequests:
     """Authorized calls to one base address."""
 
     def __init__(
-        self, base: str, http: HttpClient, authenticator: Authenticator, *, max_concurrency: int, on_call: CallObserver
+        self,
+        base: str,
+        http: HttpClient,
+        authenticator: Authenticator,
+        *,
+        max_concurrency: int,
+        on_call: CallObserver,
+        content_type: FhirMediaType = "application/fhir+json",
     ) -> None:
         self._base = base
         self._http = http
         self._authenticator = authenticator
         self._on_call = on_call
+        self._content_type = content_type
+        others = [each for each in get_args(FhirMediaType) if each != content_type]
+        self._accept = ", ".join([content_type, *(f"{each};q=0.9" for each in others)])
         self._semaphore = asyncio.Semaphore(max_concurrency)
+        self._gate = RequestGate(authenticator.clock)
         self.clock_offset: timedelta | None = None
         """How far the service's clock was ahead of ours, by its last response."""
 
-    async def get(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
-        """GET an object, retrying after a short wait while the service is unavailable. Raises what the port says."""
+    async def get(
+        self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
+    ) -> tuple[T, HttpResponse]:
+        """GET what `parse` reads, retrying after a short wait while the service is unavailable. Raises what the port says."""
         give_up_at = time.monotonic() + self._http.max_call_seconds / 2
         for attempt in range(1, _MAX_ATTEMPTS):
             try:
-                return await self._get_object(context, address)
+                return await self._get_parsed(context, address, parse)
             except ServiceUnavailable as exc:
                 asked = exc.retry_after or 0.0
                 # Longer waits that the service asks for are left to the job queue and the next poll.
                 if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at:
                     raise
             await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret
-        return await self._get_object(context, address)
+        return await self._get_parsed(context, address, parse)
+
+    async def download(self, context: RequestContext, address: str, *, accept: str) -> bytes:
+        """GET a document, once, in the format that `accept` asks for. Raises what the port says."""
+        return (await self._send_checked(context, "GET", address, {"Accept": accept}, b"")).body
 
     async def write(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], body: Json
     ) -> HttpResponse:
         """POST or PUT, once. Raises what the port says."""
         sent = exact_json.dumps(body)
-        return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
+        return await self._send_checked(context, method, address, {"Content-Type": self._content_type, **headers}, sent)
 
-    async def _get_object(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
+    async def _get_parsed(
+        self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
+    ) -> tuple[T, HttpResponse]:
         answer = await self._send_checked(context, "GET", address, {}, b"")
-        return parse_object(context, answer.body), answer
+        return parse(context, answer.body), answer
 
     async def _send_checked(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes
@@ -70,6 +92,7 @@ class AuthorizedRequests:
             self._read_clock(answer)
             error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
             if error is not None:
+                self._gate.on_failure(error)
                 raise error
             return answer
 
@@ -90,4 +113,7 @@ class AuthorizedRequests:
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         async with self._semaphore:
-            return await self._http.send(method, address, base=self._base, headers={**_ACCEPT_JSON, **headers}, content=payload)
+            self._gate.check()  # here, so that it holds for what has queued, too
+            return await self._http.send(
+                method, address, base=self._base, headers={"Accept": self._accept, **headers}, content=payload
+            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
@@ -27,9 +27,14 @@ from lab_agent.errors import (
     ServiceUnavailable,
     StaleVersion,
 )
-from lab_agent.http_client import parse_retry_after
+from lab_agent.http_client import retry_after_of
 
 _MAX_TEXT = 500
+_ABOUT_RESOURCE = frozenset({401, 403, 404, 410})
+"""What these statuses say to a read is about that resource, and our rights to it."""
+_NO_SUCH_SEARCH = frozenset({400, 404, 405, 422, 501})
+_NOT_PERFORMED = frozenset({300, 301, 304, 305, 307, 308})
+"""Redirects that say: ask there instead. After 302 and 303 a write may have been done, and the address be that of its answer."""
 
 
 class RequestKind(Enum):
@@ -57,35 +62,53 @@ def response_error(
     if 200 <= status < 300:
         return None
     description = _describe(context, status, issues := parse_issues(body))
-    wait = parse_retry_after(headers.get("retry-after"), now)
+    wait = retry_after_of(headers, now)
     if status in {425, 429} or (status == 503 and wait is not None):
-        return ServiceUnavailable(description, retry_after=wait)
+        return ServiceUnavailable(_with_wait(description, wait, now), retry_after=wait, issues=issues)
     if status == 401:
-        return AuthenticationRequired(f"{description}; run `lab-agent login`, or correct [exchange.oauth]")
-    if status == 408 or (status >= 500 and status not in {501, 505}):
-        return (
-            OutcomeUnknown(description)
-            if context.kind is RequestKind.WRITE
-            else ServiceUnavailable(description, retry_after=wait)
-        )
-    return _rejection_type(context, status)(description, status=status, issues=issues)
+        hint = "run `lab-agent login`, or correct [exchange.oauth]"
+        return AuthenticationRequired(f"{description}; {hint}", issues=issues)
+    if _is_unavailable(status):
+        if context.kind is RequestKind.WRITE and status not in _NOT_PERFORMED:
+            return OutcomeUnknown(description, issues=issues)
+        return ServiceUnavailable(description, retry_after=wait, issues=issues)
+    return _rejection_type(context, status)(description, status=status, issues=issues, may_pass=_may_pass(context, status))
+
+
+def _is_unavailable(status: int) -> bool:
+    """Whether a status says that the service itself, or what stands before it, cannot answer now; a redirect is one, too."""
+    return status < 400 or status == 408 or (status >= 500 and status not in {501, 505})
+
+
+def _may_pass(context: RequestContext, status: int) -> bool:
+    return context.kind is RequestKind.SEARCH or (context.kind is RequestKind.READ and status not in _ABOUT_RESOURCE)
+
+
+def _with_wait(description: str, wait: float | None, now: datetime) -> str:
+    """Add until when the service asked us to wait, by our clock."""
+    if not wait:
+        return description
+    return f"{description}; it asks to wait until {now + timedelta(seconds=wait):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def parse_object(context: RequestContext, body: bytes) -> Mapping[str, Any]:
-    """Read the JSON object of a success. Raises `InvalidResponse` for a write, `ServiceUnavailable` otherwise."""
+    """Read the JSON object of a success. Raises `InvalidResponse`, or `ServiceUnavailable` for what is no answer to a GET."""
+    text = exact_json.strip_byte_order_mark(body)
     try:
-        found = exact_json.loads(exact_json.strip_byte_order_mark(body))
+        found = exact_json.loads(text)
     except DataInvalidError as exc:
-        raise invalid_response(context, "something that is not JSON") from exc
+        if context.kind is RequestKind.READ and not text.lstrip().startswith(b"{"):  # a page of a proxy, not the resource
+            raise ServiceUnavailable(f"{context.description} was answered with something that is not JSON") from exc
+        raise invalid_response(context, "something that is not valid JSON") from exc
     if not isinstance(found, dict):
         raise invalid_response(context, "JSON that is not an object")
     return found
 
 
 def invalid_response(context: RequestContext, found: str) -> Failure:
-    """The failure for a success whose body is not what the interface promises."""
+    """The failure for a success whose body is not what the interface promises: a search says nothing about one resource."""
     message = f"{context.description} was answered with {found}"
-    return InvalidResponse(message) if context.kind is RequestKind.WRITE else ServiceUnavailable(message)
+    return ServiceUnavailable(message) if context.kind is RequestKind.SEARCH else InvalidResponse(message)
 
 
 def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
@@ -102,9 +125,9 @@ def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
 
 def _rejection_type(context: RequestContext, status: int) -> type[ServiceRejected]:
     if context.kind is RequestKind.READ:
-        return ResourceNotReadable if status in {403, 404, 410} else ServiceRejected
+        return ResourceNotReadable
     if context.kind is RequestKind.SEARCH:
-        return SearchNotSupported if status in {400, 404, 405, 501} else ServiceRejected
+        return SearchNotSupported if status in _NO_SUCH_SEARCH else ServiceRejected
     if context.if_match and status in {409, 412}:
         return StaleVersion
     if context.if_none_exist and status == 412:
@@ -113,11 +136,13 @@ def _rejection_type(context: RequestContext, status: int) -> type[ServiceRejecte
 
 
 def _parse_issue(entry: Mapping[str, Any]) -> OutcomeIssue:
-    severity, code, diagnostics = (entry.get(name) for name in ("severity", "code", "diagnostics"))
-    return OutcomeIssue(str(severity or "error"), str(code or ""), str(diagnostics or ""))
+    severity, code = entry.get("severity"), entry.get("code")
+    details = entry.get("details")
+    text = entry.get("diagnostics") or (details.get("text") if isinstance(details, dict) else None)
+    return OutcomeIssue(str(severity or "error"), str(code or ""), str(text or ""))
 
 
 def _describe(context: RequestContext, status: int, issues: tuple[OutcomeIssue, ...]) -> str:
-    """Describe the error without the diagnostics, which may repeat what was sent; they stay in `ServiceRejected.issues`."""
+    """Describe the error without the diagnostics, which may repeat what was sent; they stay in `Failure.issues`."""
     codes = ", ".join(dict.fromkeys(issue.code for issue in issues if issue.code))
     return f"{context.description} was answered with {status}" + (f" ({codes[:_MAX_TEXT]})" if codes else "")

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import ForeignOrigin
+from lab_agent.errors import ForeignLink, ForeignOrigin
 from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.url_origin import join_url
 
@@ -40,6 +40,12 @@ class UrlTemplates:
             )
         )
 
+    def by_tag(self, resource_type: str, tag: Identifier) -> str:
+        """Search by tag, for ids and tags alone."""
+        address = self.create(resource_type)
+        query = f"_tag={quote(search_token(tag), safe='')}&_elements=id,meta"
+        return f"{address}{'&' if '?' in address else '?'}{query}"
+
     def read(self, resource_type: str, resource_id: ResourceId) -> str:
         """Read one resource."""
         return self._resource_url(self._templates.read, resource_type, resource_id)
@@ -47,6 +53,10 @@ class UrlTemplates:
     def create(self, resource_type: str) -> str:
         """Create a resource."""
         return self._templates.create.format(Resource=resource_type, resource=resource_type.lower())
+
+    def document(self, document: ResourceId) -> str:
+        """A Binary, as partners find it in a report: beside the address at which it was created."""
+        return f"{self.create('Binary').partition('?')[0].rstrip('/')}/{_encode_segment(document)}"
 
     def update(self, resource_type: str, resource_id: ResourceId) -> str:
         """Replace a resource."""
@@ -73,8 +83,16 @@ def search_token(identifier: Identifier) -> str:
 def resolve_next_page(base: str, current: str, link: str) -> str:
     """Absolute address of a `next` link. Relative links are resolved against the service's base address, as in FHIR.
 
-    Raises `ForeignOrigin` if it leads elsewhere.
+    Raises `ForeignLink` if it leads elsewhere.
     """
+    try:
+        return _join_next_page(base, current, link)
+    except ForeignOrigin as exc:
+        hint = "Set `exchange.base_url` to the address that the service knows itself by, or correct the proxy before it."
+        raise ForeignLink(f"the `next` link of a search: {exc}. {hint}") from exc
+
+
+def _join_next_page(base: str, current: str, link: str) -> str:
     root = "/" + base.split("/", 3)[3]
     if link.startswith("?"):
         return join_url(current, link)

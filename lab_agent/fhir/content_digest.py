@@ -2,6 +2,8 @@
 
 Identifiers are ASCII and need no escaping in an address or in a search: what is not a letter, a digit or `-` becomes `_` and its
 bytes in hexadecimal, so that different names never collide; `.` only divides the parts.
+
+Digests are of what a resource means, not of how it is written (`content_meaning`).
 """
 
 from __future__ import annotations
@@ -9,14 +11,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab_agent import exact_json
+from lab_agent.fhir.content_meaning import clinical_meaning, content_meaning
 
 _MAX_LENGTH = 120
 _UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9\-]")
 _STATUS_AND_ISSUED = frozenset({"status", "issued"})
 _NON_CONTENT_FIELDS = frozenset({"id", "meta"})
+
+
+class Digest(NamedTuple):
+    """A digest, taken apart. `values` and `content` are empty where it is not known what the service has."""
+
+    status: str
+    values: str = ""
+    """Of what makes an Observation an amended one: its value, unit, range and code."""
+    content: str = ""
+    """Of all that a reader may see."""
+
+    def __str__(self) -> str:
+        return ":".join(self)
 
 
 def stable_identifier(first: str, *rest: str) -> str:
@@ -27,21 +43,25 @@ def stable_identifier(first: str, *rest: str) -> str:
     return f"{_escape(first)[:40]}.{hashlib.sha256(value.encode()).hexdigest()}"
 
 
-def content_digest(body: Mapping[str, Any]) -> str:
-    """Give `<status>:<hash>` of a resource.
+def content_digest(body: Mapping[str, Any], base_url: str) -> str:
+    """Give `<status>:<hash of the values>:<hash of the content>` of a resource on the service at `base_url`.
 
-    The hash leaves out what is not content: id and meta, the status, and of an Observation the time at which it was issued, so
+    The hashes leave out what is not content: id and meta, the status, and of an Observation the time at which it was issued, so
     that a report that is issued again does not amend the values that stayed.
     """
     left = _NON_CONTENT_FIELDS | (_STATUS_AND_ISSUED if body.get("resourceType") == "Observation" else {"status"})
     content = {key: value for key, value in body.items() if key not in left}
-    return f"{body.get('status', '')}:{hashlib.sha256(exact_json.dumps(content, sort_keys=True)).hexdigest()}"
+    values, whole = _hash(clinical_meaning(body, base_url)), _hash(content_meaning(content, base_url))
+    return str(Digest(str(body.get("status") or ""), values, whole))
 
 
-def split_digest(text: str) -> tuple[str, str]:
+def split_digest(text: str) -> Digest:
     """Take a digest apart."""
-    status, _, content = text.partition(":")
-    return status, content
+    return Digest(*[*text.split(":"), "", "", ""][:3])
+
+
+def _hash(meaning: Any) -> str:
+    return hashlib.sha256(exact_json.dumps(meaning, sort_keys=True)).hexdigest()
 
 
 def _escape(part: str) -> str:

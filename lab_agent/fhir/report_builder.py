@@ -14,10 +14,14 @@ from typing import Any
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation, ReportStatus
+from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.fhir import value_writer as out
+from lab_agent.fhir.access_rights import access_rights
 from lab_agent.fhir.content_digest import content_digest, split_digest, stable_identifier
+from lab_agent.fhir.reference_spelling import ReferenceWriter
+from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
 TranslateCode = Callable[[Coding], CodeableConcept]
@@ -25,6 +29,7 @@ DocumentUrls = Mapping[tuple[str, str], str]
 """Place of a document in the vault, and its type → its url."""
 LOINC = "http://loinc.org"
 _INTERPRETATION_SYSTEM = "http://hl7.org/fhir/v2/0078"
+_INTERFACE_SPELLING = ReferenceWriter("lower")
 FINAL_STATUSES = frozenset({"final", "amended"})
 
 
@@ -52,7 +57,7 @@ class UploadContext:
     `subject` is `ReceivedOrder.patient_reference`; `readers` the counterparty guids that may read; `lines` all lines of the order
     that went to the laboratory, `covered_lines` those that this report is about. `document_urls`: `Document.file` (its place in
     the vault) and type → url on the service; a stored document without one is left out. `item_codes`: laboratory code →
-    nomenclature code.
+    nomenclature code. `own_guid` is set where we need to be granted the rights to our own uploads.
     """
 
     order_key: OrderKey
@@ -70,6 +75,8 @@ class UploadContext:
     send_interpretation: bool = False
     send_notes: bool = False
     send_documents: bool = True
+    references: ReferenceWriter = field(default_factory=ReferenceWriter)
+    own_guid: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +98,10 @@ class UploadPlan:
 
 
 def default_to_loinc(coding: Coding) -> CodeableConcept:
-    """The default translation of observation codes: one without a system is LOINC, any other stays as it is."""
-    return CodeableConcept(coding=(coding if coding.system else Coding(system=LOINC, code=coding.code, display=coding.display),))
+    """The default translation of observation codes: one without a system is LOINC; one of another system is not mapped."""
+    if coding.system not in {None, LOINC}:
+        raise DataInvalidError((Problem("code", "is not LOINC", "map it to LOINC"),))
+    return CodeableConcept(coding=(Coding(system=LOINC, code=coding.code, display=coding.display),))
 
 
 def plan_uploads(
@@ -137,11 +146,13 @@ def report_identifier(order: OrderKey, report_id: str) -> str:
     return stable_identifier(order, report_id)
 
 
-def with_result_references(report: Upload, observation_ids: Sequence[str]) -> Json:
+def with_result_references(
+    report: Upload, observation_ids: Sequence[str], references: ReferenceWriter = _INTERFACE_SPELLING
+) -> Json:
     """The body of the DiagnosticReport once its Observations are on the service, in their order."""
     if not observation_ids:
         return report.body
-    return {**report.body, "result": [{"reference": f"observation/{each}"} for each in observation_ids]}
+    return {**report.body, "result": [references.write(ResourceRef("Observation", each)) for each in observation_ids]}
 
 
 def _check_context(context: UploadContext) -> None:
@@ -163,8 +174,8 @@ def _plan_observations(
         except DataInvalidError as exc:
             problems += out.prefix_problems(exc.problems, f"observations[{index}]")
             continue
-        body["status"] = _next_status(observation.status.value, known.get(identifier.value), body)
-        yield Upload(resource_type="Observation", identifier=identifier, body=body, digest=content_digest(body))
+        body["status"] = _next_status(observation.status.value, known.get(identifier.value), body, context.systems.base_url)
+        yield _upload(identifier, body, context)
     if problems:
         raise DataInvalidError(tuple(problems))
 
@@ -180,14 +191,17 @@ def _name_parts(observations: Sequence[ReportedObservation]) -> list[tuple[str, 
     return names
 
 
-def _next_status(reported: str, previous: str | None, body: Json) -> str:
-    """Once final, a value stays final; changed after that, it is amended (interface: Observation.status)."""
-    if previous is None:
+def _next_status(reported: str, previous: str | None, body: Json, base_url: str) -> str:
+    """Once final, a value stays final; changed after that, it is amended (interface: Observation.status).
+
+    Where it is not known what the service has, nothing is claimed: who uploads compares with what is there.
+    """
+    before = split_digest(previous or "")
+    if before.status not in FINAL_STATUSES:
         return reported
-    before, content = split_digest(previous)
-    if before not in FINAL_STATUSES:
-        return reported
-    return before if split_digest(content_digest(body))[1] == content else ObservationStatus.AMENDED.value
+    amended = ObservationStatus.AMENDED.value
+    same = before.values in {"", split_digest(content_digest(body, base_url)).values}
+    return before.status if same and reported != amended else amended
 
 
 def _observation(
@@ -202,7 +216,7 @@ def _observation(
     fields = {
         **_common_fields("Observation", identifier, context),
         "code": out.concept(translate(observation.code)),
-        "subject": subject_reference(context.subject),
+        "subject": subject_reference(context),
         "issued": out.date_time(observation.issued or report.issued),
         **out.value_fields(observation, lambda document: _attachment(document, context)),
         "interpretation": _interpretation(observation.flags, context),
@@ -226,19 +240,23 @@ def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, 
     identifier = Identifier(system=context.report_system, value=report_identifier(context.order_key, report.report_id))
     lines = [line for line in context.lines if line.key in context.covered_lines]
     documents = (_attachment(document, context) for document in report.documents)
-    was_final = split_digest(known.get(identifier.value, ""))[0] == ReportStatus.FINAL.value
+    was_final = split_digest(known.get(identifier.value, "")).status == ReportStatus.FINAL.value
     fields = {
         **_common_fields("DiagnosticReport", identifier, context),
         "status": ReportStatus.FINAL.value if was_final else report.status.value,
-        "basedOn": [{"reference": f"procedurerequest/{line.procedure_request_id}"} for line in lines],
+        "basedOn": [_request_reference(line, context) for line in lines],
         "code": {"coding": [{"system": context.systems.nomenclature.url, "code": _report_code(report, lines, context)}]},
-        "subject": subject_reference(context.subject),
+        "subject": subject_reference(context),
         "effectiveDateTime": out.date_time(report.effective),
         "issued": out.date_time(report.issued),
         "presentedForm": [form for form in documents if _has_url(form)] or None,
     }
-    body = out.drop_empty(fields)
-    return Upload(resource_type="DiagnosticReport", identifier=identifier, body=body, digest=content_digest(body))
+    return _upload(identifier, out.drop_empty(fields), context)
+
+
+def _upload(identifier: Identifier, body: Json, context: UploadContext) -> Upload:
+    digest = content_digest(body, context.systems.base_url)
+    return Upload(resource_type=body["resourceType"], identifier=identifier, body=body, digest=digest)
 
 
 def _report_code(report: LabReport, lines: Sequence[UploadLine], context: UploadContext) -> str:
@@ -254,16 +272,21 @@ def _report_code(report: LabReport, lines: Sequence[UploadLine], context: Upload
 
 
 def _common_fields(resource_type: str, identifier: Identifier, context: UploadContext) -> dict[str, Any]:
-    security = [{"system": "read", "code": reader} for reader in dict.fromkeys(context.readers) if reader.strip()]
-    return {"resourceType": resource_type, "meta": {"security": security}, "identifier": [out.identifier(identifier)]}
+    meta = {"security": list(access_rights(context.readers, context.own_guid))}
+    return {"resourceType": resource_type, "meta": meta, "identifier": [out.identifier(identifier)]}
 
 
-def subject_reference(text: str) -> Json:
+def _request_reference(line: UploadLine, context: UploadContext) -> Json:
+    return context.references.write(ResourceRef("ProcedureRequest", line.procedure_request_id))
+
+
+def subject_reference(context: UploadContext) -> Json:
     """A Reference to the patient: `patient/<id>`, or `<system>|<value>` of a global identifier."""
-    system, divider, value = text.rpartition("|")
-    if not divider:
-        return {"reference": text}
-    return {"identifier": out.identifier(Identifier(system=system or None, value=value))}
+    system, divider, value = context.subject.rpartition("|")
+    if divider:
+        return {"identifier": out.identifier(Identifier(system=system or None, value=value))}
+    ref = parse_reference(context.subject, context.systems.base_url)
+    return context.references.write(ref) if ref else {"reference": context.subject}
 
 
 def _specimen_reference(name: str | None, context: UploadContext) -> Json | None:
@@ -271,7 +294,7 @@ def _specimen_reference(name: str | None, context: UploadContext) -> Json | None
         return None
     for specimen in context.specimens:
         if name == specimen.id or name in specimen.barcodes:
-            return {"reference": f"specimen/{specimen.id}"}
+            return context.references.write(ResourceRef("Specimen", specimen.id))
     hint = "give the barcode of one of its tubes, or leave it out"
     raise DataInvalidError((Problem("specimen", "is not a specimen of this order", hint),))
 

@@ -10,12 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Json = Mapping[str, Any]
+_OUTPUT_TYPE = {"text": "error"}
+"""Task.output.type, which STU3 requires and the interface does not show: what the sentence is, as the interface calls it."""
 
 
 def task_status(body: Json) -> str | None:
     """The status of a Task; None where it has none."""
     status = body.get("status")
     return status if isinstance(status, str) else None
+
+
+def task_codes(body: Json) -> frozenset[str]:
+    """The codes of a Task, whatever their systems."""
+    code = body.get("code")
+    codings = code.get("coding") if isinstance(code, Mapping) else None
+    listed = codings if isinstance(codings, list | tuple) else ()
+    return frozenset(str(each["code"]) for each in listed if isinstance(each, Mapping) and "code" in each)
 
 
 def is_task_updated(body: Json, status: str, outputs: Sequence[str] | None) -> bool:
@@ -46,7 +56,7 @@ def build_task_update(
 def _merge_outputs(existing: Any, outputs: Sequence[str], obsolete: frozenset[str]) -> list[Any]:
     kept = [each for each in existing if _output_text(each) not in obsolete] if isinstance(existing, list | tuple) else []
     there = {_output_text(each) for each in kept}
-    return kept + [{"valueString": text} for text in dict.fromkeys(outputs) if text not in there]
+    return kept + [{"type": _OUTPUT_TYPE, "valueString": text} for text in dict.fromkeys(outputs) if text not in there]
 
 
 def _output_texts(body: Json) -> set[str | None]:

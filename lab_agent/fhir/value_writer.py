@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from lab_agent.domain.lab_messages import Document, ReferenceRange, ReportedObservation
@@ -15,7 +15,9 @@ from lab_agent.domain.values import (
     LOW_HIGH_HINT,
     CodeableConcept,
     Coding,
+    DateOrTime,
     Identifier,
+    PartialDate,
     Period,
     Quantity,
     Range,
@@ -27,6 +29,7 @@ from lab_agent.errors import DataInvalidError, Problem
 
 _MAX_UTC_OFFSET = timedelta(hours=14)
 _CODE_PATTERN = re.compile(r"\S+(\s\S+)*")
+_ADDRESS_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 WriteAttachment = Callable[[Document], Mapping[str, Any]]
 
 
@@ -76,8 +79,11 @@ def _present_values(observation: ReportedObservation, write_attachment: WriteAtt
 
 
 def quantity(value: Quantity) -> dict[str, Any]:
-    """A Quantity."""
-    fields = {"comparator": value.comparator, "unit": value.unit, "system": value.system, "code": _validate_code(value.code)}
+    """A Quantity. A code without a system says nothing (qty-3 forbids it): it is the unit then, if there is no other."""
+    system, code = _validate_system(value.system), _validate_code(value.code)
+    is_coded = not _is_empty(system)
+    unit = code if _is_empty(value.unit) and not is_coded else value.unit
+    fields = {"comparator": value.comparator, "unit": unit, "system": system, "code": code if is_coded else None}
     return {"value": value.value, **drop_empty(fields)}
 
 
@@ -120,7 +126,8 @@ def coding(value: Coding) -> dict[str, Any]:
     """A Coding."""
     if not value.code.strip():
         raise DataInvalidError((Problem("code", "is blank", "give the code, or leave the coding out"),))
-    return drop_empty({"system": value.system, "code": _validate_code(value.code), "display": value.display})
+    system = _validate_system(value.system)
+    return drop_empty({"system": system, "code": _validate_code(value.code), "display": value.display})
 
 
 def identifier(value: Identifier) -> dict[str, Any]:
@@ -128,8 +135,10 @@ def identifier(value: Identifier) -> dict[str, Any]:
     return drop_empty({"system": value.system, "value": value.value})
 
 
-def date_time(value: datetime) -> str:
-    """A dateTime or instant. Raises `DataInvalidError` without an offset."""
+def date_time(value: DateOrTime) -> str:
+    """A dateTime or instant. Raises `DataInvalidError` without an offset; a date has none."""
+    if isinstance(value, PartialDate):
+        return value.text
     offset = value.utcoffset()
     if offset is None:
         raise DataInvalidError((Problem("time", "has no offset", "give every time with its offset"),))
@@ -157,6 +166,14 @@ def drop_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_empty(value: Any) -> bool:
     return value is None or value == {} or (isinstance(value, str) and not value.strip())
+
+
+def _validate_system(text: str | None) -> str | None:
+    """The address of a code system, which FHIR wants absolute. Raises `DataInvalidError`."""
+    if text is not None and text.strip() and not _ADDRESS_PATTERN.fullmatch(text):
+        hint = "give the address of the code system, as in http://loinc.org, or map the code"
+        raise DataInvalidError((Problem("system", f"'{shorten(text)}' is no absolute address", hint),))
+    return text
 
 
 def _validate_code(text: str | None) -> str | None:

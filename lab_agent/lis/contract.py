@@ -31,7 +31,7 @@ from lab_agent.domain.lab_order import (
     PatientName,
     Telecom,
 )
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
 from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
 from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
@@ -65,6 +65,7 @@ __all__ = [
     "OrderLine",
     "OrderPatient",
     "OrderSpecimen",
+    "PartialDate",
     "PatientName",
     "Period",
     "Problem",

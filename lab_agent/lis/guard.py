@@ -9,7 +9,8 @@ counts as no answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -67,25 +68,43 @@ _MAX_REASON_LENGTH = 2000
 
 @dataclass(frozen=True, slots=True)
 class GuardedInbox(Inbox):
-    """The inbox as an adapter gets it: validates every message before it comes near the store."""
+    """The inbox as an adapter gets it: validates every message before it comes near the store.
+
+    `on_use` is called before and after each use: it is a sign of life.
+    """
 
     inbox: Inbox
     adapter: str
+    on_use: Callable[[], None] = lambda: None
 
     @override
     async def accept(self, message_id: str, message: LabMessage) -> bool:
         """Store a message. Raises `DataInvalidError`, naming every invalid field."""
+        with self._use():
+            return await self._accept(message_id, message)
+
+    async def _accept(self, message_id: str, message: LabMessage) -> bool:
         validated = await asyncio.to_thread(_validate_message, message_id, message)
         return await self.inbox.accept(message_id, validated)
 
     @override
     async def was_accepted(self, message_id: str) -> bool:
-        return await self.inbox.was_accepted(message_id)
+        with self._use():
+            return await self.inbox.was_accepted(message_id)
 
     @override
     async def reject(self, message_id: str, reason: str) -> None:
         """Record the rejection, with its texts cut to a bearable length."""
-        await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+        with self._use():
+            await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        self.on_use()
+        try:
+            yield
+        finally:
+            self.on_use()
 
 
 def _validate_message(message_id: object, message: object) -> LabMessage:
@@ -140,6 +159,8 @@ class GuardedAdapter:
         self._start_lock = asyncio.Lock()
         self._abandoned: dict[asyncio.Task[Any], str] = {}
         self._failing_calls: set[str] = set()
+        self._inbox_used_at = 0.0
+        """Loop time."""
 
     @property
     def idempotent(self) -> bool:
@@ -148,7 +169,7 @@ class GuardedAdapter:
 
     async def start(self, inbox: Inbox) -> None:
         """Start the adapter; if that fails, the next call tries again. Raises `LisUnavailable`."""
-        self._inbox = GuardedInbox(inbox, self._name)
+        self._inbox = GuardedInbox(inbox, self._name, self._record_progress)
         await self._ensure_started()
 
     async def stop(self) -> None:
@@ -193,9 +214,13 @@ class GuardedAdapter:
         await self._call("cancel", self._adapter.cancel(order, lines, reason), key=order, deadline=end)
 
     async def collect(self) -> int:
-        """Fetch waiting results."""
+        """Fetch waiting results. A burst may take long: the time-out counts from the last message that was taken."""
         end = await self._ensure_ready("collect")
-        return check_message_count(await self._call("collect", self._adapter.collect(), key="collect", deadline=end), self._name)
+        work = self._adapter.collect()
+        return check_message_count(await self._call("collect", work, key="collect", deadline=end, renewed=True), self._name)
+
+    def _record_progress(self) -> None:
+        self._inbox_used_at = asyncio.get_running_loop().time()
 
     async def _ensure_ready(self, key: str) -> float:
         """Start the adapter if that is still to be done; returns the deadline (loop time) of the call, the start included.
@@ -233,21 +258,27 @@ class GuardedAdapter:
         *,
         key: str = "",
         deadline: float | None = None,
+        renewed: bool = False,
         default_error: type[Failure] = LisUnavailable,
     ) -> T:
+        """Make a call that ends at `deadline` (default: after `timeout`), or, `renewed`, that long after its last progress."""
+        end = self._deadline() if deadline is None else deadline
         with measure_call(call, self._on_call):
             return await self._run_until_deadline(
-                call, work, key=key, deadline=self._deadline() if deadline is None else deadline, default_error=default_error
+                call,
+                work,
+                key=key,
+                deadline=(lambda: max(end, self._inbox_used_at + self._timeout)) if renewed else (lambda: end),
+                default_error=default_error,
             )
 
     async def _run_until_deadline(
-        self, call: str, work: Coroutine[Any, Any, T], *, key: str, deadline: float, default_error: type[Failure]
+        self, call: str, work: Coroutine[Any, Any, T], *, key: str, deadline: Callable[[], float], default_error: type[Failure]
     ) -> T:
         task = asyncio.ensure_future(_convert_system_exit(work))
         task.set_name(f"lis:{self._name}:{call}")
         try:
-            now = asyncio.get_running_loop().time()
-            await asyncio.wait({task}, timeout=max(0.0, deadline - now))
+            await _wait_until(task, deadline)
         finally:
             if not task.done():
                 self._abandon(task, key)
@@ -287,6 +318,16 @@ class GuardedAdapter:
         if call in self._failing_calls:
             self._failing_calls.discard(call)
             log.info("adapter recovered", action="adapter_recovered", adapter=self._name, endpoint=call)
+
+
+async def _wait_until(task: asyncio.Future[Any], deadline: Callable[[], float]) -> None:
+    """Wait until the task is done or the deadline, which may move, is over."""
+    now = asyncio.get_running_loop().time
+    rest = max(0.0, deadline() - now())
+    while not (await asyncio.wait({task}, timeout=rest))[0]:
+        rest = deadline() - now()
+        if rest <= 0:
+            return
 
 
 async def _convert_system_exit(work: Coroutine[Any, Any, T]) -> T:

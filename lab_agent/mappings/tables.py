@@ -1,6 +1,7 @@
 """Mapping tables as values with their look-ups, and whether a code can be LOINC (check digit) or UCUM (characters). Pure.
 
-A table that an installation does not have is None: what it would translate passes as the laboratory system wrote it.
+A table of units or answers that an installation does not have is None: what it would translate passes as the laboratory system
+wrote it. The code of an observation is LOINC (interface: Observation), so without a row nothing else passes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 
 LOINC = "http://loinc.org"
 UCUM = "http://unitsofmeasure.org"
+_LOINC_SYSTEMS = frozenset({LOINC, f"{LOINC}/", "https://loinc.org", "https://loinc.org/", "urn:oid:2.16.840.1.113883.6.1"})
 _LOINC_PATTERN = re.compile(r"(\d{1,7})-(\d)", re.ASCII)
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
 
@@ -21,6 +23,17 @@ def is_loinc(code: str) -> bool:
     """Whether a code has the form of a LOINC code and the right check digit (modulus 10)."""
     found = _LOINC_PATTERN.fullmatch(code)
     return found is not None and check_digit(found[1]) == int(found[2])
+
+
+def is_meant_as_loinc(local: Coding) -> bool:
+    """Whether a code names LOINC as its system, or names none and has the form of a LOINC code."""
+    return local.system in _LOINC_SYSTEMS or (local.system is None and _LOINC_PATTERN.fullmatch(local.code) is not None)
+
+
+def correct_loinc(code: str) -> str | None:
+    """The code with the right check digit; None for one that has not the form of a LOINC code."""
+    found = _LOINC_PATTERN.fullmatch(code)
+    return f"{found[1]}-{check_digit(found[1])}" if found else None
 
 
 def check_digit(number: str) -> int:
@@ -71,16 +84,15 @@ class MappingTables:
     def code(self, local: Coding) -> CodeableConcept | None:
         """The LOINC code of an observation, with the laboratory's own beside it where that names its system; None: no row.
 
-        A well-formed LOINC code is taken as it is. Without a table, a code of another system is left to the service.
+        A LOINC code is taken as it is if its check digit is right.
         """
         rows = self.codes or {}
         if found := rows.get((local.system, local.code)) or rows.get((None, local.code)):
-            own = (local,) if local.system and local.system != LOINC else ()
+            own = (local,) if local.system and local.system not in _LOINC_SYSTEMS else ()
             return CodeableConcept(coding=(found, *own), text=local.display)
-        if local.system in {None, LOINC}:
-            known = Coding(system=LOINC, code=local.code, display=local.display)
-            return CodeableConcept(coding=(known,)) if is_loinc(local.code) else None
-        return CodeableConcept(coding=(local,)) if self.codes is None else None
+        if not (is_meant_as_loinc(local) and is_loinc(local.code)):
+            return None
+        return CodeableConcept(coding=(Coding(system=LOINC, code=local.code, display=local.display),))
 
     def unit(self, amount: Quantity) -> Quantity | None:
         """The amount with its UCUM code; the unit that people read stays as the laboratory wrote it. None: no row."""

@@ -15,7 +15,7 @@ from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.text import shorten
 from lab_agent.domain.values import CodeableConcept, Quantity
-from lab_agent.mappings.tables import MappingTables
+from lab_agent.mappings.tables import MappingTables, correct_loinc, is_meant_as_loinc
 
 T = TypeVar("T")
 
@@ -24,13 +24,14 @@ class MissingKind(StrEnum):
     """What a table lacks."""
 
     CODE = "code"
+    LOINC = "loinc"
     UNIT = "unit"
     ANSWER = "answer"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingMapping:
-    """A value that no table translates; an answer also names its observation."""
+    """A value that no table translates; an answer also names its observation. A code meant as LOINC cannot be one."""
 
     kind: MissingKind
     value: str
@@ -38,6 +39,9 @@ class MissingMapping:
 
     def __str__(self) -> str:
         """Give it as a reason."""
+        if self.kind is MissingKind.LOINC:
+            right = correct_loinc(self.value)
+            return f"code '{shorten(self.value)}' is no LOINC code" + (f" ({right} would be)" if right else "")
         of = f" of {shorten(self.observation)}" if self.observation else ""
         return f"{self.kind.value} '{shorten(self.value)}'{of} is not mapped"
 
@@ -54,7 +58,8 @@ def translate(report: LabReport, tables: MappingTables) -> LabReport:
 
 def _missing_for_observation(observation: ReportedObservation, tables: MappingTables) -> Iterator[MissingMapping]:
     if tables.code(observation.code) is None:
-        yield MissingMapping(MissingKind.CODE, observation.code.code)
+        kind = MissingKind.LOINC if is_meant_as_loinc(observation.code) else MissingKind.CODE
+        yield MissingMapping(kind, observation.code.code)
     for amount in _quantities(observation):
         if tables.unit(amount) is None:
             yield MissingMapping(MissingKind.UNIT, amount.code or amount.unit or "")

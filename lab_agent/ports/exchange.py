@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, Protocol
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
+from lab_agent.errors import PermanentFailure
 
 Json = Mapping[str, Any]
 """A resource as read: fractional numbers are `Decimal`, and nothing is left out (law 4)."""
@@ -16,32 +18,69 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedResource:
-    """A resource as it is on the service. `created` is false where a conditional create found an existing one."""
+    """A resource as it is on the service. `created` is false where a conditional create found an existing one.
+
+    `echoed`: the answer to a write had no resource in it, and `body` is what was sent.
+    """
 
     resource_type: str
     id: ResourceId
     version: str
     body: Json
     created: bool = False
+    echoed: bool = False
+
+
+class SearchKind(StrEnum):
+    """The searches that we send, by the names of their addresses in `exchange.paths`."""
+
+    ORDER_TASKS = "order_tasks"
+    LINE_TASKS = "line_tasks"
+    QUESTIONNAIRES = "questionnaires"
+    BY_IDENTIFIER = "by_identifier"
+    BY_TAG = "by_tag"
+
+
+class UnfilteredSearch(PermanentFailure):
+    """The service answered a search with resources that were not asked for. `rows` are those that were."""
+
+    def __init__(self, kind: SearchKind, rows: tuple[Json, ...], left_aside: int) -> None:
+        super().__init__(
+            f"the service does not filter the search `{kind.value}`: {left_aside} of {left_aside + len(rows)} resources in its "
+            "answer were not asked for; they are left aside"
+        )
+        self.rows = rows
 
 
 class Exchange(Protocol):
     """The service's FHIR endpoints (interface: Endpoints).
 
-    Every call may raise `ServiceUnavailable` (nothing happened; try again later), `AuthenticationRequired`, `OutcomeUnknown` or
-    `InvalidResponse` (a write may have happened), `ForeignOrigin`, or a `ServiceRejected`.
+    Every call may raise `ServiceUnavailable` or `ForeignLink` (nothing happened; try again later), `AuthenticationRequired`,
+    `OutcomeUnknown` (a write may have happened), `InvalidResponse` (the same for a write; what was read or searched for has
+    invalid JSON, while the service answers otherwise), `ForeignOrigin`, or a `ServiceRejected`. The answer to a search holds only
+    what was asked for; what else the service put there is left aside.
     """
 
     async def requested_order_tasks(self) -> tuple[Json, ...]:
         """All order-level Tasks in status requested (GET fhir/task?status=requested&code=OrderProcessingTask), pages followed."""
         ...
 
+    def unreadable_order_tasks(self) -> tuple[str, ...]:
+        """Ids of the Tasks that the last `requested_order_tasks` left out, since their JSON is invalid; `?` for an unknown id."""
+        ...
+
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
-        """The ProcedureRequest-level Tasks of an order (GET fhir/task?part-of=task/<id>), pages followed."""
+        """The ProcedureRequest-level Tasks of an order (GET fhir/task?part-of=task/<id>), pages followed.
+
+        Raises `UnfilteredSearch` if the answer held others, too.
+        """
         ...
 
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
-        """The QuestionnaireResponses about one of the ProcedureRequests; None if the service offers no such search."""
+        """The QuestionnaireResponses about one of the ProcedureRequests; None if the service offers no such search.
+
+        Raises `UnfilteredSearch` if the answer held others, too.
+        """
         ...
 
     async def contract_ids(self, code: str) -> tuple[ResourceId, ...]:
@@ -64,12 +103,36 @@ class Exchange(Protocol):
         """The resources that have our identifier: verifies a write whose answer was lost."""
         ...
 
-    async def upload_document(self, content: bytes, content_type: str, *, readers: tuple[str, ...]) -> SavedResource:
-        """Create a Binary that the `readers` (counterparty guids) may read; `SavedResource.id` makes its relative URL."""
+    async def upload_document(
+        self, content: bytes, content_type: str, *, readers: tuple[str, ...], name: str | None = None
+    ) -> SavedResource:
+        """Create a Binary that the `readers` (counterparty guids) may read; `name` is ours, to find it again."""
+        ...
+
+    async def find_document(self, name: str) -> SavedResource | None:
+        """The Binary that we gave this name: None if there is none, or if the service offers no such search."""
+        ...
+
+    def document_url(self, document: ResourceId) -> str:
+        """The address of a Binary, relative to the service's base address (interface: Result documents)."""
+        ...
+
+    async def read_document(self, document: ResourceId, content_type: str) -> bytes:
+        """Download a document as a partner does. Raises `ResourceNotReadable` if it does not exist or we have no right."""
+        ...
+
+    def take_search_findings(self) -> Mapping[SearchKind, bool]:
+        """For each kind of search since the last call: whether all answers held only what was asked for."""
         ...
 
     async def check(self) -> None:
         """Sign in and ask one harmless question; raises what is wrong."""
+        ...
+
+    async def foreign_links(self) -> Mapping[str, str]:
+        """Where the links of a page of new orders lead away from the service's own origin: relation (`fullUrl` for those of the
+        resources) to origin. A `next` link that does is not followed.
+        """
         ...
 
     def service_clock_offset(self) -> timedelta | None:

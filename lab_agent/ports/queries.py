@@ -21,6 +21,8 @@ T = TypeVar("T")
 LAST_POLL_KEY = "poll.succeeded"
 """Key of the time of the last successful poll, in ISO 8601 with offset."""
 DEFAULT_PAGE_SIZE = 50
+DOCUMENT_ORPHAN_ACTION = "document_orphan"
+"""Action of the events that say which documents the service may hold without a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,10 @@ class Queries(Protocol):
 
     async def report_events(self, report: ReportKey) -> tuple[Event, ...]:
         """The history of one report, oldest first: its states, who decided, when and why."""
+        ...
+
+    async def orphaned_documents(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Event]:
+        """Uploads of documents whose reply was lost, newest first: the service may hold copies that no report names."""
         ...
 
     async def unmatched_reports(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[ReportRecord]:

@@ -6,7 +6,7 @@ catalogue and of credentials have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
     Alert,
     Event,
+    FailingJobs,
     HostedDocument,
     Job,
     JobKind,
@@ -22,6 +23,7 @@ from lab_agent.domain.records import (
     NewJob,
     OrderRecord,
     ReportRecord,
+    ServiceMessage,
     UploadRecord,
 )
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
@@ -122,6 +124,18 @@ class OrderRepository(Protocol):
         """Orders that are not closed, by key, so that all can be gone through in portions."""
         ...
 
+    def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
+        """Closed orders among these order-level Tasks whose Task had ended; those that were left alone are none."""
+        ...
+
+    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        """Closed orders whose `look_again_at` has come, longest due first."""
+        ...
+
+    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+        """Lines of other orders about these ProcedureRequests that are done, or being done."""
+        ...
+
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
         ...
@@ -160,6 +174,10 @@ class JobRepository(Protocol):
 
     def needing_operator(self) -> tuple[Job, ...]:
         """Jobs that need an operator (dead letters, and those in review), oldest first."""
+        ...
+
+    def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
+        """Jobs that failed at their last attempt and are tried again, failing at `since` already: by cause and kind."""
         ...
 
     def make_due(self, kind: JobKind, *, now: datetime) -> int:
@@ -216,6 +234,14 @@ class Vault(Protocol):
 
     def identity(self, order: OrderKey) -> bytes | None:
         """The identification data of an order; None once it was purged."""
+        ...
+
+    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
+        """Store what a remote system said last about a job of an order: its words may name the patient."""
+        ...
+
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
+        """What was last said about the jobs of an order; purged together with its identification data."""
         ...
 
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import BeforeValidator, StrictBool, StrictStr, TypeAdapter, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticUseDefault, SchemaValidator, core_schema
 
+from lab_agent.domain.values import DateOrTime, PartialDate
 from lab_agent.exact_json import MAX_EXPONENT, is_out_of_range
 from lab_agent.serialization.errors import UNION_BRANCH, ValidationIssue, issues_from_pydantic, raise_issues
 
@@ -60,6 +61,8 @@ def _make_strict(schema: Any) -> Any:
     kind = schema.get("type")
     if kind in _STRICT_SCALARS:
         return _STRICT_SCALARS[kind]
+    if kind == "union" and schema["choices"][0].get("type") == "datetime":
+        return _DATE_OR_TIME
     if kind == "union":
         return _answer_schema(schema["choices"])
     if kind is not None and kind not in _STRUCTURES:
@@ -80,7 +83,7 @@ def _use_default_for_null(value: Any) -> Any:
 
 
 def _answer_schema(choices: list[Any]) -> CoreSchema:
-    """Read an answer of a questionnaire, the only union of the domain, by the JSON type that it is written in."""
+    """Read an answer of a questionnaire, the only other union of the domain, by the JSON type that it is written in."""
     branches = {
         "bool": _STRICT_SCALARS["bool"],
         "number": _core_schema(_AnswerNumber),
@@ -109,6 +112,8 @@ def _field_names(kind: Any) -> frozenset[str]:
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _DATETIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_PARTIAL_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
+_DATE_HINT = "write it as 2024-05-17, or as 2024-05 or 2024 where no more is known"
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
 
 
@@ -157,6 +162,17 @@ def parse_datetime(value: Any, time_zone: tzinfo | None) -> datetime:
     except OverflowError:
         raise invalid_value("is out of range", hint) from None
     return read
+
+
+def _parse_date_or_time_in_context(value: Any, info: ValidationInfo) -> DateOrTime:
+    return parse_date_or_time(value, (info.context or {}).get("time_zone"))
+
+
+def parse_date_or_time(value: Any, time_zone: tzinfo | None) -> DateOrTime:
+    """Read a date and time as `parse_datetime`, or a year, month or day as it is. Raises `PydanticCustomError`."""
+    if isinstance(value, str) and _PARTIAL_DATE.fullmatch(value):
+        return _parse_iso(value, _PARTIAL_DATE, PartialDate, "is not a date", _DATE_HINT)  # type: ignore[no-any-return]
+    return parse_datetime(value, time_zone)
 
 
 def _parse_iso(value: Any, pattern: re.Pattern[str], parse: Any, what: str, hint: str) -> Any:
@@ -209,6 +225,15 @@ def _core_schema(kind: Any) -> CoreSchema:
     return TypeAdapter(kind).core_schema
 
 
+_DATE_OR_TIME = _core_schema(
+    Annotated[
+        Any,
+        BeforeValidator(_parse_date_or_time_in_context),
+        WithJsonSchema(
+            {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{_PARTIAL_DATE.pattern}$"}]}
+        ),
+    ]
+)
 _STRICT_SCALARS = {_core_schema(plain)["type"]: _core_schema(strict) for plain, strict in _STRICT_TYPES.items()}
 """The same by pydantic's names of the plain types."""
 _STRUCTURES = frozenset(
@@ -227,6 +252,8 @@ def to_json_object(value: Any) -> dict[str, Any]:
 
 
 def _to_json(value: Any, location: tuple[str | int, ...], issues: list[ValidationIssue]) -> Any:
+    if isinstance(value, PartialDate):
+        return value.text
     if is_dataclass(value) and not isinstance(value, type):
         members = ((one, getattr(value, one.name)) for one in _fields(type(value)))
         return {one.name: _to_json(item, (*location, one.name), issues) for one, item in members if not _is_omitted(one, item)}

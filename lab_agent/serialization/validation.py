@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -20,8 +20,9 @@ from pydantic_core import PydanticCustomError
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, ReportedObservation
 from lab_agent.domain.lab_order import SCHEMA_VERSION
 from lab_agent.domain.report_documents import MEDIA_TYPE_HINT, URL_HINT, is_media_type, is_openable_url
+from lab_agent.domain.values import DateOrTime, is_certainly_after
 from lab_agent.serialization.errors import ValidationIssue
-from lab_agent.serialization.types import parse_datetime, parse_decimal
+from lab_agent.serialization.types import parse_date_or_time, parse_decimal
 
 Location = tuple[str | int, ...]
 MAX_NAME_LENGTH = 200
@@ -184,8 +185,8 @@ def _simple_quantity_issues(
 def _period_issues(
     period: Mapping[str, Any], location: tuple[str | int, ...], time_zone: tzinfo | None
 ) -> Iterator[ValidationIssue]:
-    start, end = _datetime_or_none(period.get("start"), time_zone), _datetime_or_none(period.get("end"), time_zone)
-    if start is not None and end is not None and start > end:
+    start, end = (_date_or_time_or_none(period.get(name), time_zone) for name in ("start", "end"))
+    if start is not None and end is not None and is_certainly_after(start, end):
         yield ValidationIssue(location, "ends before it starts", "give the earlier time as start")
 
 
@@ -196,9 +197,9 @@ def _decimal_or_none(value: Any) -> Decimal | None:
         return None
 
 
-def _datetime_or_none(value: Any, time_zone: tzinfo | None) -> datetime | None:
+def _date_or_time_or_none(value: Any, time_zone: tzinfo | None) -> DateOrTime | None:
     try:
-        return parse_datetime(value, time_zone)
+        return parse_date_or_time(value, time_zone)
     except PydanticCustomError:
         return None
 

@@ -13,6 +13,9 @@ from lab_agent.url_origin import is_loopback, origin_of
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 
+ReferenceSpelling = Literal["as_read", "lower", "fhir"]
+FhirMediaType = Literal["application/fhir+json", "application/json"]
+
 _REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
     "password": ("auth_url", "client_id", "username"),
     "authorization_code": ("auth_url", "client_id", "redirect_uri"),
@@ -155,10 +158,27 @@ class ExchangeSettings(SettingsGroup):
     """How many resources to request on one page of a search. If not set, the service decides."""
     max_response: Annotated[int, Field(ge=64 * 1024)] = 32 * 1024 * 1024
     """Largest response in bytes that is read."""
-    put_security: Literal["as_read", "short", "omit"] = "as_read"
-    """Access rights in a PUT of what we read: returned as read, with short names of the rights, or omitted."""
+    put_security: Literal["as_read", "short", "omit"] = "short"
+    """Access rights in a PUT of what we read: with short names of the rights, as in every request, returned as read, or
+    omitted."""
+    content_type: FhirMediaType = "application/fhir+json"
+    """Media type of the FHIR resources that we send; either is accepted in answers. With `application/json`, FHIR servers spoil
+    documents: only for a service that accepts nothing else."""
+    references: ReferenceSpelling = "as_read"
+    """Spelling of the references that we write: `as_read` as the order spelled its own, `lower` (`patient/8`, as in the interface
+    document), `fhir` (`Patient/8`, as FHIR servers require)."""
+    grant_own_read: bool = False
+    """Whether uploads also give our own guid read, readhistory and updatebody, for a service where the creator has no right to
+    what it created."""
     questionnaire_search: Literal["auto", "off"] = "auto"
-    """Whether to search for QuestionnaireResponses; `auto` stops when the service has rejected that search."""
+    """Whether to search for QuestionnaireResponses; `auto` stops for an hour when the service has
+    rejected that search."""
+    line_task_codes: tuple[str, ...] = ("OrderProcessingTask",)
+    """Codes that the Task of a line may carry, if it carries any; the interface document shows none. An order with a line Task of
+    another code, such as one for billing, is held until its code is listed here."""
+    document_search: Literal["off", "tag"] = "off"
+    """How a document is found whose upload got no reply: `tag` gives each Binary a tag of ours (`meta.tag`) and searches `_tag`,
+    for a service that takes and searches tags; `off` uploads it again and lists the copy (`lab-agent results orphans`)."""
     paths: UrlTemplateSettings = Field(default_factory=UrlTemplateSettings)
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings

@@ -91,8 +91,8 @@ class ResultsSettings(SettingsGroup):
     """What happens to a new version that omits values which were final: `hold` asks an operator; `keep` is for a laboratory
     system that sends only what is new, and adds the values and lines of the previous versions."""
     mappings: Path | None = None
-    """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, codes pass as they
-    come: one without a system is taken for LOINC if its check digit is right, and holds its report otherwise."""
+    """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, units and
+    answers pass as they come, and LOINC codes alone: any other code of an observation holds its report."""
     host_days: Annotated[int, Field(ge=1, le=36500)] | None = None
     """With `documents = "host"`: days after which the address of a document expires. If not set, as long as the order is kept."""
     print_reports: bool = False
@@ -203,6 +203,8 @@ class WorkerSettings(SettingsGroup):
     """Seconds for which an unreadable resource of an order is fetched again before the order is held with an alert."""
     unreadable_refuse_after: Seconds | None = None
     """Seconds after which an order with an unreadable resource is rejected. If not set, it is held until it can be read."""
+    alert_after: Seconds = 1800.0
+    """Seconds after which an alert says that a job has failed all that time, although it is tried again and again."""
     drain_timeout: Seconds = 30.0
     """Seconds that running jobs get to finish when the program is stopped."""
     backoff_first: Seconds = 2.0

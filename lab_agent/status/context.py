@@ -22,6 +22,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
+from lab_agent.workflow.attention_alerts import cause_text
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.result_matching import ReportMatcher
 
@@ -75,6 +76,7 @@ class TemplateRenderer:
             "timestamp": formatting.format_timestamp,
             "state_meaning": formatting.state_meaning,
             "job_kind_name": formatting.job_kind_name,
+            "cause_text": cause_text,
             "observation_value": formatting.format_observation,
             "file_size": formatting.format_size,
             "concept": text.format_concept,

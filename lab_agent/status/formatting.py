@@ -10,22 +10,27 @@ from lab_agent.domain import text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.domain.values import SampledData
+from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
+from lab_agent.workflow.result_history import kept_names
 
 _MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession_update"}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """A stored message with its content; `message` is None where this version cannot read it."""
+    """A stored message with its content; `message` is None where this version cannot read it.
+
+    `kept` are the observations that it keeps of the version before it.
+    """
 
     report: ReportRecord
     message: LabMessage | None
+    kept: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -41,7 +46,7 @@ class ResultView:
 def load_result(report: ReportRecord) -> ResultView:
     """Read the content of a stored message."""
     try:
-        return ResultView(report, load_stored_message(report.body))
+        return ResultView(report, load_stored_message(report.body), kept_names(report))
     except DataInvalidError:
         return ResultView(report, None)
 
@@ -121,18 +126,21 @@ async def flash_message(flash: str = "", job: str = "") -> str | None:
 
 
 _ORDER_STATE_MEANINGS = {
-    OrderState.SEEN: "found by the poll; its resources are being fetched",
+    OrderState.SEEN: "found by the poll, or offered again after its end; its resources are being fetched",
     OrderState.FETCHED: "assessed and accepted; being submitted to the laboratory system",
-    OrderState.HELD: "needs an operator: the cause may be on our side, so nothing is rejected; it is reassessed automatically",
+    OrderState.HELD: (
+        "needs an operator, or waits for the partner: the cause may be on our side, or its Tasks are not requested now, so "
+        "nothing is rejected; it is reassessed automatically"
+    ),
     OrderState.HANDED_OVER: "in the laboratory system; results are awaited",
     OrderState.REPORTED: "every line is finished; the order-level Task is updated next",
     OrderState.REJECTED: "rejected; nothing goes to the laboratory, and the Tasks are being updated",
     OrderState.WITHDRAWN: "withdrawn by the partner or the service; the laboratory system is being informed",
-    OrderState.CLOSED: "finished; a corrected result is still delivered",
+    OrderState.CLOSED: "finished; a corrected result is still delivered, and an order that is offered again is taken up again",
 }
 _LINE_STATE_MEANINGS = {
     LineState.REQUESTED: "not decided yet; its Task is as the partner created it",
-    LineState.HELD: "arrived after its order was assessed; an operator accepts or rejects it",
+    LineState.HELD: "arrived after its order was assessed, or was put back after its end; an operator accepts or rejects it",
     LineState.REJECTED: "rejected; its Task is cancelled with the reason",
     LineState.ACCEPTED: "accepted; on its way to the laboratory system, or there",
     LineState.RESULTED: "a final report is being delivered",
@@ -238,8 +246,10 @@ def _format_duration(seconds: int) -> str:
     return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
 
 
-def format_timestamp(at: datetime | None) -> str:
-    """A time to the second, in this machine's time zone."""
+def format_timestamp(at: DateOrTime | None) -> str:
+    """A time to the second, in this machine's time zone; a date of which no time is known as it was given."""
+    if isinstance(at, PartialDate):
+        return at.text
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

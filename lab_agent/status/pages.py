@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from lab_agent.accounts import Role
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE
@@ -92,6 +93,8 @@ async def show_order(key: str, user: Viewer, context: Context, renderer: Rendere
     detail = await context.queries.order(OrderKey(one_line(key)))
     if detail is None:
         raise HttpError("There is no order with this key. Search for it by Task id, requisition, accession or barcode.", 404)
+    is_operator = user.account.has_role(Role.OPERATOR)  # what the service says may name the patient
+    order = detail.order.key
     return await renderer.render_page(
         "order.html",
         user,
@@ -100,6 +103,7 @@ async def show_order(key: str, user: Viewer, context: Context, renderer: Rendere
         needing_operator=JOBS_NEEDING_OPERATOR,
         unconfirmed_submit=find_unconfirmed_submit(detail),
         can_be_marked_done=can_be_marked_done,
+        service_messages=await context.store.run(lambda uow: uow.vault.service_messages(order)) if is_operator else {},
         flash=flash,
     )
 

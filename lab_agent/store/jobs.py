@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, func, select, update
 from typing_extensions import override
 
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import Job, JobKind, NewJob
+from lab_agent.domain.records import PASSED_IN_REVIEW, FailingJobs, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
@@ -27,6 +27,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.errors import LeaseLostError
 from lab_agent.ports.repositories import JobRepository
+from lab_agent.store.column_types import UtcDateTime
 from lab_agent.store.row_mapping import in_states, insert_new, to_record, to_values
 from lab_agent.store.tables import jobs
 
@@ -92,6 +93,19 @@ class SqlJobRepository(JobRepository):
         return self._fetch(select(jobs).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)).order_by(jobs.c.id))
 
     @override
+    def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
+        counted = select(
+            jobs.c.failure_cause.label("cause"),
+            jobs.c.kind,
+            func.count().label("count"),
+            func.min(jobs.c.failing_since, type_=UtcDateTime).label("since"),
+            func.min(jobs.c.id).label("first"),
+        ).where(jobs.c.failing_since.is_not(None), jobs.c.failing_since <= since)
+        chosen = counted if kind is None else counted.where(jobs.c.kind == kind)
+        grouped = chosen.group_by(jobs.c.failure_cause, jobs.c.kind).order_by(jobs.c.failure_cause, jobs.c.kind)
+        return tuple(to_record(FailingJobs, row) for row in self._connection.execute(grouped).mappings())
+
+    @override
     def make_due(self, kind: JobKind, *, now: datetime) -> int:
         waiting = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at > now) & (jobs.c.kind == kind)
         return self._connection.execute(update(jobs).where(waiting).values(due_at=now)).rowcount
@@ -133,6 +147,7 @@ def select_claimable(kinds: Collection[JobKind], now: datetime) -> Select[Any]:
         select(other.c.id)
         .where(other.c.ordering_key == jobs.c.ordering_key, other.c.id != jobs.c.id, in_states(other.c.state, BLOCKING_STATES))
         .where((other.c.id < jobs.c.id) | (other.c.lease_until > now))
+        .where((other.c.state != JobState.NEEDS_REVIEW) | other.c.kind.not_in(sorted(PASSED_IN_REVIEW)))
     )
     return (
         select(jobs)

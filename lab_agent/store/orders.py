@@ -11,7 +11,15 @@ from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import AT_LABORATORY, LABEL_RELEASING, ORDERS_BEFORE_HANDOVER, WITHDRAWN_LINES, LineState
+from lab_agent.domain.state_machines import (
+    AT_LABORATORY,
+    LABEL_RELEASING,
+    ORDERS_BEFORE_HANDOVER,
+    UNDONE_LINES,
+    WITHDRAWN_LINES,
+    LineState,
+    OrderState,
+)
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
@@ -108,6 +116,42 @@ class SqlOrderRepository(OrderRepository):
         if after is not None:
             found = found.where(orders.c.key > after)
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
+
+    @override
+    def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
+        found: list[OrderRecord] = []
+        for batch in chunked(sorted({indexable_text(task) for task in task_ids})):
+            ended = select(orders).where(
+                orders.c.task_id.in_(batch), orders.c.state == OrderState.CLOSED, orders.c.ended_as.is_not(None)
+            )
+            found.extend(to_record(OrderRecord, row) for row in self._connection.execute(ended).mappings())
+        return tuple(found)
+
+    @override
+    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        due = (
+            select(orders)
+            .where(orders.c.look_again_at.is_not(None), orders.c.look_again_at <= now, orders.c.state == OrderState.CLOSED)
+            .order_by(orders.c.look_again_at, orders.c.key)
+            .limit(limit)
+        )
+        return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())
+
+    @override
+    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+        found: list[LineRecord] = []
+        for batch in chunked(sorted(set(procedure_requests))):
+            about = (
+                select(lines)
+                .where(
+                    lines.c.procedure_request_id.in_(batch),
+                    lines.c.order_key != except_order,
+                    ~in_states(lines.c.state, UNDONE_LINES),
+                )
+                .order_by(lines.c.number)
+            )
+            found.extend(to_record(LineRecord, row) for row in self._connection.execute(about).mappings())
+        return tuple(found)
 
     @override
     def unassessed_since(self) -> datetime | None:

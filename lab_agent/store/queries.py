@@ -28,6 +28,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
+    DOCUMENT_ORPHAN_ACTION,
     LAST_POLL_KEY,
     AttentionItem,
     AttentionKind,
@@ -144,6 +145,12 @@ class SqlQueries(Queries):
         return await self._store.read(lambda connection: _fetch_records(connection, Event, wanted))
 
     @override
+    async def orphaned_documents(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Event]:
+        found = select(events).where(events.c.action == DOCUMENT_ORPHAN_ACTION)
+        listed = found.order_by(events.c.at.desc(), events.c.number.desc())
+        return await self._fetch_page(listed, found.subquery(), _record_factory(Event), offset, limit)
+
+    @override
     async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
         listed = select(alerts).order_by(alerts.c.opened_at.desc(), alerts.c.number.desc())
         return await self._fetch_page(listed, alerts, _record_factory(Alert), offset, limit)
@@ -160,7 +167,7 @@ class SqlQueries(Queries):
 
 
 def _select_report_summaries() -> Select[Any]:
-    return select(*(column for column in reports.c if column.name != "body"))
+    return select(*(column for column in reports.c if column.name not in {"body", "outgoing_body"}))
 
 
 def _select_reports_needing_operator() -> Select[Any]:

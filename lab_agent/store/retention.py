@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, literal_column, select, update
+from sqlalchemy import Connection, Select, Table, delete, literal_column, or_, select, update
 from typing_extensions import override
 
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, JobState
@@ -26,12 +26,15 @@ from lab_agent.store.tables import (
     orders,
     rejections,
     reports,
+    service_messages,
     uploads,
 )
 
 _FINISHED_JOB_STATES = frozenset(JobState) - OPEN_JOBS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')
-_ORDER_TABLES = (label_uses, lines, jobs, events, rejections, uploads, reports, hosted_documents, identities)
+_ORDER_TABLES = (label_uses, lines, jobs, events, rejections, uploads, reports, hosted_documents, identities, service_messages)
+_SEALED_TABLES = (identities, service_messages)
+"""What may name a patient, and is kept for a shorter time than the rest of an order."""
 
 
 class SqlPurge(Purge):
@@ -42,10 +45,9 @@ class SqlPurge(Purge):
 
     @override
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        have = select(identities.c.order_key).where(identities.c.order_key == orders.c.key)
-        return self._delete(
-            identities.c.order_key, self._connection.scalars(_select_finished_orders(before, limit).where(have.exists())).all()
-        )
+        has_any = or_(*(select(table.c.order_key).where(table.c.order_key == orders.c.key).exists() for table in _SEALED_TABLES))
+        keys = self._connection.scalars(_select_finished_orders(before, limit).where(has_any)).all()
+        return sum(self._delete(table.c.order_key, keys) for table in _SEALED_TABLES)
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
@@ -94,8 +96,9 @@ class SqlPurge(Purge):
         self._delete_where(rejections, rejections.c.number, rejections.c.at < before, limit)
 
     def _document_ids_in_use(self) -> frozenset[str]:
-        bodies = self._connection.scalars(select(reports.c.body).where(~in_states(reports.c.state, FINISHED_REPORTS)))
-        return frozenset(name.decode() for body in bodies for name in _DOCUMENT_ID.findall(body))
+        bodies = select(reports.c.body, reports.c.outgoing_body).where(~in_states(reports.c.state, FINISHED_REPORTS))
+        found = (body for row in self._connection.execute(bodies) for body in row if body is not None)
+        return frozenset(name.decode() for body in found for name in _DOCUMENT_ID.findall(body))
 
     def _hosted_document_ids(self, since: datetime) -> frozenset[str]:
         lasting = hosted_documents.c.expires_at.is_(None) | (hosted_documents.c.expires_at >= since)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from sqlalchemy import BigInteger, Column, Index, MetaData, Table, text
 from sqlmodel import Field, SQLModel
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.records import HoldReason, JobKind
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
@@ -71,6 +72,7 @@ class OrderRow(TableRow, table=True):
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
         _partial_index("ix_orders_open", "state <> 'closed'", "key"),
+        _partial_index("ix_orders_look_again", "look_again_at IS NOT NULL", "look_again_at"),
     )
 
     key: str = Field(sa_type=PlainText, primary_key=True)
@@ -92,6 +94,9 @@ class OrderRow(TableRow, table=True):
     received: bytes | None
     lab_order: bytes | None
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
+    ended_as: str | None = Field(sa_type=PlainText)
+    look_again_at: datetime | None = Field(sa_type=UtcDateTime)
+    reopened: int
 
 
 class LineRow(TableRow, table=True):
@@ -103,13 +108,15 @@ class LineRow(TableRow, table=True):
     key: str = Field(sa_type=PlainText, unique=True)
     order_key: str = Field(sa_type=PlainText, foreign_key="orders.key", ondelete="CASCADE", index=True)
     task_id: str = Field(sa_type=IndexableText, index=True)
-    procedure_request_id: str | None = Field(sa_type=PlainText)
+    procedure_request_id: str | None = Field(sa_type=PlainText, index=True)
     item: str | None = Field(sa_type=PlainText)
     state: LineState = Field(sa_column=Column(EnumText(LineState), nullable=False))
     changed_at: datetime = Field(sa_type=UtcDateTime)
     accession: str | None = Field(sa_type=IndexableText, index=True)
     outputs: tuple[str, ...] = Field(sa_type=TextTuple)
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
+    ended_as: str | None = Field(sa_type=PlainText)
+    reopened: int
 
 
 class LabelUseRow(TableRow, table=True):
@@ -135,6 +142,7 @@ class JobRow(TableRow, table=True):
         _partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "changed_at"),
         Index("ix_jobs_order_key_id", "order_key", "id"),
         Index("ix_jobs_kind_state_id", "kind", "state", "id"),
+        _partial_index("ix_jobs_failing", "failing_since IS NOT NULL", "failing_since"),
         {"sqlite_autoincrement": True},
     )
 
@@ -155,6 +163,8 @@ class JobRow(TableRow, table=True):
     owner: str | None = Field(sa_type=PlainText)
     fencing_token: int = Field(sa_type=BigInteger)
     lease_until: datetime | None = Field(sa_type=UtcDateTime)
+    failing_since: datetime | None = Field(sa_type=UtcDateTime)
+    failure_cause: FailureCause | None = Field(sa_column=Column(EnumText(FailureCause), nullable=True))
 
 
 class ReportRow(TableRow, table=True):
@@ -184,6 +194,7 @@ class ReportRow(TableRow, table=True):
     received_at: datetime = Field(sa_type=UtcDateTime)
     changed_at: datetime = Field(sa_type=UtcDateTime)
     body: bytes
+    outgoing_body: bytes | None
 
 
 class UploadRow(TableRow, table=True):
@@ -250,6 +261,16 @@ class IdentityRow(TableRow, table=True):
 
     __tablename__ = "identities"
     order_key: str = Field(sa_type=PlainText, primary_key=True)
+    ciphertext: bytes
+    kept_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class ServiceMessageRow(TableRow, table=True):
+    """What a remote system said last about a job (`ServiceMessage`), encrypted."""
+
+    __tablename__ = "service_messages"
+    job_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    order_key: str = Field(sa_type=IndexableText, index=True)
     ciphertext: bytes
     kept_at: datetime = Field(sa_type=UtcDateTime)
 
@@ -386,6 +407,7 @@ rejections: Table = METADATA.tables["rejections"]
 alerts: Table = METADATA.tables["alerts"]
 key_values: Table = METADATA.tables["key_values"]
 identities: Table = METADATA.tables["identities"]
+service_messages: Table = METADATA.tables["service_messages"]
 documents: Table = METADATA.tables["documents"]
 hosted_documents: Table = METADATA.tables["hosted_documents"]
 oauth_tokens: Table = METADATA.tables["oauth_tokens"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import Connection, select, update
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.records import ServiceMessage
 from lab_agent.ports.repositories import Vault
 from lab_agent.store.row_mapping import insert_new, upsert
-from lab_agent.store.tables import documents, identities, key_values
+from lab_agent.store.tables import documents, identities, key_values, service_messages
 
 _KEY_CHECK = "encryption.key_check"
 
@@ -53,6 +55,23 @@ class SqlVault(Vault):
     def identity(self, order: OrderKey) -> bytes | None:
         ciphertext = self._connection.scalar(select(identities.c.ciphertext).where(identities.c.order_key == order))
         return None if ciphertext is None else self._cipher.decrypt(ciphertext)
+
+    @override
+    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
+        sealed = self._cipher.encrypt(text.encode("utf-8", "replace"))
+        upsert(
+            self._connection,
+            service_messages,
+            {"job_id": job, "order_key": order, "ciphertext": sealed, "kept_at": at},
+            "job_id",
+        )
+
+    @override
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
+        rows = self._connection.execute(select(service_messages).where(service_messages.c.order_key == order))
+        return {
+            JobId(row.job_id): ServiceMessage(at=row.kept_at, text=self._cipher.decrypt(row.ciphertext).decode()) for row in rows
+        }
 
     @override
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:

@@ -64,13 +64,19 @@ class JobLease(Lease):
         """
 
         def write(uow: UnitOfWork) -> Job:
-            return self._save(uow, handler.complete(uow, self._job, result))
+            return self._save(uow, handler.complete(uow, self._job, result).recovered())
 
         return await self._store.run(write)
 
-    async def end(self, ended: Job) -> Job:
-        """Commit the end of a job from which nothing else follows. Raises `LeaseLostError`."""
-        return await self._store.run(lambda uow: self._save(uow, ended))
+    async def end(self, ended: Job, *, service_message: str = "") -> Job:
+        """Commit how a failed attempt ends, and what was said about it. Raises `LeaseLostError`."""
+
+        def write(uow: UnitOfWork) -> Job:
+            if service_message and ended.order is not None:
+                uow.vault.save_service_message(ended.id, ended.order, service_message, at=self._clock.now())
+            return self._save(uow, ended)
+
+        return await self._store.run(write)
 
     def _save(self, uow: UnitOfWork, ended: Job) -> Job:
         uow.jobs.save(ended)

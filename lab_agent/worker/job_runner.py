@@ -8,15 +8,16 @@ from datetime import timedelta
 
 import structlog
 
+from lab_agent.domain.failure_causes import find_cause, format_issues
 from lab_agent.domain.records import Job, JobKind
-from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, decide_retry
+from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.job_lease import JobLease
-from lab_agent.worker.outages import OutageTracker, exchange_part_outage
+from lab_agent.worker.outages import OutageTracker
 
 log = structlog.get_logger(__name__)
 
@@ -53,8 +54,8 @@ class JobRunner:
             async with lease.keep_alive():
                 ended = await self._run_to_end(lease)
             self.on_attempt(ended.kind.value, ended.state.value)
-            if ended.state is JobState.DONE:
-                await self.outages.end(exchange_part_outage(ended.kind.value))
+            if ended.failing_since is None:
+                await self.outages.end_part(ended.kind, was_failing=job.failing_since is not None)
         except LeaseLostError:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
@@ -68,18 +69,25 @@ class JobRunner:
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:
-            await self.outages.record_failure(failure, lease.job.kind.value)
-            return await lease.end(self._after_failure(failure, lease.job, verifying=must_verify))
+            return await self._end_failed(lease, failure, verifying=must_verify)
         except Exception as exc:  # the one boundary: a bad job is set aside with its reason, and the good ones go on (law 9)
             log.exception("job failed", action="job_failed", job=lease.job.id, kind=lease.job.kind.value)
             return await lease.end(self._after_error(exc, lease.job))
 
-    def _after_failure(self, failure: Failure, job: Job, *, verifying: bool) -> Job:
-        now = self.clock.now()
+    async def _end_failed(self, lease: JobLease, failure: Failure, *, verifying: bool) -> Job:
+        job, now = lease.job, self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
+        ended = self._after_failure(failure, job, decision, verifying=verifying).failed(now, find_cause(failure))
+        ended = await lease.end(ended, service_message=format_issues(failure.issues))
+        await self.outages.record_failure(failure, job.kind.value, repeated=job.failing_since is not None)
         self._log_failure(failure, job, decision)
-        reason = str(failure)
+        return ended
+
+    def _after_failure(self, failure: Failure, job: Job, decision: RetryDecision, *, verifying: bool) -> Job:
+        now, reason = self.clock.now(), str(failure)
         match decision:
+            case VerifyFirst(at) if not (verifying or job.started):
+                return job.reschedule(now, at, reason)  # it was a read: there is nothing to verify
             case RetryAt(at) if not verifying:
                 # Nothing of this attempt had consequences outside, so the next one starts afresh.
                 return replace(job.reschedule(now, at, reason), started=False)
@@ -94,7 +102,7 @@ class JobRunner:
         reason = f"{text}; the log of {now:%Y-%m-%d %H:%M:%S} UTC says more"
         return job.dead_letter(now, reason) if job.safe_to_retry else job.needs_review(now, reason)
 
-    def _log_failure(self, failure: Failure, job: Job, decision: RetryAt | VerifyFirst | DeadLetter) -> None:
+    def _log_failure(self, failure: Failure, job: Job, decision: RetryDecision) -> None:
         """One line when a job first fails, and one when it becomes a dead letter; an outage has its own line."""
         if isinstance(decision, DeadLetter):
             write_line = log.error

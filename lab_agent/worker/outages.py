@@ -1,7 +1,8 @@
 """Outages of remote systems: one log line and one alert at the start, one line at the end, however many jobs fail meanwhile.
 
 A service that does not answer at all is one outage. Where it answers, and only one kind of job fails, that kind has an outage
-of its own, which only a success of that kind ends: a successful poll proves nothing about uploads.
+of its own, which ends when none of its jobs fails any more: a successful poll proves nothing about uploads, and an order that is
+fetched proves nothing about another that is not. What fails is read from the store, as another worker may have done it since.
 """
 
 from __future__ import annotations
@@ -11,8 +12,20 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from lab_agent.domain.records import Alert
-from lab_agent.errors import AuthenticationRequired, LabAgentError, LisUnavailable, ServiceUnavailable, StoreUnreachableError
+from lab_agent.domain.records import Alert, JobKind
+from lab_agent.errors import (
+    AmbiguousFailure,
+    AuthenticationRequired,
+    ForeignLink,
+    InvalidResponse,
+    LabAgentError,
+    LisUnavailable,
+    OutcomeUnknown,
+    ServicePaused,
+    ServiceRejected,
+    ServiceUnavailable,
+    StoreUnreachableError,
+)
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 
@@ -30,6 +43,13 @@ def exchange_part_outage(part: str) -> str:
     return f"exchange.{part}.unavailable"
 
 
+def _is_exchange_failure(failure: LabAgentError) -> bool:
+    """Whether a failure of a call to the exchange service is one that is tried again."""
+    if isinstance(failure, ServiceRejected):
+        return failure.may_pass
+    return isinstance(failure, ServiceUnavailable | OutcomeUnknown | InvalidResponse | ForeignLink)
+
+
 class OutageTracker:
     """Which remote systems are unavailable, as far as this process knows; the alerts are in the store for everybody to see.
 
@@ -43,12 +63,31 @@ class OutageTracker:
         self._probe_lock = asyncio.Lock()
         self._active: set[str] = set()
         self._known_ended: set[str] = set()
+        self._texts: dict[str, str] = {}
         self._unsaved_alerts: dict[str, Alert] = {}
 
     @property
     def is_store_down(self) -> bool:
         """Whether our own database could not be written when it was last tried: nothing in it can say so."""
         return STORE_OUTAGE in self._active
+
+    async def end_part(self, kind: JobKind, *, was_failing: bool = False) -> None:
+        """End the outage of one kind of job, unless one that began or joined it has not succeeded yet.
+
+        `was_failing`: the job that has ended had failed before; another worker, which may be gone, may have told so.
+        """
+        key = exchange_part_outage(kind.value)
+        if was_failing:
+            self._known_ended.discard(key)
+        if key in self._known_ended:
+            return
+        if not await self._store.run(lambda uow: uow.jobs.failing(since=self._clock.now(), kind=kind)):
+            await self.end(key)
+
+    async def end_settled_parts(self) -> None:
+        """End the outages of kinds of jobs of which none fails any more: an operator or another worker has settled it."""
+        for kind in JobKind:
+            await self.end_part(kind)
 
     def is_known(self, failure: LabAgentError, part: str = "") -> bool:
         """Whether a failure (of the kind of job `part`) belongs to an outage that is reported already."""
@@ -59,25 +98,41 @@ class OutageTracker:
                 return any(key.startswith(LIS_OUTAGE_PREFIX) for key in self._active)
             case AuthenticationRequired():
                 return SIGN_IN_OUTAGE in self._active
-            case ServiceUnavailable():
+            case ServicePaused():  # it was told by whoever was asked to wait
+                return True
+            case _ if _is_exchange_failure(failure):
                 return not self._active.isdisjoint({EXCHANGE_OUTAGE, exchange_part_outage(part)})
         return False
 
-    async def record_failure(self, failure: LabAgentError, part: str = "") -> None:
-        """Begin an outage, if the failure means that a remote system is unavailable; `part` is the kind of job that failed."""
+    async def record_failure(self, failure: LabAgentError, part: str = "", *, repeated: bool = True) -> None:
+        """Begin an outage, if the failure means that a remote system is unavailable; `part` is the kind of job that failed.
+
+        A write that was not answered begins one only when the attempt before had failed, too (`repeated`): a single lost reply is
+        settled by verifying, and says nothing about the service.
+        """
         match failure:
             case StoreUnreachableError():
                 self._mark_started(STORE_OUTAGE, str(failure))  # it cannot be stored: only the log says so
             case AuthenticationRequired():
                 await self.begin(SIGN_IN_OUTAGE, str(failure))
+            case ServicePaused():
+                return
+            case AmbiguousFailure() if not repeated:
+                return
             case ServiceUnavailable() if not part:
-                await self.begin(EXCHANGE_OUTAGE, str(failure))
-            case ServiceUnavailable():
-                await self._record_partial_failure(part, str(failure))
+                await self.begin(EXCHANGE_OUTAGE, str(failure), renew=bool(failure.retry_after))
+            case ForeignLink() if not part:
+                await self.begin(POLL_OUTAGE, f"new orders cannot be fetched: {failure}")
+            case _ if part and _is_exchange_failure(failure):
+                await self._record_partial_failure(part, failure)
 
-    async def begin(self, key: str, text: str) -> None:
-        """Begin an outage and open its alert, once. An alert that could not be written is written at the next call."""
-        if self._mark_started(key, text):
+    async def begin(self, key: str, text: str, *, renew: bool = False) -> None:
+        """Begin an outage and open its alert, once. An alert that could not be written is written at the next call.
+
+        With `renew`, a new text replaces that of the open alert: it says until when the service asks to wait.
+        """
+        if self._mark_started(key, text) or (renew and self._texts.get(key) != text):
+            self._texts[key] = text
             self._unsaved_alerts[key] = Alert(key=key, text=text, opened_at=self._clock.now())
         if alert := self._unsaved_alerts.get(key):
             await self._write(lambda uow: uow.alerts.open(alert))
@@ -96,10 +151,12 @@ class OutageTracker:
         """End an outage of our own database: something was written."""
         self._mark_ended(STORE_OUTAGE)
 
-    async def _record_partial_failure(self, part: str, text: str) -> None:
+    async def _record_partial_failure(self, part: str, failure: LabAgentError) -> None:
+        renew = isinstance(failure, ServiceUnavailable) and bool(failure.retry_after)
         async with self._probe_lock:
-            if self._active.isdisjoint({EXCHANGE_OUTAGE, exchange_part_outage(part)}):
-                await self.begin(exchange_part_outage(part) if await self._probe() else EXCHANGE_OUTAGE, text)
+            active = sorted(self._active & {EXCHANGE_OUTAGE, exchange_part_outage(part)})
+            key = active[0] if active else exchange_part_outage(part) if await self._probe() else EXCHANGE_OUTAGE
+            await self.begin(key, str(failure), renew=renew)
 
     def _mark_started(self, key: str, text: str) -> bool:
         if key in self._active:

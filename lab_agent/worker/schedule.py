@@ -16,7 +16,7 @@ from apscheduler.executors.asyncio import AsyncIOExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.records import Alert, JobKind
 from lab_agent.errors import Failure, LabAgentError, TemporaryFailure
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
@@ -33,6 +33,8 @@ from lab_agent.workflow.polling import OrderPoller
 
 log = structlog.get_logger(__name__)
 
+UNREADABLE_TASKS_ALERT = "exchange.unreadable_tasks"
+_MAX_NAMES = 10
 ScheduledTask = Callable[[], Awaitable[Any]]
 
 
@@ -48,7 +50,10 @@ class PollInterval:
         return self.shortest if found else min(max(wait, self.shortest) * 1.5, max(self.longest, self.shortest))
 
 
-_SERVICE_JOB_KINDS = (JobKind.FETCH_ORDER, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
+_SERVICE_JOB_KINDS = (
+    *(JobKind.FETCH_ORDER, JobKind.SUBMIT_ORDER),  # which reads the Tasks once more
+    *(JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK),
+)
 _LIS_JOB_KINDS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
 
 
@@ -65,6 +70,8 @@ class PollTask:
     reschedule: Callable[[float], None]
     wake: Callable[[], None]
     _wait: float = field(default=0.0, init=False)
+    _unreadable_tasks: tuple[str, ...] | None = field(default=None, init=False)
+    """Told last; None before the first poll of this process, as an earlier one may have left an alert open."""
 
     async def run(self) -> None:
         """Poll once, report what went wrong, and set the next run."""
@@ -78,9 +85,30 @@ class PollTask:
             self.outages.store_recovered()
             if await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE):
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
+            await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
             self._wait = self.interval.next_wait(self._wait, found)
             self.wake()
         self.reschedule(self._wait)
+
+    async def _tell_unreadable_tasks(self, tasks: tuple[str, ...]) -> None:
+        """Open an alert that names the Tasks whose orders cannot be seen, or close it. Written where something has changed."""
+        if tasks == self._unreadable_tasks:
+            return
+
+        def write(uow: UnitOfWork) -> None:
+            now = self.clock.now()
+            if not tasks:
+                uow.alerts.close(UNREADABLE_TASKS_ALERT, now=now)
+            else:
+                uow.alerts.open(Alert(key=UNREADABLE_TASKS_ALERT, text=_unreadable_text(tasks), opened_at=now))
+            uow.commit()
+
+        await self.store.run(write)
+        if tasks:
+            log.warning("Tasks cannot be read", action="tasks_unreadable", items=list(tasks[:_MAX_NAMES]))
+        elif self._unreadable_tasks:
+            log.info("all Tasks can be read again", action="tasks_readable")
+        self._unreadable_tasks = tasks
 
     async def _wait_after_failure(self, failure: Failure) -> float:
         """Report the failure; the wait in seconds: short while the service is unavailable, growing while it rejects the poll."""
@@ -89,6 +117,13 @@ class PollTask:
             return max(self.interval.shortest, failure.retry_after or 0.0)
         await self.outages.begin(POLL_OUTAGE, f"new orders cannot be fetched: {failure}")
         return self.interval.next_wait(self._wait, 0)
+
+
+def _unreadable_text(tasks: tuple[str, ...]) -> str:
+    names = ", ".join(f"Task {task}" for task in tasks[:_MAX_NAMES]) + (" and others" if len(tasks) > _MAX_NAMES else "")
+    return (
+        f"orders cannot be read, since their JSON is invalid: {names}. Ask the exchange service to correct it; the others go on"
+    )
 
 
 @dataclass(frozen=True, slots=True)

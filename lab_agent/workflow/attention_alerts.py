@@ -1,4 +1,6 @@
-"""Alerts about what waits for an operator: one for the results, one for the jobs, open as long as anything waits (law 11).
+"""Alerts about what waits for an operator, and about what has failed for long: open as long as it does (law 11).
+
+One is for the results, one for the jobs that are set aside, and one for each cause of which jobs fail that are tried again.
 
 They follow from what the store holds, not from what set something aside: so a worker that restarts, a second worker, and whatever
 an operator decides all lead to the same alerts.
@@ -9,12 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import structlog
 
-from lab_agent.domain.records import Alert, Job, ReportRecord
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.records import Alert, FailingJobs, Job, ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -29,6 +32,18 @@ _STATE_REASONS = {
     ReportState.HELD: "it is held, and its reason says what to do",
 }
 """Nothing of the message is quoted: it may name the patient (law 7)."""
+_CAUSE_TEXTS = {
+    FailureCause.SIGN_IN: "the sign-in is not accepted; run `lab-agent login`, or correct [exchange.oauth]",
+    FailureCause.SERVICE_UNAVAILABLE: "the exchange service does not answer, or with an error of its own; run `lab-agent check`",
+    FailureCause.SERVICE_ASKS_TO_WAIT: "the exchange service asks to wait again and again; set `exchange.max_concurrency` lower",
+    FailureCause.OUTCOME_UNKNOWN: "the exchange service can be read and does not confirm what is written to it; ask its operator",
+    FailureCause.INVALID_RESPONSE: "the exchange service answers with other JSON than the interface's; ask its operator",
+    FailureCause.READ_REJECTED: "the exchange service rejects reads or searches; check our rights and `exchange.paths`",
+    FailureCause.FOREIGN_LINK: "the exchange service leads to another address; set `exchange.base_url` to its own",
+    FailureCause.LIS_UNAVAILABLE: "the laboratory system is unavailable; run `lab-agent check`",
+    FailureCause.LIS_OUTCOME_UNKNOWN: "the laboratory system does not confirm what it is sent; check it",
+    FailureCause.OTHER: "see its reason",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,8 @@ class AttentionAlerts:
 
     store: Store
     clock: Clock
+    alert_after: timedelta
+    """How long a job has to fail before an alert says so."""
 
     async def run(self) -> None:
         """Check once."""
@@ -45,7 +62,22 @@ class AttentionAlerts:
     def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
         _update_alert(uow, RESULTS_ALERT, _results_text(uow.reports.needing_operator()), now)
         _update_alert(uow, JOBS_ALERT, _jobs_text(uow.jobs.needing_operator()), now)
+        failing = uow.jobs.failing(since=now - self.alert_after)
+        for cause in FailureCause:
+            _update_alert(
+                uow, failing_jobs_alert_key(cause), _failing_text([each for each in failing if each.cause is cause]), now
+            )
         uow.commit()
+
+
+def failing_jobs_alert_key(cause: FailureCause) -> str:
+    """Key of the alert about jobs that have failed of one cause for long."""
+    return f"failing.{cause.value}"
+
+
+def cause_text(cause: FailureCause) -> str:
+    """What fails, and what to do about it."""
+    return _CAUSE_TEXTS[cause]
 
 
 def _update_alert(uow: UnitOfWork, key: str, text: str | None, now: datetime) -> None:
@@ -69,6 +101,17 @@ def _jobs_text(jobs: Sequence[Job]) -> str | None:
         return None
     how_many = _count_text([job.kind for job in jobs])
     return f"jobs wait for an operator ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
+
+
+def _failing_text(failing: Sequence[FailingJobs]) -> str | None:
+    if not failing:
+        return None
+    how_many = ", ".join(f"{each.count} {each.kind.value}" for each in failing)
+    oldest = min(failing, key=lambda each: each.since)
+    return (
+        f"jobs have failed since {oldest.since:%Y-%m-%d %H:%M} UTC and are tried again ({how_many}): {cause_text(oldest.cause)}. "
+        f"`lab-agent outbox show {oldest.first}`"
+    )
 
 
 def _count_text(words: Sequence[StrEnum]) -> str:

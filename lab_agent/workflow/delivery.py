@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import ClassVar
@@ -25,7 +25,7 @@ from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import load_stored_message
+from lab_agent.workflow.document_upload import DocumentCheck, DocumentUploader
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
@@ -37,7 +37,7 @@ from lab_agent.workflow.line_lifecycle import (
 )
 from lab_agent.workflow.order_lookup import order_codes
 from lab_agent.workflow.resource_upload import Uploader, error_context
-from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names
+from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names, load_version
 from lab_agent.workflow.result_versions import load_other_versions, rematch_waiting_versions, settle_older_versions
 from lab_agent.workflow.upload_planning import UploadPlanner
 
@@ -52,9 +52,10 @@ class Delivery:
     """One report on its way, as it was read: the report, its order, and the documents that go with it."""
 
     record: ReportRecord
-    received: LabReport
-    """The report as it was stored, without a PDF of our own: other versions are compared with this one."""
+    version: ReportVersion
+    """The report as it was stored, with the lines that it names itself now: other versions are compared with this one."""
     message: LabReport
+    """The report as it goes out."""
     order: OrderRecord
     lines: tuple[LineRecord, ...]
     coverage: Coverage
@@ -104,6 +105,7 @@ class DeliverReportHandler:
     planner: UploadPlanner
     documents: Documents
     document_base_url: str | None = None
+    document_check: DocumentCheck = field(default_factory=DocumentCheck)
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.DELIVER_REPORT})
 
@@ -133,7 +135,8 @@ class DeliverReportHandler:
             return ReportNotWanted(delivery.order.key, delivery.record.state)
         if delivery.lines_ended is not None:
             return ReportHeld(delivery.order.key, delivery.lines_ended)
-        uploader = Uploader(self.exchange, self.store, lease, delivery.order.key, delivery.record.key, verifying)
+        order, report, base_url = delivery.order.key, delivery.record.key, self.planner.systems.base_url
+        uploader = Uploader(self.exchange, self.store, lease, order, report, base_url, verifying)
         reader = self.planner.reader(delivery.order)
         delivery = await self._add_printed_report(delivery)
         if self.planner.unmapped_reason(delivery.message):  # who released it may have changed the tables since we read them
@@ -153,9 +156,11 @@ class DeliverReportHandler:
         for index, each in enumerate(plan.observations):
             with error_context(f"observations[{index}]"):
                 observations.append(await uploader.ensure(each.resource_type, each.identifier, each.body))
-        report = plan.report
+        report, references = plan.report, self.planner.reference_writer(delivery.order)
         with error_context("the report itself"):
-            await uploader.ensure(report.resource_type, report.identifier, with_result_references(report, observations))
+            await uploader.ensure(
+                report.resource_type, report.identifier, with_result_references(report, observations, references)
+            )
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:
@@ -191,11 +196,12 @@ class DeliverReportHandler:
 
     async def _upload_document(self, uploader: Uploader, file: str, kind: str, content: bytes | None, reader: str) -> str:
         name = file if content is None else sha256(content).hexdigest()
+        documents = DocumentUploader(uploader, self.exchange, self.clock, self.document_check)
         if self.document_base_url is None:
-            return f"fhir/Binary/{await uploader.ensure_document(name, content, kind, reader)}"
+            return await documents.ensure_binary(name, content, kind, reader)
         if content is None:
             raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
-        address = await uploader.ensure_hosted_document(name, content, kind, self._expiry(), self.clock.now())
+        address = await documents.ensure_hosted(name, content, kind, self._expiry(), self.clock.now())
         return f"{self.document_base_url.rstrip('/')}/documents/{address}"
 
     def _expiry(self) -> datetime | None:
@@ -221,7 +227,7 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     order = delivery.order.key
     record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
     uow.reports.save(record)
-    settle_older_versions(uow, ReportVersion(replace(record, lines=delivery.coverage.lines), delivery.received), now)
+    settle_older_versions(uow, replace(delivery.version, record=replace(record, lines=delivery.version.record.lines)), now)
     rematch_waiting_versions(uow, record, now)
     complete_lines(uow, order, delivery.coverage.completes, now)
     reopen_lines(uow, order, now)
@@ -244,22 +250,23 @@ def _complete_held(uow: UnitOfWork, job: Job, order: OrderKey, hold: Hold, now: 
 
 def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
     record = uow.reports.get_for_update(ReportKey(job.target))
-    message = load_stored_message(record.body)
-    if record.order is None or not isinstance(message, LabReport):
+    version = load_version(record)
+    if record.order is None or version is None:
         raise PermanentFailure("this message has no report to deliver")
+    message = version.whole
     order = uow.orders.get_for_update(record.order)
     lines = uow.orders.lines(order.key)
-    coverage = determine_coverage(message, lines, order_codes(order))
+    coverage, own = (determine_coverage(each, lines, order_codes(order)) for each in (message, version.sent))
     previous = load_other_versions(uow, record).delivered
     return Delivery(
         record=record,
-        received=message,
+        version=replace(version, record=replace(record, lines=own.lines)),
         message=message,
         order=order,
         lines=lines,
         coverage=coverage,
         documents=_load_documents(uow, message),
-        dropped_observations=tuple(dropped_observations(previous.message if previous else None, message)),
+        dropped_observations=tuple(dropped_observations(previous.whole if previous else None, message)),
         lines_ended=_find_ended_lines(
             record, lines, coverage, first=uow.uploads.get(report_identifier(order.key, message.report_id)) is None
         ),

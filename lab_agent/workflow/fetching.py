@@ -7,24 +7,34 @@ from collections.abc import Sequence
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef
-from lab_agent.errors import ResourceNotReadable
+from lab_agent.errors import InvalidResponse, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
-from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.exchange import Exchange, Json, SavedResource
 
 MAX_PARALLEL_READS = 6
 """How many reads of one order run at once."""
+NO_STATUS = 0
+"""Status of a rejection that is none of HTTP's: the service fails with this resource."""
+DELETED_STATUS = 410
+UNREADABLE_STATUSES = frozenset({NO_STATUS, 401, 403, 404, DELETED_STATUS})
+"""What may pass by itself: a right that is granted a little later, a copy that is behind. Others are told at once."""
 
 
 async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_tasks: Sequence[Json]) -> OrderGraph:
-    """Read everything that the Tasks refer to; the graph records what may not be read.
+    """Read everything that the Tasks refer to, and the answers about them; the graph records what cannot be read.
 
-    Raises what the exchange port raises, but for `ResourceNotReadable`. At most `MAX_PARALLEL_READS` reads of one order run at
-    once, so that a large order leaves room for small ones; the port limits how many run overall.
+    Raises what the exchange port raises for a service that is unavailable as a whole, and for its searches. At most
+    `MAX_PARALLEL_READS` reads of one order run at once, so that a large order leaves room for small ones; the port limits how
+    many run overall.
     """
-    graph = OrderGraph(base_url=base_url, order_task=order_task, line_tasks=tuple(line_tasks))
-    graph = await _read_all(exchange, graph)
+    graph = await fetch_linked(exchange, base_url, order_task, line_tasks)
     responses = await exchange.questionnaire_responses([ResourceId(each) for each in graph.procedure_request_ids()])
     return await _read_all(exchange, graph.with_questionnaire_responses(responses))
+
+
+async def fetch_linked(exchange: Exchange, base_url: str, order_task: Json, line_tasks: Sequence[Json]) -> OrderGraph:
+    """Read everything that the Tasks refer to, without searching for answers. Raises as `fetch_graph` does."""
+    return await _read_all(exchange, OrderGraph(base_url=base_url, order_task=order_task, line_tasks=tuple(line_tasks)))
 
 
 async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
@@ -32,16 +42,38 @@ async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
     while missing := sorted(graph.missing_references()):
         answers = await asyncio.gather(*(_read(exchange, ref, semaphore) for ref in missing))
         for ref, answer in zip(missing, answers, strict=True):
-            if isinstance(answer, ResourceNotReadable):
+            if isinstance(answer, ServiceRejected):
                 graph = graph.with_unreadable(ref, str(answer), answer.status)
             else:
                 graph = graph.with_resource(ref, answer)
     return graph
 
 
-async def _read(exchange: Exchange, ref: ResourceRef, semaphore: asyncio.Semaphore) -> Json | ResourceNotReadable:
+async def _read(exchange: Exchange, ref: ResourceRef, semaphore: asyncio.Semaphore) -> Json | ServiceRejected:
+    async with semaphore:
+        try:
+            return (await read_or_reject(exchange, ref.type, ResourceId(ref.id))).body
+        except ServiceRejected as rejection:
+            return rejection
+
+
+async def read_or_reject(exchange: Exchange, resource_type: str, resource_id: ResourceId) -> SavedResource:
+    """Read one resource. Raises `ServiceRejected` also where the service fails with this one alone.
+
+    An error of the service, or an answer that nobody can read, is an outage only if the service does not answer a harmless
+    request either: one bad resource must not stop the good ones (law 9).
+    """
     try:
-        async with semaphore:
-            return (await exchange.read(ref.type, ResourceId(ref.id))).body
-    except ResourceNotReadable as unreadable:
-        return unreadable
+        return await exchange.read(resource_type, resource_id)
+    except InvalidResponse as failure:
+        raise ServiceRejected(str(failure), status=NO_STATUS) from failure
+    except ServiceUnavailable as failure:
+        await raise_if_unavailable(exchange, failure)
+        raise ServiceRejected(str(failure), status=NO_STATUS) from failure
+
+
+async def raise_if_unavailable(exchange: Exchange, failure: ServiceUnavailable) -> None:
+    """Raise unless the service answers all the same, so that `failure` is about one resource or search alone."""
+    if failure.retry_after is not None:  # it asks everybody to wait
+        raise failure
+    await exchange.check()

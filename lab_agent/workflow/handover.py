@@ -12,7 +12,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import LisRejected, PermanentFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
@@ -21,7 +21,9 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
-from lab_agent.workflow.line_lifecycle import advance_order
+from lab_agent.workflow.line_lifecycle import advance_order, withdraw_line, withdraw_order
+from lab_agent.workflow.reopening import is_possibly_submitted, take_back
+from lab_agent.workflow.task_standing import Standing, TaskInspector
 
 log = structlog.get_logger(__name__)
 
@@ -52,16 +54,24 @@ class Unverifiable:
     """It cannot be found out here whether the laboratory system has the order."""
 
 
-SubmitOutcome = Submitted | NotReceived | NotNeeded | Unverifiable
+@dataclass(frozen=True, slots=True)
+class NotRequested:
+    """Right before the handover, its Tasks were not all requested any more."""
+
+    standing: Standing
+
+
+SubmitOutcome = Submitted | NotReceived | NotNeeded | NotRequested | Unverifiable
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitOrderHandler:
-    """Prepare, commit *started*, submit, commit *done*; after a crash, ask before anything is done again."""
+    """Look once more, prepare, commit *started*, submit, commit *done*; after a crash, ask before anything is done again."""
 
     store: Store
     clock: Clock
     adapters: AdapterSource
+    inspector: TaskInspector
     acknowledge_status: str | None = None
     """Task status that tells the partner of the handover; None: Tasks stay `requested` until they end."""
 
@@ -79,11 +89,17 @@ class SubmitOrderHandler:
             return NotNeeded("every line was withdrawn before the handover")
         adapter = self.adapters.get(record.adapter)
         if not lease.job.started:
+            if (standing := await self._inspect(record)) != Standing():
+                return NotRequested(standing)
             await adapter.prepare(order)
             await lease.mark_started()
         answer = await adapter.submit(order)
         log.info("order handed over", action="order_handed_over", order=key, adapter=record.adapter)
         return Submitted(answer)
+
+    async def _inspect(self, order: OrderRecord) -> Standing:
+        lines = await self.store.run(lambda uow: uow.orders.lines(order.key))
+        return await self.inspector.inspect(order, [line for line in lines if line.state is LineState.ACCEPTED])
 
     async def verify(self, lease: Lease) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; if it cannot say, a person decides."""
@@ -114,6 +130,8 @@ class SubmitOrderHandler:
                 return job.reschedule(now, now, reason)
             case NotNeeded(reason):
                 return self._complete_not_needed(uow, job, reason, now)
+            case NotRequested(standing):
+                return self._complete_not_requested(uow, job, standing, now)
             case Unverifiable():
                 return job.needs_review(
                     now, "it is not known whether the laboratory system has this order: ask there, then retry it or mark it done"
@@ -141,10 +159,28 @@ class SubmitOrderHandler:
         advance_order(uow, key, now, completing=job)
         return job.mark_obsolete(now, reason)
 
+    def _complete_not_requested(self, uow: UnitOfWork, job: Job, standing: Standing, now: datetime) -> Job:
+        """Hand nothing over: what was ended is withdrawn, and what waits elsewhere waits here."""
+        key = OrderKey(job.target)
+        if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
+            return job.reschedule(now, now, "the order changed meanwhile")
+        if standing.ended is not None:
+            withdraw_order(uow, key, now, f"the order-level Task was set to {standing.ended} by somebody else", standing.ended)
+        for line, status in standing.ended_lines:
+            withdraw_line(uow, line, now, f"its Task was set to {status} by somebody else", status)
+        if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
+            advance_order(uow, key, now, completing=job)
+            return job.mark_obsolete(now, "it was withdrawn before the handover")
+        if standing.waiting is None:
+            return job.reschedule(now, now, "lines were withdrawn before the handover")
+        take_back(uow, key, now, standing.waiting)
+        log.warning("order held", action="order_held", order=key, rules=[])
+        return job.mark_obsolete(now, standing.waiting)
+
     def _add_acknowledgements(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
         if self.acknowledge_status is None or uow.orders.get_for_update(key).state is not OrderState.HANDED_OVER:
             return
-        uow.jobs.add(jobs.update_order_task(key, self.acknowledge_status, now))
+        uow.jobs.add(jobs.update_order_task(key, self.acknowledge_status, now, uow.orders.get_for_update(key).reopened))
         for line in uow.orders.lines(key):
             if line.state is LineState.ACCEPTED:
                 uow.jobs.add(jobs.update_line_task(line, self.acknowledge_status, now))
@@ -171,7 +207,7 @@ class CancelOrderHandler:
         """Cancel the lines at the laboratory system, if it may have them."""
         job = lease.job
         key = OrderKey(job.target)
-        record, submitted = await self.store.run(lambda uow: (uow.orders.get_for_update(key), _is_possibly_submitted(uow, key)))
+        record, submitted = await self.store.run(lambda uow: (uow.orders.get_for_update(key), is_possibly_submitted(uow, key)))
         if not submitted:
             return CancelOutcome("the laboratory system never got the order, so nothing is cancelled there")
         lines = tuple(LineKey(line) for line in job.payload["lines"])
@@ -195,12 +231,6 @@ class CancelOrderHandler:
 def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     """Record that the laboratory system has the order, as a person found out."""
     uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
-
-
-def _is_possibly_submitted(uow: UnitOfWork, key: OrderKey) -> bool:
-    """Whether the laboratory system may have the order."""
-    handovers = (each for each in uow.jobs.list_for_order(key, open_only=False) if each.kind is JobKind.SUBMIT_ORDER)
-    return any(each.started or each.state is JobState.DONE for each in handovers)
 
 
 def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder | None]:

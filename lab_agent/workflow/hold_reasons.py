@@ -19,8 +19,8 @@ _SENTENCES: Mapping[HoldReason, str] = {
     HoldReason.DEFECT: "{detail} — it cannot be sent in this form",
     HoldReason.WAITS_FOR_VERSION: "waits for result {detail}, another version of this report, and follows once that is settled",
     HoldReason.SUPERSEDED_BY_NEWER: (
-        "a newer version of this report was delivered without {detail} — have the laboratory system send the newest version "
-        "whole; released, this one is superseded"
+        "a newer version of this report was delivered without {detail} — have the laboratory system send that again in a new "
+        "version; released, this one is superseded"
     ),
 }
 """`detail` names what the reason is about: fields, lines, values, or the key of another result."""
@@ -36,7 +36,7 @@ _HELD_NEXT_STEPS: Mapping[HoldReason, str] = {
         "have the laboratory system send it again without the error, or dismiss it with a note; a release does not send it"
     ),
     HoldReason.WAITS_FOR_VERSION: "decide about the result that it waits for; this one follows by itself",
-    HoldReason.SUPERSEDED_BY_NEWER: "have the newest version sent whole; or release this one, which supersedes it",
+    HoldReason.SUPERSEDED_BY_NEWER: "have what it says sent again in a new version; or release this one, which supersedes it",
 }
 _NEXT_STEPS: Mapping[ReportState, str] = {
     ReportState.UNMATCHED: "match: say which order it belongs to; or dismiss it with a note",

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
 import structlog
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
-from lab_agent.domain.state_machines import UNDECIDED_ORDERS
-from lab_agent.errors import ServiceRejected
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.state_machines import UNDECIDED_ORDERS, LineState
+from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
-from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.exchange import Exchange, UnfilteredSearch
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
-from lab_agent.workflow.fetching import fetch_graph
-from lab_agent.workflow.line_lifecycle import close_order
+from lab_agent.workflow.fetching import (
+    NO_STATUS,
+    UNREADABLE_STATUSES,
+    fetch_graph,
+    raise_if_unavailable,
+)
+from lab_agent.workflow.line_lifecycle import LateLineFinder, close_order
 from lab_agent.workflow.order_assessment import AssessedOrder, OrderAssessor, labels_in_use, lock_labels
 from lab_agent.workflow.order_decision import (
     Decision,
@@ -34,6 +38,14 @@ from lab_agent.workflow.order_decision import (
     order_hold_reason,
     save_decision,
 )
+from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, find_other_order, load_known_order, read_order_tasks
+from lab_agent.workflow.reopening import (
+    OFFERED_AGAIN_AFTER_HANDOVER,
+    OFFERED_AGAIN_WITHOUT_LINES,
+    describe_lines_after_the_end,
+    hold_lines_again,
+)
+from lab_agent.workflow.task_standing import DELETED, waiting_reason
 
 log = structlog.get_logger(__name__)
 
@@ -80,10 +92,18 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The order is held and fetched again later; `assessed` is None where its Task could not be read for too long."""
+    """The order is held and fetched again later; `assessed` is None where it could not be read."""
 
     reason: str
     assessed: AssessedOrder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinesBack:
+    """Lines of an order that the laboratory had are requested again (`back`), or are new (`late`): a person decides."""
+
+    back: tuple[LineKey, ...]
+    late: tuple[LineRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +114,7 @@ class Decided:
     decision: Decision
 
 
-FetchResult = NothingToDo | LinesChanging | Waiting | TaskEnded | Ignored | Held | Decided
+FetchResult = NothingToDo | LinesChanging | Waiting | TaskEnded | Ignored | Held | LinesBack | Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +128,41 @@ class FetchOrderHandler:
     policy: DecisionPolicy
     settings: WorkerSettings
     base_url: str
+    late_lines: LateLineFinder
+    line_codes: tuple[str, ...]
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.FETCH_ORDER})
 
     async def perform(self, lease: Lease) -> FetchResult:
         """Fetch the order and, once two readings of its line Tasks in a row were equal, assess it."""
         key = OrderKey(lease.job.target)
-        order = await self.store.run(lambda uow: uow.orders.get_for_update(key))
+        known = await self.store.run(lambda uow: load_known_order(uow, key))
+        order = known.order
         if order.state not in UNDECIDED_ORDERS:
             return NothingToDo(f"the order is {order.state.value}")
         try:
-            order_task = (await self.exchange.read("Task", order.task_id)).body
-            line_tasks = await self.exchange.line_tasks(order.task_id)
-        except ServiceRejected as refusal:  # a missing right may be granted later: never a reason to reject (law 10)
-            return self._wait_for_rights(order, str(refusal))
-        if (status := task_status(order_task)) in TERMINAL_TASK_STATUSES:
-            return TaskEnded(str(status))
-        found = tuple(sorted(str(task.get("id")) for task in line_tasks))
-        if order.seen_lines != found or (not found and not self._is_older_than(order, self.settings.unreadable_after)):
-            return LinesChanging(found)
-        return await self._assess(order, await fetch_graph(self.exchange, self.base_url, order_task, line_tasks))
+            return await self._look(known)
+        except UnfilteredSearch as unfiltered:  # what else it holds may be another order's: nothing is decided on it
+            return Held(str(unfiltered))
+        except ServiceRejected as rejection:  # a right may be granted later: never a reason to reject (law 10)
+            may_pass = isinstance(rejection, ResourceNotReadable) and rejection.status in UNREADABLE_STATUSES
+            return self._wait_or_hold(order, str(rejection), at_once=not (may_pass or rejection.status == NO_STATUS))
+        except InvalidResponse as failure:  # one of its Tasks or answers has invalid JSON; the service itself answers
+            return self._wait_or_hold(order, str(failure))
+        except ServiceUnavailable as failure:
+            await raise_if_unavailable(self.exchange, failure)
+            return self._wait_or_hold(order, str(failure))
 
     verify = perform
 
     def complete(self, uow: UnitOfWork, job: Job, result: FetchResult) -> Job:
         """Apply what was decided."""
         now, key = self.clock.now(), OrderKey(job.target)
+        if isinstance(result, NothingToDo) or uow.orders.get_for_update(key).state not in UNDECIDED_ORDERS:
+            return job.complete(now, result.reason if isinstance(result, NothingToDo) else "it was decided elsewhere")
         match result:
-            case NothingToDo(reason):
-                return job.complete(now, reason)
+            case LinesBack(back, late):
+                hold_lines_again(uow, key, back, late, now)
             case LinesChanging(line_tasks):
                 uow.orders.save(replace(uow.orders.get_for_update(key), seen_lines=line_tasks))
                 at = now + timedelta(seconds=self.settings.second_look_after)
@@ -150,34 +176,68 @@ class FetchOrderHandler:
                 return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
                 uow.alerts.close(held_order_alert_key(key), now=now)
-                close_order(uow, key, now, f"its Task was {status} before the order was assessed")
+                close_order(uow, key, now, f"its Task was {status} before the order was assessed", status)
             case Ignored(assessed, before):
                 ignore_order(uow, key, assessed, now, before)
         return job.complete(now)
 
-    async def _assess(self, order: OrderRecord, graph: OrderGraph) -> FetchResult:
+    async def _look(self, known: KnownOrder) -> FetchResult:
+        """Read the order as it is now. Raises `ServiceRejected`, and `ServiceUnavailable` for a search that fails."""
+        order = known.order
+        tasks = await read_order_tasks(self.exchange, known)
+        if tasks is None:
+            return TaskEnded(DELETED)
+        if tasks.has_ended and not (tasks.status in order.sent_statuses and tasks.has_open_lines):
+            return TaskEnded(str(tasks.status))
+        found = tasks.fingerprint
+        if order.seen_lines != found or (not found and not self._is_older_than(order, self.settings.unreadable_after)):
+            return LinesChanging(found)
+        if known.submitted and not tasks.has_ended and tasks.has_open_lines:
+            late = await self.late_lines.find_in(order.key, tasks.new)
+            return LinesBack(tuple(line.key for line in tasks.back), late)
+        graph = await fetch_graph(self.exchange, self.base_url, tasks.order_task, tasks.line_tasks)
+        return await self._assess(known, tasks, graph)
+
+    async def _assess(self, known: KnownOrder, tasks: OrderTasks, graph: OrderGraph) -> FetchResult:
+        order = known.order
         await self.store.run(lambda uow: _record_questionnaire_search(uow, graph, self.clock.now()))
-        if graph.unreadable and not self._is_older_than(order, self.settings.unreadable_after):
+        may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
+        if graph.unreadable and may_pass and not self._is_older_than(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
         reject_unreadable = self._is_older_than(order, self.settings.unreadable_refuse_after)
         assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
-        return self._decide(assessed)
+        reason = self._waiting_reason(known, tasks) or await self.store.run(
+            lambda uow: find_other_order(uow, order.key, assessed)
+        )
+        return self._decide(assessed, reason, known.ended_lines(except_for=tasks.back))
 
-    def _decide(self, assessed: AssessedOrder) -> FetchResult:
+    def _waiting_reason(self, known: KnownOrder, tasks: OrderTasks) -> str | None:
+        """Why the order waits although it can be read: somebody else has it, or it is not clear what is wanted of it."""
+        if tasks.has_ended:
+            return describe_lines_after_the_end(tasks.open_lines)
+        if known.submitted:
+            return OFFERED_AGAIN_AFTER_HANDOVER
+        waiting = waiting_reason(tasks.order_task, tasks.line_tasks, self.line_codes)
+        if waiting is None and known.order.ended_as is not None and not tasks.has_open_lines:
+            return OFFERED_AGAIN_WITHOUT_LINES
+        return waiting
+
+    def _decide(self, assessed: AssessedOrder, waiting: str | None, decided: Mapping[str, LineState]) -> FetchResult:
         before = self.settings.ignore_before
         if before is not None and _are_all_made_before(assessed, before):
             return Ignored(assessed, before)
-        reason = order_hold_reason(assessed)
+        reason = waiting or order_hold_reason(assessed)
         if self.settings.mode == "observe":
             return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry)
         if reason is not None:
             return Held(reason, assessed)
-        return Decided(assessed, decide_lines(assessed, cancel_whole_order=self.policy.cancel_whole_order))
+        whole = self.policy.cancel_whole_order
+        return Decided(assessed, decide_lines(assessed, cancel_whole_order=whole, decided=decided))
 
-    def _wait_for_rights(self, order: OrderRecord, reason: str) -> FetchResult:
-        """Wait for a Task that cannot be read; after a while the order is held, and somebody is alerted."""
-        if self._is_older_than(order, self.settings.unreadable_after):
+    def _wait_or_hold(self, order: OrderRecord, reason: str, *, at_once: bool = False) -> FetchResult:
+        """Wait for what cannot be read; after a while, or at once, the order is held, and somebody is alerted."""
+        if at_once or self._is_older_than(order, self.settings.unreadable_after):
             return Held(reason)
         return Waiting(reason, self.settings.backoff_longest / 10)
 
@@ -187,9 +247,9 @@ class FetchOrderHandler:
 
     def _save(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
         key = OrderKey(job.target)
-        if uow.orders.get_for_update(key).state not in UNDECIDED_ORDERS:
-            return job.complete(now, "it was decided elsewhere")
         lock_labels(uow, key)
+        if (other := find_other_order(uow, key, assessed)) is not None:
+            return self._hold(uow, job, assessed, other, now)
         if labels_in_use(uow, key, assessed.received) != assessed.facts.labels_in_use:
             return job.reschedule(now, now, "another order took or released one of its labels meanwhile; assessing it again")
         if rule := self.policy.breaker.tripped(uow, decision.rules, now):

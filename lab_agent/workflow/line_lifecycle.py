@@ -7,8 +7,8 @@ service. Only what is open moves: a line that has ended stays as it ended. An or
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, line_key
@@ -30,21 +30,22 @@ from lab_agent.domain.text import join_limited
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
-from lab_agent.workflow.fetching import fetch_graph
+from lab_agent.workflow.fetching import fetch_linked
 from lab_agent.workflow.order_lookup import order_codes
 
+LOOK_AGAIN_AFTER = timedelta(minutes=5)
 _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
 """Jobs that must be settled before their order may end."""
 
 
 def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> None:
-    """Complete those of the lines that are open; their Tasks follow."""
+    """Complete those of the lines that wait for a result; their Tasks follow. A person decides about one that is held."""
     wanted = set(keys)
     for line in uow.orders.lines(order):
-        if line.key in wanted and line.state not in ENDED_LINES:
+        if line.key in wanted and line.state in {LineState.ACCEPTED, LineState.RESULTED}:
             completed = line.transition_to(LineState.COMPLETED, now)
             uow.orders.save_line(completed)
             uow.jobs.add(jobs.update_line_task(completed, jobs.TASK_COMPLETED, now))
@@ -87,19 +88,29 @@ def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
             uow.events.add(Event(order=order, at=now, action="line_reopened", text=text))
 
 
-def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str) -> None:
-    """Withdraw one line, if it is open."""
+def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str, ended_as: str) -> None:
+    """Withdraw one line, if it is open; its Task ended with the status `ended_as`."""
     line = uow.orders.line(key)
-    if line is not None:
-        _withdraw_lines(uow, line.order, [line], now, reason)
+    if line is None:
+        return
+    _withdraw_lines(uow, line.order, [line], now, reason)
+    record_line_end(uow, key, ended_as)
 
 
-def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
-    """Withdraw an order with all its open lines."""
+def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, ended_as: str) -> None:
+    """Withdraw an order with all its open lines; its Task ended with the status `ended_as`."""
     _withdraw_lines(uow, key, uow.orders.lines(key), now, reason)
     order = uow.orders.get_for_update(key)
     if order.state is not OrderState.CLOSED:
-        uow.orders.save(order.transition_to(OrderState.WITHDRAWN, now, reason))
+        order = order.transition_to(OrderState.WITHDRAWN, now, reason)
+    uow.orders.save(replace(order, ended_as=ended_as))
+
+
+def record_line_end(uow: UnitOfWork, key: LineKey, ended_as: str) -> None:
+    """Record with which status the Task of a line ended: should it be requested after that, it was put back."""
+    line = uow.orders.line(key)
+    if line is not None and line.ended_as != ended_as:
+        uow.orders.save_line(replace(line, ended_as=ended_as))
 
 
 def advance_order(uow: UnitOfWork, key: OrderKey, now: datetime, *, completing: Job | None = None) -> None:
@@ -116,7 +127,7 @@ def advance_order(uow: UnitOfWork, key: OrderKey, now: datetime, *, completing: 
     elif order.state in {OrderState.HANDED_OVER, OrderState.REJECTED}:
         if order.state is OrderState.HANDED_OVER:
             uow.orders.save(order.transition_to(OrderState.REPORTED, now))
-        uow.jobs.add(jobs.update_order_task(key, order_task_status(lines), now))
+        uow.jobs.add(jobs.update_order_task(key, order_task_status(lines), now, order.reopened))
 
 
 def order_task_status(lines: tuple[LineRecord, ...]) -> str:
@@ -127,9 +138,9 @@ def order_task_status(lines: tuple[LineRecord, ...]) -> str:
     return jobs.TASK_COMPLETED if any(line.state is LineState.COMPLETED for line in lines) else jobs.TASK_CANCELLED
 
 
-def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str) -> None:
-    """Close an order whose Task is settled."""
-    _save_closed(uow, uow.orders.get_for_update(key), now, text)
+def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str, ended_as: str | None = None) -> None:
+    """Close an order whose Task is settled, with the status `ended_as`; None if it was left alone."""
+    _save_closed(uow, replace(uow.orders.get_for_update(key), ended_as=ended_as), now, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +154,25 @@ class LateLineFinder:
 
     async def find(self, key: OrderKey, order_task: ResourceId) -> tuple[LineRecord, ...]:
         """Read the line Tasks of an order and find the late ones. Raises what the exchange port raises."""
-        return await self.find_in(key, await self.exchange.line_tasks(order_task))
+        return await self.find_in(key, await read_line_tasks(self.exchange, order_task))
 
     async def find_in(self, key: OrderKey, tasks: Sequence[Json]) -> tuple[LineRecord, ...]:
-        """Find the late ones among these line Tasks. Raises what the exchange port raises."""
-        known = await self.store.run(lambda uow: {line.task_id for line in uow.orders.lines(key)})
+        """Find the late ones among these line Tasks. Raises what the exchange port raises.
+
+        A Task that is known already is no late line: neither one of this order's lines, nor another order's Task or line.
+        """
+        known = await self.store.run(lambda uow: self._known_tasks(uow, tasks))
         new = [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
         return tuple([await self._to_line_record(key, task) for task in new])
 
+    def _known_tasks(self, uow: UnitOfWork, tasks: Sequence[Json]) -> frozenset[str]:
+        found = [str(task.get("id")) for task in tasks]
+        lines = {each for each in found if uow.orders.line(line_key(self.base_url, ResourceId(each))) is not None}
+        return uow.orders.existing(found) | lines
+
     async def _to_line_record(self, key: OrderKey, task: Json) -> LineRecord:
         task_id = ResourceId(str(task.get("id")))
-        graph = await fetch_graph(self.exchange, self.base_url, {}, [task])
+        graph = await fetch_linked(self.exchange, self.base_url, {}, [task])
         request = parse_order(graph).lines[0].request
         return LineRecord(
             key=line_key(self.base_url, task_id),
@@ -166,6 +185,14 @@ class LateLineFinder:
         )
 
 
+async def read_line_tasks(exchange: Exchange, order_task: ResourceId) -> tuple[Json, ...]:
+    """The line Tasks of an order that was decided: where the service gives others too, those that name it as their partOf."""
+    try:
+        return await exchange.line_tasks(order_task)
+    except UnfilteredSearch as unfiltered:
+        return unfiltered.rows
+
+
 def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     """Hold a late line, and alert somebody: a person decides about it."""
     if uow.orders.line(line.key) is not None:
@@ -175,6 +202,16 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     uow.events.add(Event(order=line.order, at=now, action="late_line", text=text))
     hint = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
     uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
+
+
+def order_task_alert_key(order: OrderKey) -> str:
+    """Name of the alert of an order-level Task that cannot be read after the handover."""
+    return f"order.{order}.task_unreadable"
+
+
+def line_task_alert_key(line: LineKey) -> str:
+    """Name of the alert of a line's Task that cannot be read after the handover."""
+    return f"line.{line}.task_unreadable"
 
 
 def late_line_alert_key(line: LineKey) -> str:
@@ -211,7 +248,7 @@ def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord],
         return
     order = uow.orders.get_for_update(key)
     if order.state in {OrderState.HANDED_OVER, OrderState.REPORTED} or _is_submit_started(uow, key):
-        uow.jobs.add(jobs.cancel_at_lis(key, at_lis, reason, now))
+        uow.jobs.add(jobs.cancel_at_lis(key, at_lis, reason, now, max(line.reopened for line in open_lines)))
     elif order.state in ORDERS_BEFORE_HANDOVER and all(line.state in ENDED_LINES for line in uow.orders.lines(key)):
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, "every line was rejected or withdrawn before the handover"))
 
@@ -224,5 +261,8 @@ def _is_submit_started(uow: UnitOfWork, key: OrderKey) -> bool:
 
 
 def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) -> None:
-    uow.orders.save(order.transition_to(OrderState.CLOSED, now, text))
+    """Close it. One that ended is looked at once more some minutes later: an index may have been slow to show all its lines."""
+    closed = order.transition_to(OrderState.CLOSED, now, text)
+    uow.orders.save(replace(closed, look_again_at=now + LOOK_AGAIN_AFTER if order.ended_as is not None else None))
+    uow.alerts.close(order_task_alert_key(order.key), now=now)
     uow.events.add(Event(order=order.key, at=now, action="closed", text=text))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.records import Event, Job, JobKind
+from lab_agent.domain.records import Event, Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -57,6 +57,13 @@ def can_be_marked_done(kind: JobKind) -> bool:
     return kind in _CAN_BE_MARKED_DONE
 
 
+async def find_service_message(store: Store, job: Job) -> ServiceMessage | None:
+    """What the service said last about a job, for an operator's eyes alone; None if it said nothing, or it was purged."""
+    order = job.order
+    messages = {} if order is None else await store.run(lambda uow: uow.vault.service_messages(order))
+    return messages.get(job.id)
+
+
 async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> Job:
     """Make a job due now. Raises `StoreError` if there is none, `InvalidTransitionError` if it has ended or is running."""
 
@@ -65,7 +72,7 @@ async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> J
             return replace(current, due_at=now, changed_at=now)
         if current.state in JOBS_NEEDING_OPERATOR:
             # The person has checked: the next attempt starts afresh.
-            return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0)
+            return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0).recovered()
         raise InvalidTransitionError(
             f"job {job_id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )
@@ -87,10 +94,8 @@ async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: d
             raise InvalidTransitionError("an order cannot be left undecided; fix what holds it, or `lab-agent orders refuse` it")
         if current.kind is JobKind.SUBMIT_ORDER:
             _reject_unsubmitted_order(uow, OrderKey(current.target), now, reason)
-        if current.kind is JobKind.DELIVER_REPORT:
-            report = uow.reports.get_for_update(ReportKey(current.target)).transition_to(ReportState.DISMISSED, now, reason)
-            uow.reports.save(report)
-            rematch_waiting_versions(uow, report, now)
+        if current.kind in _REPORT_JOBS:
+            _dismiss_report(uow, current, now, reason)
         return dismissed
 
     return await _change_job(store, job_id, f"dismissed ({reason})", by=by, now=now, change=change)
@@ -148,6 +153,15 @@ async def reset_tripped_rule(store: Store, rule: str, *, now: datetime) -> bool:
     return await store.run(write)
 
 
+def _dismiss_report(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None:
+    """Dismiss the result of a job: without it, one that was not matched would be in no list. One that waits stays where it is."""
+    report = uow.reports.get_for_update(ReportKey(job.target))
+    if job.kind is JobKind.MATCH_REPORT and report.state is not ReportState.RECEIVED:
+        return
+    uow.reports.save(report.transition_to(ReportState.DISMISSED, now, note))
+    rematch_waiting_versions(uow, report, now)
+
+
 def _reject_unsubmitted_order(uow: UnitOfWork, key: OrderKey, now: datetime, note: str) -> None:
     order = uow.orders.get_for_update(key)
     if order.state is OrderState.FETCHED:
@@ -170,10 +184,11 @@ async def _change_job(
             raise StoreError(f"there is no job {job_id}; `lab-agent outbox list` shows them")
         changed = change(uow, current)
         uow.jobs.save(changed)
-        if changed.order is not None:
+        report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
+        if report is not None or changed.order is not None:
             text = f"{current.kind.value} (job {job_id}) {description}"
-            report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
             uow.events.add(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
+        if changed.order is not None:
             _advance_order_after(uow, changed, changed.order, now)
         uow.commit()
         return changed

@@ -14,7 +14,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, JobKind, LineRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
@@ -38,7 +38,7 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
             raise InvalidTransitionError(f"order {key} is {order.state.value}; only a held order can be rejected by hand")
         if order.received is None:
             raise StoreError(
-                f"order {key} could not be read yet, so its lines are not known; have the right to read it granted first"
+                f"order {key} was not read completely yet, so its lines are not known; see to what its reason says first"
             )
         for line in parse_order(OrderGraph.from_json(order.received, None)).lines:
             if line.task.status not in TERMINAL_TASK_STATUSES:
@@ -115,9 +115,15 @@ async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> 
 
 
 def _add_rejected_line(uow: UnitOfWork, order: OrderKey, base_url: str, task_id: str, reason: str, now: datetime) -> None:
-    requested = LineRecord(key=line_key(base_url, task_id), order=order, task_id=ResourceId(task_id), changed_at=now)
+    key = line_key(base_url, task_id)
+    known = uow.orders.line(key)
+    if known is not None and known.order != order:  # a line of another order, which held this one
+        return
+    requested = known or LineRecord(key=key, order=order, task_id=ResourceId(task_id), changed_at=now)
+    if requested.state in ENDED_LINES:
+        requested = requested.reopen(LineState.HELD, now)
     line = requested.transition_to(LineState.REJECTED, now, (reason,))
-    uow.orders.add_line(line)
+    (uow.orders.save_line if known else uow.orders.add_line)(line)
     uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, now))
 
 

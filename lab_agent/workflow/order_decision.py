@@ -12,7 +12,7 @@ from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.received_order import ReceivedLine
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.context import RuleContext
@@ -50,13 +50,18 @@ class Decision:
     """Ids of the rules that reject: what the circuit breaker counts. A rule's objection to an ended line rejects nothing."""
 
 
-def decide_lines(assessed: AssessedOrder, *, cancel_whole_order: bool) -> Decision:
-    """Read the decision off the assessment. Pure."""
-    lines = assessed.received.lines
-    ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES)
+def decide_lines(
+    assessed: AssessedOrder, *, cancel_whole_order: bool, decided: Mapping[str, LineState] | None = None
+) -> Decision:
+    """Read the decision off the assessment. Pure.
+
+    `decided` are lines of an order that is taken up again, by Task id, that had ended before and stay as they ended.
+    """
+    lines, decided = assessed.received.lines, decided or {}
+    ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES or line.id in decided)
     rejected = {line.id: assessed.assessment.rejection_reasons(line.id) for line in lines if line.id not in ended}
     rejected = {task_id: reasons for task_id, reasons in rejected.items() if reasons}
-    if rejected and cancel_whole_order:
+    if cancel_whole_order and (rejected or LineState.REJECTED in decided.values()):
         rejected = {line.id: rejected.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
     accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in rejected and each not in ended)
     return Decision(accepted, rejected, ended, assessed.assessment.rejecting_rules(rejected))
@@ -75,7 +80,7 @@ def save_decision(
     uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, decision: Decision, policy: DecisionPolicy, now: datetime
 ) -> OrderRecord:
     """Write which lines are accepted and rejected, and the jobs that follow. Gives the order as it stands then."""
-    order = uow.orders.get_for_update(key)
+    order = replace(uow.orders.get_for_update(key), sent_statuses=(), ended_as=None)
     lines = [_save_line_decision(uow, order, line, decision, policy.systems.base_url, now) for line in assessed.received.lines]
     policy.breaker.record_rejections(uow, decision.rules, key, now)
     uow.alerts.close(held_order_alert_key(key), now=now)
@@ -148,7 +153,7 @@ def _accept(
         expected_at=_expected_at(assessed, decision),
     )
     uow.orders.save(order)
-    uow.jobs.add(jobs.submit_order(order.key, now))
+    uow.jobs.add(jobs.submit_order(order.key, now, order.reopened))
     return order
 
 
@@ -182,6 +187,10 @@ def _save_line_decision(
         item=next((coding.code for coding in line.request.code.coding), None) if line.request else None,
         changed_at=now,
     )
+    if record.state in ENDED_LINES:
+        if line.id in decision.ended:
+            return record
+        record = record.reopen(LineState.REQUESTED, now)
     if line.id in decision.rejected:
         record = record.transition_to(LineState.REJECTED, now, decision.rejected[line.id])
     elif line.id in decision.accepted:
@@ -189,6 +198,7 @@ def _save_line_decision(
     else:
         status = line.task.status or TASK_REQUESTED
         record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before the order was assessed",))
+        record = replace(record, ended_as=status)
     (uow.orders.save_line if known else uow.orders.add_line)(record)
     if record.state is LineState.REJECTED:
         uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))

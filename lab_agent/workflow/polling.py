@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 
@@ -14,6 +16,10 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.ended_orders import EndedOrderLooker, look_now
+
+INDEX_LAG = timedelta(minutes=2)
+"""How long after its end an order may still be found in status requested: search indexes are slow."""
 
 log = structlog.get_logger(__name__)
 
@@ -22,23 +28,24 @@ log = structlog.get_logger(__name__)
 class OrderPoller:
     """Searches order-level Tasks in status requested; known ones are dropped before anything else is read.
 
-    Order keys are derived from `base_url`.
+    One whose order has ended is looked at again. Order keys are derived from `base_url`.
     """
 
     exchange: Exchange
     store: Store
     clock: Clock
     base_url: str
+    ended_orders: EndedOrderLooker
 
     async def run(self) -> int:
-        """Poll once; the number of new orders. Raises what the exchange port raises."""
+        """Poll once; the number of orders that are new, or came back to life. Raises what the exchange port raises."""
         tasks = await self.exchange.requested_order_tasks()
         found = list(dict.fromkeys(task["id"] for task in tasks if isinstance(task.get("id"), str)))
         known = await self.store.run(lambda uow: uow.orders.existing(found))
         new = [ResourceId(task_id) for task_id in found if task_id not in known]
         written = sum([await self._add_order(task_id) for task_id in new])
-        await self.store.run(self._record_success)
-        return written
+        await self.store.run(lambda uow: self._record_success(uow, known))
+        return written + await self.ended_orders.run()
 
     async def _add_order(self, task_id: ResourceId) -> bool:
         now = self.clock.now()
@@ -57,6 +64,10 @@ class OrderPoller:
         log.info("order seen", action="order_seen", order=key)
         return True
 
-    def _record_success(self, uow: UnitOfWork) -> None:
-        uow.key_values.set(LAST_POLL_KEY, self.clock.now().isoformat())
+    def _record_success(self, uow: UnitOfWork, requested: Collection[str]) -> None:
+        now = self.clock.now()
+        uow.key_values.set(LAST_POLL_KEY, now.isoformat())
+        for order in uow.orders.ended_orders(requested):
+            if now - order.changed_at >= INDEX_LAG:
+                look_now(uow, order.key, now)
         uow.commit()

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
+from typing import Any
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
-from lab_agent.domain.records import HostedDocument, UploadRecord
+from lab_agent.domain.lab_messages import ObservationStatus
+from lab_agent.domain.records import UploadRecord
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRejected, StaleVersion, TemporaryFailure
-from lab_agent.fhir.content_digest import content_digest, split_digest
+from lab_agent.errors import (
+    MultipleMatches,
+    PermanentFailure,
+    ResourceNotReadable,
+    ServiceRejected,
+    StaleVersion,
+    TemporaryFailure,
+)
+from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
+from lab_agent.fhir.content_meaning import clinical_meaning
 from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.result_checks import document_name
 
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
+_NOT_READABLE_HINT = (
+    "it is our own upload. If the service gives its creator no right, have the right to it granted there, and set "
+    "`exchange.grant_own_read` for those to come"
+)
 _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport, beside value[x], that a new version may leave out: then they are removed."""
 
@@ -35,67 +46,25 @@ class Uploader:
     lease: Lease
     order: OrderKey
     report: ReportKey
+    base_url: str
     verifying: bool
     """Whether an earlier attempt may have written something: then the service is searched before anything is sent (law 3)."""
 
     async def ensure(self, resource_type: str, identifier: Identifier, body: Json) -> str:
         """Create the resource, or update the one that is there; return its id. Nothing is sent if it is so already."""
         known = await self.get_upload(identifier.value)
-        if known is not None and known.digest == content_digest(body):
+        if known is not None and known.digest == content_digest(body, self.base_url):
             return known.resource_id
         if known is not None:
             return await self._update(resource_type, known.resource_id, identifier, body, known)
         there = await self._find(resource_type, identifier) if self.verifying else None
         if there is None:
             await self.lease.mark_started()
-            there = await self.exchange.create(resource_type, body, if_none_exist=identifier)
-        if there.created or _matches(there.body, body) or _matches(there.body, keep_final(there.body, body)):
+            there = await self._read_existing(await self.exchange.create(resource_type, body, if_none_exist=identifier))
+        if there.created or self._matches(there.body, body) or self._matches(there.body, self._keep_final(there.body, body)):
             await self._save_upload(there, identifier, body)
             return there.id
         return await self._update(resource_type, there.id, identifier, body)
-
-    async def ensure_document(self, content_sha256: str, content: bytes | None, content_type: str, reader: str) -> str:
-        """Create a Binary, once as far as we know; return its id. It has no identifier: an orphan of a lost reply is harmless.
-
-        `content` is None if it is not kept any more. Raises `PermanentFailure` if such a document was never uploaded.
-        """
-        identifier = Identifier(value=document_name(self.order, content_sha256, content_type, hosted=False))
-        known = await self.get_upload(identifier.value)
-        if known is not None:
-            return known.resource_id
-        if content is None:
-            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
-        await self.lease.mark_started()
-        saved = await self.exchange.upload_document(content, content_type, readers=(reader,))
-        await self._save_upload(saved, identifier, {})
-        return saved.id
-
-    async def ensure_hosted_document(
-        self, content_sha256: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime
-    ) -> str:
-        """Let our own API serve a document until `expires_at`, or longer if it does so already.
-
-        Returns the unguessable part of its address: the same for every attempt and every version, even after it expired.
-        """
-        identifier = document_name(self.order, content_sha256, content_type, hosted=True)
-        known = await self.get_upload(identifier)
-        address = known.resource_id if known is not None else secrets.token_urlsafe(32)
-
-        def write(uow: UnitOfWork) -> None:
-            before = uow.hosted_documents.get(address)
-            served = HostedDocument(
-                address=address,
-                document=uow.vault.save_document(content, content_type, at=now),
-                content_type=content_type,
-                order=self.order,
-                kept_at=now,
-                expires_at=expires_at if before is None else _later_end(before.expires_at, expires_at),
-            )
-            uow.hosted_documents.save(served)
-            uow.uploads.save(self._to_upload_record(identifier, "hosted", ResourceId(address), "", ""))
-
-        await self.lease.write(write)
-        return address
 
     async def get_upload(self, identifier: str) -> UploadRecord | None:
         """The upload that is recorded under this identifier."""
@@ -108,19 +77,36 @@ class Uploader:
             raise MultipleMatches(text, status=412)
         return found[0] if found else None
 
+    async def _read_existing(self, saved: SavedResource) -> SavedResource:
+        """What a conditional create found, where its answer does not show it; as it was sent, if we may not read it."""
+        if saved.created or not saved.echoed:
+            return saved
+        try:
+            return await self.exchange.read(saved.resource_type, saved.id)
+        except ResourceNotReadable:
+            return saved
+
+    async def _read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
+        try:
+            return await self.exchange.read(resource_type, resource_id)
+        except ResourceNotReadable as exc:
+            exc.args = (f"{exc}; {_NOT_READABLE_HINT}",)
+            raise
+
     async def _update(
         self, resource_type: str, resource_id: str, identifier: Identifier, body: Json, known: UploadRecord | None = None
     ) -> str:
-        doubtful = self.verifying or (known is not None and not split_digest(known.digest)[1])
+        doubtful = self.verifying or (known is not None and not split_digest(known.digest).content)
         for attempt in range(MAX_CONFLICT_RETRIES):
-            current = await self.exchange.read(resource_type, ResourceId(resource_id))
-            body = keep_final(current.body, body)
-            if (doubtful or attempt) and _matches(current.body, body):
+            current = await self._read(resource_type, ResourceId(resource_id))
+            body = self._keep_final(current.body, body)
+            if (doubtful or attempt) and self._matches(current.body, body):
                 await self._save_upload(current, identifier, body)  # an earlier attempt did it, and its response was lost
                 return current.id
             await self.lease.mark_started(partial(_mark_unverified, known))
             foreign = {name: value for name, value in current.body.items() if not _is_own_field(name)}
-            changed = {**foreign, **body, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
+            identifiers = _join_identifiers(current.body, body)
+            changed = {**foreign, **body, **identifiers, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
             try:
                 saved = await self.exchange.update(resource_type, current.id, changed, version=current.version)
             except StaleVersion:
@@ -131,14 +117,36 @@ class Uploader:
             f"{resource_type} {resource_id} was changed by somebody else {MAX_CONFLICT_RETRIES} times while we wrote it"
         )
 
+    def _matches(self, existing: Json, desired: Json) -> bool:
+        """Whether the resource on the service says all that we would write, and nothing that we would leave out."""
+        ours = {key: value for key, value in existing.items() if key in desired or _is_own_field(key)}
+        if isinstance(existing.get("identifier"), list):
+            wanted = _identifiers(desired)
+            ours["identifier"] = [each for name, each in wanted.items() if name in _identifiers(existing)]
+        return content_digest(ours, self.base_url) == content_digest(desired, self.base_url)
+
+    def _keep_final(self, existing: Json, desired: Json) -> Json:
+        """What to write over an existing resource: what was final stays so, and a value that changes after that is amended.
+
+        The plan knows this from our own records; where they lack it (a lost response, a restored backup), the service knows it.
+        """
+        if existing.get("status") not in FINAL_STATUSES:
+            return desired
+        if desired.get("resourceType") != "Observation":
+            return {**desired, "status": "final"}
+        same = clinical_meaning(existing, self.base_url) == clinical_meaning(desired, self.base_url)
+        amended = ObservationStatus.AMENDED.value
+        return {**desired, "status": existing["status"] if same and desired.get("status") != amended else amended}
+
     async def _save_upload(self, saved: SavedResource, identifier: Identifier, body: Json) -> None:
-        content = content_digest(body) if body else ""
-        upload = self._to_upload_record(identifier.value, saved.resource_type, saved.id, saved.version, content)
+        content = content_digest(body, self.base_url) if body else ""
+        upload = self.to_upload_record(identifier.value, saved.resource_type, saved.id, saved.version, content)
         await self.lease.write(lambda uow: uow.uploads.save(upload))
 
-    def _to_upload_record(
+    def to_upload_record(
         self, identifier: str, resource_type: str, resource_id: ResourceId, version: str, content: str
     ) -> UploadRecord:
+        """The record of a resource of this report."""
         return UploadRecord(
             identifier=identifier,
             resource_type=resource_type,
@@ -153,8 +161,7 @@ class Uploader:
 def _mark_unverified(known: UploadRecord | None, uow: UnitOfWork) -> None:
     """Forget the recorded content of a resource before an update whose outcome may stay unknown."""
     if known is not None:
-        status, _ = split_digest(known.digest)
-        uow.uploads.save(replace(known, digest=f"{status}:"))
+        uow.uploads.save(replace(known, digest=str(Digest(split_digest(known.digest).status))))
 
 
 @contextmanager
@@ -168,30 +175,19 @@ def error_context(where: str) -> Iterator[None]:
         raise
 
 
-def _later_end(one: datetime | None, other: datetime | None) -> datetime | None:
-    """The later of two ends; None is no end at all."""
-    return None if one is None or other is None else max(one, other)
-
-
 def _is_own_field(name: str) -> bool:
     """Whether a field is ours: what a new version leaves out must not stay (for example a value of another type)."""
     return name.startswith("value") or name in _OWN_FIELDS
 
 
-def _matches(existing: Json, desired: Json) -> bool:
-    """Whether the resource on the service has all that we would write, and nothing that we would leave out."""
-    ours = {key: value for key, value in existing.items() if key in desired or _is_own_field(key)}
-    return content_digest(ours) == content_digest(desired)
+def _join_identifiers(existing: Json, desired: Json) -> Json:
+    """Our identifiers with those that others gave to the same resource: a PUT would drop what it does not send (law 4)."""
+    joined = {**_identifiers(desired), **_identifiers(existing)}
+    return {"identifier": list(joined.values())} if joined else {}
 
 
-def keep_final(existing: Json, desired: Json) -> Json:
-    """What to write over an existing resource: what was final stays so, and a value that changes after that is amended.
-
-    The plan knows this from our own records; where they lack it (a lost response, a restored backup), the service knows it.
-    """
-    if existing.get("status") not in FINAL_STATUSES:
-        return desired
-    if desired.get("resourceType") != "Observation":
-        return {**desired, "status": "final"}
-    same = _matches({**existing, "status": None}, {**desired, "status": None})
-    return {**desired, "status": existing["status"] if same else "amended"}
+def _identifiers(body: Json) -> dict[tuple[str, str], Any]:
+    """The identifiers of a resource by their systems and values."""
+    found = body.get("identifier")
+    listed = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
+    return {(str(each.get("system")), str(each.get("value"))): each for each in listed}

@@ -72,7 +72,7 @@ class MatchedReport:
     @property
     def version(self) -> ReportVersion:
         """The report as a version among the others."""
-        return ReportVersion(self.report, self.message)
+        return ReportVersion(self.report, self.message, self.message)
 
     def merge_with_previous(self) -> MatchedReport:
         """As the whole that it is part of, for a laboratory system that sends only what is new."""
@@ -179,7 +179,8 @@ class DocumentLookup:
 
     def _can_go_without_content(self, file: str, content_type: str) -> bool:
         name = document_name(self.order, file, content_type, hosted=False)
-        return self.mode == "none" or (self.mode == "upload" and self.uow.uploads.get(name) is not None)
+        known = self.uow.uploads.get(name)
+        return self.mode == "none" or (self.mode == "upload" and known is not None and bool(known.resource_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """What a version of a report says compared with another: what it takes back, what it leaves out, and the two as one whole.
 
+Two versions are compared by what the laboratory system sent: what a version keeps of the one before it, it does not say.
+
 The interface has no Observation status that takes a value back (registered, preliminary, final, amended), and nothing in a
 message tells a value that was withdrawn from one that was only not repeated. So whatever was final and is missing is a question.
 """
@@ -18,22 +20,48 @@ from lab_agent.errors import Problem
 from lab_agent.fhir.content_digest import split_digest
 from lab_agent.fhir.report_builder import FINAL_STATUSES, observation_identifiers_by_label, observation_labels, report_identifier
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.line_lifecycle import lines_with_result
 
 
 @dataclass(frozen=True, slots=True)
 class ReportVersion:
-    """One version of a report with its message, decoded once."""
+    """One version of a report, decoded once: as it was sent, and as a `whole` with what it keeps of the version before it.
+
+    The lines of the record are those that it names itself.
+    """
 
     record: ReportRecord
-    message: LabReport
+    sent: LabReport
+    whole: LabReport
+
+    @property
+    def whole_lines(self) -> tuple[LineKey, ...]:
+        """The lines that it is about, with those that it keeps."""
+        return tuple(dict.fromkeys((*self.record.lines, *map(LineKey, self.whole.lines))))
+
+
+def load_version(record: ReportRecord) -> ReportVersion | None:
+    """Decode a version; None for a message that is no report."""
+    sent = load_stored_message(record.body)
+    whole = load_stored_message(record.outgoing_body) if record.outgoing_body is not None else sent
+    return ReportVersion(record, sent, whole) if isinstance(sent, LabReport) and isinstance(whole, LabReport) else None
+
+
+def kept_names(record: ReportRecord) -> tuple[str, ...]:
+    """The observations that go out with a version, and that it keeps of the one before it; by their names for people."""
+    version = load_version(record) if record.outgoing_body is not None else None
+    if version is None:
+        return ()
+    said = observation_labels(version.sent)
+    return tuple(name for name in observation_labels(version.whole) if name not in said)
 
 
 def lost_content(older: ReportVersion, newer: ReportVersion) -> str:
     """What the clinic would never read if the newer version were delivered and the older one were not; empty for nothing."""
-    before, after = older.message, newer.message
+    before, after = older.sent, newer.sent
     found = []
-    if values := [name for name in _final_names(before) if name not in _final_names(after)]:
+    if values := list(_lost_values(older, newer)):
         found.append(join_names(values))
     was_final, still_final = before.status is ReportStatus.FINAL, after.status is ReportStatus.FINAL
     if was_final and not is_only_not_performed(before):
@@ -44,6 +72,15 @@ def lost_content(older: ReportVersion, newer: ReportVersion) -> str:
     if any(_entry_name(each) not in named for each in before.not_performed):
         found.append("what was not performed")
     return join_limited(found)
+
+
+def _lost_values(older: ReportVersion, newer: ReportVersion) -> Iterator[str]:
+    """Final values of the older version that the newer one neither says nor keeps as they are."""
+    said, kept = _observations_by_name(newer.sent), _observations_by_name(newer.whole)
+    for name, one in _observations_by_name(older.sent).items():
+        is_said = name in said and said[name].status in FINAL_STATUSES
+        if one.status in FINAL_STATUSES and not is_said and kept.get(name) != one:
+            yield name
 
 
 def _lost_lines(before: Sequence[LineKey], after: Collection[LineKey], *, still_final: bool) -> Iterator[str]:
@@ -64,9 +101,9 @@ def merge_with_previous(previous: ReportVersion, message: LabReport, own_coverag
 
     It completes and calls not performed what it does by itself (`own_coverage`).
     """
-    lines = tuple(key for key in previous.record.lines if key not in own_coverage.lines)
+    lines = tuple(key for key in previous.whole_lines if key not in own_coverage.lines)
     if lines:
-        items = (item for item in previous.message.items if item in known.codes)
+        items = (item for item in previous.whole.items if item in known.codes)
         message = replace(
             message,
             lines=(*own_coverage.lines, *lines),
@@ -74,7 +111,7 @@ def merge_with_previous(previous: ReportVersion, message: LabReport, own_coverag
             completes=own_coverage.completes,
             not_performed=tuple(NotPerformed(line=key, reason=reason) for key, reason in own_coverage.not_performed.items()),
         )
-    return _with_dropped_values(previous.message, message)
+    return _with_dropped_values(previous.whole, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +132,7 @@ class ReportHistory:
 
     def _dropped_values(self, message: LabReport) -> Iterator[Problem]:
         """What was preliminary may go without a question."""
-        previous = self.previous.message if self.previous else None
+        previous = self.previous.whole if self.previous else None
         gone = dropped_observations(previous, message)
         if final := self._previously_final(_with_dropped_values(previous, message), gone):
             text = f"leave out {join_names(final)}, final in a version before; withdrawn, or only not repeated?"
@@ -112,30 +149,30 @@ class ReportHistory:
             yield Problem("observations", f"take {join_names(back)} from final back to preliminary", hint)
 
     def _emptied_report(self, message: LabReport) -> Iterator[Problem]:
-        if is_only_not_performed(message) and self.previous and has_content(self.previous.message):
+        if is_only_not_performed(message) and self.previous and has_content(self.previous.whole):
             hint = "send the whole report; released, it names nothing any more, and the values stay on the service"
             yield Problem("observations", "are missing: a version before had values or documents, and this one has none", hint)
 
     def _dropped_lines(self, lines: Sequence[LineRecord], coverage: Coverage) -> Iterator[Problem]:
-        before = {*self.previous.record.lines} if self.previous else set()
+        before = {*self.previous.whole_lines} if self.previous else set()
         if gone := lines_with_result(lines, before - {*coverage.lines}):
             hint = "send the whole report; released, it is a report of the others alone"
             yield Problem("lines", f"leave out {join_limited(gone)}, which a version before was about", hint)
 
     def _previously_final(self, message: LabReport, names: Collection[str]) -> list[str]:
         """Those of the names in `message` that were final."""
-        reported = set(_final_names(self.previous.message)) if self.previous else set()
+        reported = set(_final_names(self.previous.whole)) if self.previous else set()
         values = observation_identifiers_by_label(self.order, message) if names else {}
         return [name for name in names if name in reported or self._is_final(values[name])]
 
     def _was_report_final(self) -> bool:
-        before = self.previous.message if self.previous else None
+        before = self.previous.whole if self.previous else None
         reported = before is not None and before.status is ReportStatus.FINAL and not is_only_not_performed(before)
         return reported or self._is_final(report_identifier(self.order, self.report_id))
 
     def _is_final(self, identifier: str) -> bool:
         known = self.uow.uploads.get(identifier)
-        return known is not None and split_digest(known.digest)[0] in FINAL_STATUSES
+        return known is not None and split_digest(known.digest).status in FINAL_STATUSES
 
 
 def has_content(report: LabReport) -> bool:

@@ -17,7 +17,6 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
 from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_only_not_performed
-from lab_agent.domain.report_versions import is_older
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import InvalidTransitionError
@@ -67,8 +66,9 @@ class ReportMatcher:
             return hold_report(uow, report, unmatched(found.problem), now)
         order = uow.orders.get_for_update(found.order)
         lines = uow.orders.lines(order.key)
+        if report.order != order.key:  # else it was said when the report was first matched
+            _warn_unknown_references(uow, report, found, order, lines, now)
         report = replace(report, order=order.key)
-        _warn_unknown_references(uow, report, found, order, lines, now)
         if isinstance(message, AccessionUpdate):
             return self._apply_accession_update(uow, report, order, message, now)
         coverage = determine_coverage(message, lines, order_codes(order))
@@ -110,10 +110,10 @@ class ReportMatcher:
         if (ahead := others.find_ahead(report)) is not None:
             if matched_report.released:
                 raise InvalidTransitionError(
-                    f"result {ahead.key}, another version of this report, is being delivered; release this one after it"
+                    f"result {ahead.key}, another version of this report, is delivered first; release this one after it"
                 )
             return queue_behind(uow, report, ahead, now)
-        if others.delivered is not None and is_older(report, others.delivered.record):
+        if others.delivered is not None and others.order.is_older(report, others.delivered.record):
             return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
         blocking = others.find_blocking(matched_report.version, is_incremental=self._is_incremental)
         if blocking is not None and matched_report.answered is None:
@@ -124,9 +124,7 @@ class ReportMatcher:
         cleared = self.checks.check(uow, whole, now)
         if isinstance(cleared, Hold):
             return hold_report(uow, report, cleared, now)
-        if cleared.message != matched_report.message:
-            whole = replace(whole, report=replace(report, lines=whole.coverage.lines, body=dump_message(cleared.message)))
-        return _start_delivery(uow, whole, cleared, now)
+        return _start_delivery(uow, replace(whole, report=_with_bodies(report, matched_report.message, cleared)), cleared, now)
 
     def _apply_rejection(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
         """Cancel lines as a report that says nothing else asks for; nothing of it is uploaded."""
@@ -170,6 +168,17 @@ class MatchReportHandler:
 def _is_unmatched(report: ReportRecord) -> bool:
     """Whether matching goes on by itself; about everything else an operator decides."""
     return report.state in {ReportState.RECEIVED, ReportState.UNMATCHED} or report.hold_reason is HoldReason.WAITS_FOR_VERSION
+
+
+def _with_bodies(report: ReportRecord, sent: LabReport, cleared: ClearedReport) -> ReportRecord:
+    """Keep what was sent apart from the whole that goes out; document types that an operator corrected are corrected in both.
+
+    What a whole keeps of the version before stands behind its own observations, and it keeps no documents.
+    """
+    own = cleared.message.observations[: len(sent.observations)]
+    corrected = replace(sent, observations=own, documents=cleared.message.documents)
+    body = report.body if corrected == sent else dump_message(corrected)
+    return replace(report, body=body, outgoing_body=None if cleared.message == corrected else dump_message(cleared.message))
 
 
 def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: ClearedReport, now: datetime) -> ReportRecord:

@@ -9,30 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.records import Event, HoldReason, Job, JobKind, ReportRecord
-from lab_agent.domain.report_versions import is_older, oldest_first
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.domain.records import Event, HoldReason, Job, JobKind, NewJob, ReportRecord
+from lab_agent.domain.report_versions import VersionOrder
+from lab_agent.domain.state_machines import (
+    CLAIMABLE_STATES,
+    JOBS_NEEDING_OPERATOR,
+    REPORTS_NEEDING_OPERATOR,
+    JobState,
+    ReportState,
+)
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import held, hold_report
 from lab_agent.workflow.line_lifecycle import reopen_lines
-from lab_agent.workflow.result_history import ReportVersion, lost_content
+from lab_agent.workflow.result_history import ReportVersion, load_version, lost_content
 
 _SUPERSEDED = "a newer version was delivered"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherVersions:
-    """The other versions of a report: the one that the service has, the one on its way, those in the queue behind it, and those
-    that wait, oldest first.
+    """The other versions of a report: the one that the service has, the one on its way, those that will be matched by themselves
+    in their turn, and those that wait, oldest first in the `order` of them all.
 
     `stuck_deliveries` are the jobs of those among `waiting` whose delivery needs an operator: they were on their way.
     """
 
+    order: VersionOrder
     delivered: ReportVersion | None
     on_its_way: ReportRecord | None
     queued: tuple[ReportRecord, ...]
@@ -40,57 +46,87 @@ class OtherVersions:
     stuck_deliveries: Mapping[ReportKey, Job]
 
     def find_ahead(self, report: ReportRecord) -> ReportRecord | None:
-        """The version behind which this one has to queue: the one on its way; else, if this one is new, the last older one there.
+        """The version behind which this one has to queue: the one on its way, else the one just before it among the queued.
 
-        What has queued before has its place already.
+        No place in the queue is kept: a version that comes to the head of the queue too early goes to its end, and so may stand
+        behind a newer one. That one then does the same, until the oldest has gone.
         """
-        queued = self.queued if report.reason is None else ()
-        return self.on_its_way or next((each for each in reversed(queued) if is_older(each, report)), None)
+        return self.on_its_way or next((each for each in reversed(self.queued) if self.order.is_older(each, report)), None)
 
     def find_blocking(self, version: ReportVersion, *, is_incremental: bool) -> ReportRecord | None:
-        """The last of the older versions that have to go before this one; a part of a report goes after all older parts."""
-        older = (each for each in reversed(self.waiting) if is_older(each.record, version.record))
+        """The last of the older versions that have to go before this one; a part of a report goes after all older parts.
+
+        Before all it is one of which nobody knows whether it was delivered.
+        """
+        reviewed = {key for key, job in self.stuck_deliveries.items() if job.state is JobState.NEEDS_REVIEW}
+        if unknown := [each.record for each in self.waiting if each.record.key in reviewed]:
+            return unknown[0]
+        older = (each for each in reversed(self.waiting) if self.order.is_older(each.record, version.record))
         return next((each.record for each in older if is_incremental or lost_content(each, version)), None)
 
 
 def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     """Read the other versions of a report. Those older than what was delivered do not count as waiting: they were asked about."""
     if report.order is None or report.report_id is None:
-        return OtherVersions(None, None, (), (), {})
-    others = oldest_first(each for each in uow.reports.versions(report.order, report.report_id) if each.key != report.key)
+        return OtherVersions(VersionOrder.of([report]), None, None, (), (), {})
+    order, others = _sort_others(uow, report)
     stuck = _stuck_deliveries(uow, report.order)
     delivered = next((each for each in reversed(others) if each.state is ReportState.DELIVERED), None)
     waiting = (
         each
         for each in others
         if (each.state in REPORTS_NEEDING_OPERATOR or (each.state is ReportState.MATCHED and each.key in stuck))
-        and (delivered is None or is_older(delivered, each))
+        and (delivered is None or order.is_older(delivered, each))
     )
     return OtherVersions(
-        delivered=_load(delivered) if delivered else None,
+        order=order,
+        delivered=load_version(delivered) if delivered else None,
         on_its_way=next((each for each in others if each.state is ReportState.MATCHED and each.key not in stuck), None),
         queued=_queued(uow, report.order, others),
-        waiting=tuple(version for each in waiting if (version := _load(each))),
+        waiting=tuple(version for each in waiting if (version := load_version(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
 
 
 def _queued(uow: UnitOfWork, order: OrderKey, others: Sequence[ReportRecord]) -> tuple[ReportRecord, ...]:
-    """Versions that came while another one was on its way, and will be matched in their turn."""
-    open_jobs = uow.jobs.list_for_order(order)
-    targets = {job.target for job in open_jobs if job.kind is JobKind.MATCH_REPORT and job.state not in JOBS_NEEDING_OPERATOR}
-    return tuple(each for each in others if each.state is ReportState.RECEIVED and each.key in targets)
+    """Versions that will be matched by themselves: one after the other, since all their jobs are in the queue of the order."""
+    ahead = {job.target for job in _queued_matches(uow, order) if job.state not in JOBS_NEEDING_OPERATOR}
+    return tuple(each for each in others if each.key in ahead and _is_matched_again(each))
 
 
-def queue_behind(uow: UnitOfWork, report: ReportRecord, on_its_way: ReportRecord, now: datetime) -> ReportRecord:
-    """Let a version be matched when the delivery of another one has ended, whichever way. A new one does not need an operator."""
-    uow.jobs.add(jobs.match_report_after_delivery(report, on_its_way.key, now))
-    hold = held(HoldReason.WAITS_FOR_VERSION, on_its_way.key)
+def _is_matched_again(report: ReportRecord) -> bool:
+    return report.state is ReportState.RECEIVED or report.hold_reason is HoldReason.WAITS_FOR_VERSION
+
+
+def _queued_matches(uow: UnitOfWork, order: OrderKey) -> Iterator[Job]:
+    queue = jobs.deliveries_of(order)
+    return (each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.MATCH_REPORT and each.ordering_key == queue)
+
+
+def queue_behind(uow: UnitOfWork, report: ReportRecord, ahead: ReportRecord, now: datetime) -> ReportRecord:
+    """Let a version be matched again after another one, whatever becomes of that. A new one does not need an operator."""
+    _queue_match(uow, report, ahead.key, now)
+    hold = held(HoldReason.WAITS_FOR_VERSION, ahead.key)
     if report.state is not ReportState.RECEIVED:
         return hold_report(uow, report, hold, now)
     waiting = replace(report, reason=hold.text)
     uow.reports.save(waiting)
     return waiting
+
+
+def _queue_match(uow: UnitOfWork, report: ReportRecord, after: ReportKey, now: datetime) -> None:
+    """Put a version at the end of its order's queue, unless it stands there; the job that runs now counts as gone."""
+    job = jobs.match_version_again(report, after, now)
+    queued = _queued_matches(uow, job.order) if job.order else ()
+    if not any(each.target == report.key and each.state in CLAIMABLE_STATES for each in queued):
+        _add_under_free_name(uow, job)
+
+
+def _add_under_free_name(uow: UnitOfWork, job: NewJob) -> None:
+    """Write a job that may have to be done again behind the same version, within one tick of the clock."""
+    names = (f"{job.dedup_key}:{number}" for number in count())
+    while not uow.jobs.add(replace(job, dedup_key=next(names))):
+        pass
 
 
 def take_back_stuck_deliveries(uow: UnitOfWork, version: ReportRecord, others: OtherVersions, now: datetime) -> None:
@@ -104,13 +140,14 @@ def take_back_stuck_deliveries(uow: UnitOfWork, version: ReportRecord, others: O
 
 def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: datetime) -> None:
     """End the versions before the one that was delivered, but for those that have more to say."""
-    for listed in _other_records(uow, delivered.record):
+    order, others = _sort_others(uow, delivered.record)
+    for listed in others:
         other = uow.reports.get_for_update(listed.key)  # an operator may have decided about it since it was listed
-        if not is_older(other, delivered.record):
+        if not order.is_older(other, delivered.record):
             continue
         if other.state is ReportState.DELIVERED:
             uow.reports.save(other.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED))
-        elif other.state in REPORTS_NEEDING_OPERATOR and (version := _load(other)):
+        elif other.state in REPORTS_NEEDING_OPERATOR and (version := load_version(other)):
             settle_late_version(uow, version, delivered, now)
 
 
@@ -130,22 +167,20 @@ def settle_late_version(
 
 def rematch_waiting_versions(uow: UnitOfWork, settled: ReportRecord, now: datetime) -> None:
     """Let the versions that wait for another one be matched again, now that something about `settled` has been decided."""
-    for each in _other_records(uow, settled):
+    for each in _sort_others(uow, settled)[1]:
         if each.hold_reason is HoldReason.WAITS_FOR_VERSION:
-            uow.jobs.add(jobs.match_report_after_decision(each, settled.key, now))
+            _queue_match(uow, each, settled.key, now)
 
 
-def _other_records(uow: UnitOfWork, report: ReportRecord) -> Iterator[ReportRecord]:
-    if report.order is not None and report.report_id is not None:
-        versions = uow.reports.versions(report.order, report.report_id)
-        yield from (each for each in oldest_first(versions) if each.key != report.key)
+def _sort_others(uow: UnitOfWork, report: ReportRecord) -> tuple[VersionOrder, tuple[ReportRecord, ...]]:
+    """The order of all versions of a report, and the others in it."""
+    if report.order is None or report.report_id is None:
+        return VersionOrder.of([report]), ()
+    others = [each for each in uow.reports.versions(report.order, report.report_id) if each.key != report.key]
+    order = VersionOrder.of([report, *others])
+    return order, order.oldest_first(others)
 
 
 def _stuck_deliveries(uow: UnitOfWork, order: OrderKey) -> dict[str, Job]:
     open_jobs = (each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.DELIVER_REPORT)
     return {each.target: each for each in open_jobs if each.state in JOBS_NEEDING_OPERATOR}
-
-
-def _load(record: ReportRecord) -> ReportVersion | None:
-    message = load_stored_message(record.body)
-    return ReportVersion(record, message) if isinstance(message, LabReport) else None

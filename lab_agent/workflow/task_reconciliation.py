@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
-from lab_agent.errors import LabAgentError, StoreUnreachableError, TemporaryFailure
+from lab_agent.errors import LabAgentError, ServiceRejected, ServiceUnavailable, StoreUnreachableError, TemporaryFailure
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.line_lifecycle import LateLineFinder, advance_order, hold_late_line, withdraw_line, withdraw_order
+from lab_agent.workflow.fetching import DELETED_STATUS, raise_if_unavailable, read_or_reject
+from lab_agent.workflow.line_lifecycle import (
+    LateLineFinder,
+    advance_order,
+    hold_late_line,
+    line_task_alert_key,
+    order_task_alert_key,
+    read_line_tasks,
+    withdraw_line,
+    withdraw_order,
+)
+from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
+from lab_agent.workflow.task_standing import DELETED
 
 log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 50
-_CAN_GET_LINES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED, OrderState.REJECTED})
+_CAN_GET_LINES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
+"""A rejected order looks for late lines itself, right before its Task is ended."""
 _TASK_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReading:
+    """One Task as it is now: its status (`DELETED` if the service has deleted it), or why it cannot be read."""
+
+    status: str | None = None
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReading:
+    """The Tasks of an order as they are now: the order-level one, those of lines by Task id, and lines that came late."""
+
+    order: TaskReading
+    lines: Mapping[str, TaskReading]
+    late: tuple[LineRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +79,10 @@ class Reconciler:
         """Check one order; what is wrong with it alone is logged, and the others go on (law 9)."""
         try:
             return await self._reconcile_order(order)
+        except ServiceUnavailable as failure:
+            await raise_if_unavailable(self.exchange, failure)
+            log.warning("order not reconciled", action="reconcile_failed", order=order.key, reason=str(failure))
+            return False
         except (TemporaryFailure, StoreUnreachableError):
             raise
         except LabAgentError as exc:
@@ -60,38 +96,79 @@ class Reconciler:
         """Check one order, if it is decided. Raises what the ports raise."""
         if order.state in UNDECIDED_ORDERS:
             return False
-        order_status = task_status((await self.exchange.read("Task", order.task_id)).body)
-        tasks = await self.exchange.line_tasks(order.task_id)
-        late = await self.late_lines.find_in(order.key, tasks)
-        statuses = {str(task.get("id")): task_status(task) for task in tasks}
-        await self.store.run(lambda uow: self._compare(uow, order.key, order_status, statuses, late))
+        lines = await self.store.run(lambda uow: uow.orders.lines(order.key))
+        reading = await self._read(order, lines)
+        await self.store.run(lambda uow: self._compare(uow, order.key, reading))
         return True
 
-    def _compare(
-        self,
-        uow: UnitOfWork,
-        key: OrderKey,
-        order_status: str | None,
-        statuses: dict[str, str | None],
-        late: tuple[LineRecord, ...],
-    ) -> None:
+    async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
+        """Read the Tasks. A line that the search misses, or calls requested after its end, is read by its id."""
+        order_task = await self._read_task(order.task_id)
+        tasks = await read_line_tasks(self.exchange, order.task_id)
+        readings = {str(task.get("id")): TaskReading(task_status(task)) for task in tasks}
+        back = {line.task_id for line in find_lines_put_back(lines, {task: each.status for task, each in readings.items()})}
+        for line in lines:
+            if line.task_id in back or (line.task_id not in readings and line.state not in ENDED_LINES):
+                readings[line.task_id] = await self._read_task(line.task_id)
+        return OrderReading(order_task, readings, await self.late_lines.find_in(order.key, tasks))
+
+    async def _read_task(self, task: ResourceId) -> TaskReading:
+        try:
+            return TaskReading(task_status((await read_or_reject(self.exchange, "Task", task)).body))
+        except ServiceRejected as rejection:
+            return TaskReading(status=DELETED if rejection.status == DELETED_STATUS else None, unreadable=str(rejection))
+
+    def _compare(self, uow: UnitOfWork, key: OrderKey, reading: OrderReading) -> None:
         now = self.clock.now()
         order = uow.orders.get_for_update(key)
-        for line in late if order.state in _CAN_GET_LINES else ():
+        for line in reading.late if order.state in _CAN_GET_LINES else ():
             hold_late_line(uow, line, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
-        if _is_ended_by_others(order_status, order.sent_statuses) and key not in busy and order.state is not OrderState.WITHDRAWN:
-            withdraw_order(uow, key, now, f"the order-level Task was set to {order_status} by somebody else")
-        lines = {line.task_id: line for line in uow.orders.lines(key)}
-        for task_id, status in statuses.items():
-            known = lines.get(ResourceId(task_id))
-            if known is None or known.key in busy or known.state in ENDED_LINES:
-                continue
-            if _is_ended_by_others(status, known.sent_statuses):
-                withdraw_line(uow, known.key, now, f"its Task was set to {status} by somebody else")
+        tell_unreadable(uow, key, order_task_alert_key(key), "the order-level Task", reading.order.unreadable, now)
+        if key not in busy:
+            _compare_order(uow, order, reading.order.status, now)
+        for known in uow.orders.lines(key):
+            if known.key not in busy and known.task_id in reading.lines:
+                _compare_line(uow, known, reading.lines[known.task_id], now)
+        self._hold_lines_put_back(uow, key, busy, reading, now)
         advance_order(uow, key, now)
         uow.commit()
 
+    def _hold_lines_put_back(
+        self, uow: UnitOfWork, key: OrderKey, busy: Collection[str], reading: OrderReading, now: datetime
+    ) -> None:
+        if uow.orders.get_for_update(key).state not in _CAN_GET_LINES:
+            return
+        statuses = {task: each.status for task, each in reading.lines.items()}
+        back = find_lines_put_back([line for line in uow.orders.lines(key) if line.key not in busy], statuses)
+        hold_lines_again(uow, key, [line.key for line in back], (), now)
+
+
+def _compare_order(uow: UnitOfWork, order: OrderRecord, status: str | None, now: datetime) -> None:
+    """Withdraw an order whose Task somebody else has ended. One that was deleted is told: its lines say what is wanted."""
+    if _is_ended_by_others(status, order.sent_statuses) and status != DELETED and order.state is not OrderState.WITHDRAWN:
+        withdraw_order(uow, order.key, now, f"the order-level Task was set to {status} by somebody else", str(status))
+
+
+def _compare_line(uow: UnitOfWork, line: LineRecord, reading: TaskReading, now: datetime) -> None:
+    if line.state in ENDED_LINES:
+        return
+    if _is_ended_by_others(reading.status, line.sent_statuses):
+        tell_unreadable(uow, line.order, line_task_alert_key(line.key), "", None, now)
+        withdraw_line(uow, line.key, now, f"its Task was set to {reading.status} by somebody else", str(reading.status))
+    else:
+        tell_unreadable(uow, line.order, line_task_alert_key(line.key), f"the Task of line {line.key}", reading.unreadable, now)
+
+
+def tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: str, what: str, reason: str | None, now: datetime) -> None:
+    """Tell once that a Task of an order at the laboratory cannot be read, by an alert and in its timeline, until it can be."""
+    if reason is None:
+        uow.alerts.close(alert, now=now)
+        return
+    text = f"{what} cannot be read: {reason}. Results are uploaded all the same; ask the partner, or whoever runs the service"
+    if uow.alerts.open(Alert(key=alert, text=f"order {order}: {text}", opened_at=now)):
+        uow.events.add(Event(order=order, at=now, action="task_unreadable", text=text))
+
 
 def _is_ended_by_others(status: str | None, ours: tuple[str, ...]) -> bool:
-    return status in TERMINAL_TASK_STATUSES and status not in ours
+    return status in {*TERMINAL_TASK_STATUSES, DELETED} and status not in ours

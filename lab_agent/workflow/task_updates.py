@@ -12,23 +12,27 @@ import structlog
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord
-from lab_agent.domain.state_machines import ENDED_LINES, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
 from lab_agent.domain.text import shorten
-from lab_agent.errors import PermanentFailure, StaleVersion, StoreError, TemporaryFailure
+from lab_agent.errors import PermanentFailure, ResourceNotReadable, StaleVersion, StoreError, TemporaryFailure
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.fetching import DELETED_STATUS
 from lab_agent.workflow.line_lifecycle import (
     LateLineFinder,
     advance_order,
     close_order,
     hold_late_line,
     order_task_status,
+    record_line_end,
     withdraw_line,
     withdraw_order,
 )
+from lab_agent.workflow.reopening import is_possibly_submitted, offer_again
+from lab_agent.workflow.task_standing import DELETED
 
 log = structlog.get_logger(__name__)
 
@@ -111,10 +115,9 @@ class TaskUpdateHandler:
             case StatusSet(status):
                 return _complete_status_set(uow, job, status, now)
             case EndedByUs(status):
-                advance_order(uow, _get_order_key(job), now, completing=job)
-                return job.mark_obsolete(now, f"we had set the Task to {status} already")
+                return _complete_ended_by_us(uow, job, status, now)
             case EndedByOthers(status):
-                return _complete_withdrawn(uow, job, f"the partner or the service had set the Task to {status}", now)
+                return _complete_withdrawn(uow, job, status, now)
             case LinesOpen(late):
                 return _postpone_order_end(uow, job, late, now)
             case Outdated():
@@ -135,7 +138,12 @@ class TaskUpdateHandler:
     async def _update(self, lease: Lease) -> TaskUpdateResult:
         """Read and update once. Raises `StaleVersion` where somebody changed the Task between the two."""
         desired = await self.store.run(lambda uow: _desired_task(uow, lease.job))
-        task = await self.exchange.read("Task", desired.task_id)
+        try:
+            task = await self.exchange.read("Task", desired.task_id)
+        except ResourceNotReadable as unreadable:
+            if unreadable.status != DELETED_STATUS:
+                raise
+            return EndedByOthers(DELETED)
         if is_task_updated(task.body, desired.status, desired.outputs):
             return StatusSet(desired.status)
         current = task_status(task.body)
@@ -172,30 +180,52 @@ def _complete_status_set(uow: UnitOfWork, job: Job, status: str, now: datetime) 
     uow.events.add(Event(order=order, at=now, action="task_set", text=f"{_task_name(job)} is {status}"))
     if status in TERMINAL_TASK_STATUSES:
         if job.kind is JobKind.UPDATE_ORDER_TASK:
-            close_order(uow, order, now, f"order-level Task is {status}")
+            close_order(uow, order, now, f"order-level Task is {status}", status)
         else:
+            record_line_end(uow, LineKey(job.target), status)
             advance_order(uow, order, now, completing=job)
     return job.complete(now)
 
 
-def _complete_withdrawn(uow: UnitOfWork, job: Job, reason: str, now: datetime) -> Job:
-    order = _get_order_key(job)
+def _complete_ended_by_us(uow: UnitOfWork, job: Job, status: str, now: datetime) -> Job:
+    """Leave the Task as we had ended it; an order that was taken up after that ends all the same."""
+    order, reason = _get_order_key(job), f"we had set the Task to {status} already"
+    if job.kind is JobKind.UPDATE_LINE_TASK:
+        record_line_end(uow, LineKey(job.target), status)
+    if job.kind is JobKind.UPDATE_ORDER_TASK and job.payload["status"] in TERMINAL_TASK_STATUSES:
+        close_order(uow, order, now, reason, status)
+    else:
+        advance_order(uow, order, now, completing=job)
+    return job.mark_obsolete(now, reason)
+
+
+def _complete_withdrawn(uow: UnitOfWork, job: Job, status: str, now: datetime) -> Job:
+    order, reason = _get_order_key(job), f"the partner or the service had set the Task to {status}"
     text = f"{_task_name(job)} is left as it is: {reason}"
     uow.events.add(Event(order=order, at=now, action="task_unchanged", text=text))
     if job.kind is JobKind.UPDATE_ORDER_TASK:
-        withdraw_order(uow, order, now, reason)
+        withdraw_order(uow, order, now, reason, status)
     else:
-        withdraw_line(uow, LineKey(job.target), now, reason)
+        withdraw_line(uow, LineKey(job.target), now, reason, status)
     advance_order(uow, order, now, completing=job)
     return job.mark_obsolete(now, reason)
 
 
 def _postpone_order_end(uow: UnitOfWork, job: Job, late: tuple[LineRecord, ...], now: datetime) -> Job:
-    """Hold late lines in sight; the order-level Task waits until every line has ended."""
+    """Hold late lines in sight; the order-level Task waits until every line has ended.
+
+    An order of which nothing went to the laboratory is assessed again with them, as if they had come in time.
+    """
+    key = _get_order_key(job)
+    if late and uow.orders.get_for_update(key).state is OrderState.REJECTED and not is_possibly_submitted(uow, key):
+        offer_again(uow, key, now, f"{len(late)} more lines came before the order ended")
+        return job.mark_obsolete(now, "more lines came, and the order is assessed again")
+    if uow.orders.get_for_update(key).state in UNDECIDED_ORDERS:
+        return job.mark_obsolete(now, "the order is assessed again")
     reason = "a line of the order came late and waits for a person"
     for line in late:
         hold_late_line(uow, line, now)
-    order = uow.orders.get_for_update(_get_order_key(job))
+    order = uow.orders.get_for_update(key)
     if order.state is OrderState.REPORTED:
         uow.orders.save(order.transition_to(OrderState.HANDED_OVER, now, reason))
     return job.reschedule(now, now + LATE_LINES_RETRY_INTERVAL, reason)

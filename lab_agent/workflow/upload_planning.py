@@ -13,16 +13,18 @@ from lab_agent.domain.report_coverage import Coverage
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.errors import DataInvalidError, PermanentFailure, Problem
+from lab_agent.fhir.reference_spelling import ReferenceWriter, read_spellings
 from lab_agent.fhir.report_builder import DocumentUrls, UploadContext, UploadLine, UploadPlan, UploadSpecimen, plan_uploads
 from lab_agent.mappings.tables import MappingTables
-from lab_agent.mappings.translator import missing_mappings, translate
-from lab_agent.settings.exchange import ContractSettings
+from lab_agent.mappings.translator import MissingKind, missing_mappings, translate
+from lab_agent.settings.exchange import ContractSettings, ReferenceSpelling
 from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.order_lookup import submitted_order
 
 _TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
 _UNMAPPED_HINT = "add rows to the mapping tables, then `lab-agent mappings release`"
+_LOINC_HINT = "correct the code in the laboratory system and have it send the report again; or "
 
 
 class MappingSource(Protocol):
@@ -48,14 +50,18 @@ class UploadPlanner:
     observation_system: str
     mappings: MappingSource
     catalogues: CatalogueSource
+    references: ReferenceSpelling = "as_read"
+    own_guid: str | None = None
+    """Our own guid, where uploads must grant us the rights to them."""
 
     def unmapped_reason(self, message: LabReport) -> str | None:
         """Why the mapping tables cannot translate the report; None if they can."""
         tables = self.mappings.current()
         if tables is None:
             return _TABLES_UNREADABLE
-        lacking = [str(each) for each in missing_mappings(message, tables)]
-        return f"{join_limited(lacking, '; ')} — {_UNMAPPED_HINT}" if lacking else None
+        lacking = missing_mappings(message, tables)
+        hint = f"{_LOINC_HINT if any(each.kind is MissingKind.LOINC for each in lacking) else ''}{_UNMAPPED_HINT}"
+        return f"{join_limited(map(str, lacking), '; ')} — {hint}" if lacking else None
 
     def exchange_codes(self, message: LabReport) -> tuple[str, ...]:
         """The exchange's code of each observation, for people to read; empty if none is known."""
@@ -73,6 +79,11 @@ class UploadPlanner:
                 f"Set counterparty in [exchange.contracts.{order.contract}], then retry"
             )
         return reader
+
+    def reference_writer(self, order: OrderRecord) -> ReferenceWriter:
+        """What writes the references of this order's uploads."""
+        wanted = self.references == "as_read"
+        return ReferenceWriter(self.references, read_spellings(order.received, self.systems.base_url) if wanted else {})
 
     def unknown_tests_reason(self, order: OrderRecord, extra: Iterable[str]) -> str | None:
         """Why tests beside those of the order have no nomenclature code; None if they have."""
@@ -122,6 +133,8 @@ class UploadPlanner:
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
             send_documents=self.settings.documents != "none",
+            references=self.reference_writer(order),
+            own_guid=self.own_guid,
         )
         return plan_uploads(
             translate(message, tables),

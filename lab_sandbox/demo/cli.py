@@ -37,11 +37,24 @@ def demo(
     patience: Annotated[float, typer.Option(help="Seconds to wait for each step of the laboratory.")] = 60.0,
     other_ports: Annotated[bool, typer.Option("--other-ports", help="Use other free ports than those of the settings.")] = False,
     lis: Annotated[str, typer.Option(help=f"How the LIS is connected: {', '.join(CONNECTION_KINDS)}.")] = "folder",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict/--plain", help="The exchange service as an STU3 server, or as the document writes it."),
+    ] = True,
+    faults: Annotated[Path | None, typer.Option(help="TOML file with a fault plan of the exchange service.")] = None,
 ) -> None:
     """Run the daily flow through all programs on this machine, and check what the clinic gets."""
     console = DemoConsole(Console(stderr=as_json))
     result = DemoResult(CheckList(console.check))
-    options = DemoOptions(config=config_dir, exit_after_run=once, step_timeout=patience, other_ports=other_ports, lis=lis)
+    options = DemoOptions(
+        config=config_dir,
+        exit_after_run=once,
+        step_timeout=patience,
+        other_ports=other_ports,
+        lis=lis,
+        strict=strict,
+        faults=faults,
+    )
     asyncio.run(_run_until_stopped(options, console, result))
     checks = result.check_list.checks
     passed = sum(check.ok for check in checks)

@@ -48,7 +48,7 @@ class DemoOptions:
     """How the demo runs.
 
     `config` is the settings folder; `step_timeout` the seconds to wait for each step of the laboratory; `other_ports` chooses
-    other free ports than those of the settings; `lis` is how the LIS is connected.
+    other free ports than those of the settings; `lis` is how the LIS is connected; `strict` and `faults` are the service's.
     """
 
     config: Path
@@ -56,6 +56,8 @@ class DemoOptions:
     step_timeout: float = 60.0
     other_ports: bool = False
     lis: str = "folder"
+    strict: bool = True
+    faults: Path | None = None
 
 
 @dataclass(slots=True)
@@ -82,7 +84,13 @@ async def run_demo(options: DemoOptions, console: DemoConsole, result: DemoResul
     """Fills in the result; then stays up until it is cancelled or a program exits, unless `exit_after_run` is set."""
     workspace: Workspace | None = None
     try:
-        workspace = create_workspace(options.config, other_ports=options.other_ports, lis=options.lis)
+        workspace = create_workspace(
+            options.config,
+            other_ports=options.other_ports,
+            lis=options.lis,
+            strict=options.strict,
+            faults=options.faults,
+        )
         async with ProcessGroup(workspace.folder, workspace.logs) as processes:
             await start_all(processes, workspace, console)
             result.orders = await _cancel_if_program_exits(
@@ -146,6 +154,7 @@ def build_account(workspace: Workspace) -> PartnerAccount:
         contract=contract.code,
         lab_codes_url=service.lab_codes_url.rstrip("/"),
         second_labels_system=service.second_labels_system,
+        spelling="fhir" if service.strict else "lower",
     )
 
 

@@ -21,12 +21,22 @@ from lab_sandbox.demo.lis.simulator import FolderTransport, LisTransport, Simula
 from lab_sandbox.demo.lis.transport_hl7 import Hl7Transport
 from lab_sandbox.demo.lis.transport_http import AGENT_SECRET, LIS_SECRET, HttpTransport
 from lab_sandbox.demo.lis.transport_sql import SqlTransport
+from lab_sandbox.demo.toml_edit import set_values
 
 HOST = "127.0.0.1"
 AGENT_CONFIG_FILE, SERVICE_CONFIG_FILE = "sandbox.toml", "sandbox-service.toml"
 CONNECTION_KINDS = ("folder", "http", "hl7v2", "sql")
 STAGING_DDL_FILE = "logs/staging-tables.log"
 """The log of `lab-agent adapter sql ddl`: the statements that create the staging tables."""
+STRICT_SEARCH_AGE = 2.0
+"""Seconds that a strict service's searches may be old: a minute would be true to life, and a demo of many minutes."""
+STU3_PATHS = {
+    "order_tasks": "fhir/Task?status=requested&code=OrderProcessingTask",
+    "line_tasks": "fhir/Task?part-of=Task/{id}",
+    "questionnaires": "fhir/QuestionnaireResponse?subject=ProcedureRequest/{id}",
+    "read": "fhir/{Resource}/{id}",
+}
+"""The agent's `[exchange.paths]` for an STU3 server; the others are so by default."""
 _STAGING_DATABASE = "lis/lis.db"
 _HTTP_PORTS = (8485, 8486)
 _HL7_PORTS = (8487, 8488)
@@ -200,10 +210,13 @@ class Workspace:
         return f"http://{HOST}:{self.agent_config['status']['port']}"
 
 
-def create_workspace(config: Path, *, other_ports: bool = False, lis: str = "folder") -> Workspace:
+def create_workspace(
+    config: Path, *, other_ports: bool = False, lis: str = "folder", strict: bool = False, faults: Path | None = None
+) -> Workspace:
     """Creates a working folder from the settings folder `config`; `DemoError` if that has not the demo's settings.
 
-    `other_ports` chooses other free ports, so that several demos can run side by side; `lis` is how the LIS is connected.
+    `other_ports` chooses other free ports, so that several demos can run side by side; `lis` is how the LIS is connected;
+    `strict` and `faults` are options of the exchange service.
     """
     for name in (AGENT_CONFIG_FILE, SERVICE_CONFIG_FILE):
         if not (config / name).is_file():
@@ -212,6 +225,10 @@ def create_workspace(config: Path, *, other_ports: bool = False, lis: str = "fol
     folder = Path(tempfile.mkdtemp(prefix="lab-demo-"))
     shutil.copytree(config, folder / "config")
     _replace_ports(folder / "config", ports)
+    if strict:
+        _make_strict(folder / "config")
+    if faults is not None:
+        set_values(folder / "config" / SERVICE_CONFIG_FILE, "", {"faults": str(faults.resolve())})
     connection = build_connection(lis, folder, other_ports=other_ports)
     configure_connection(folder / "config" / AGENT_CONFIG_FILE, connection)
     workspace = Workspace(
@@ -223,6 +240,13 @@ def create_workspace(config: Path, *, other_ports: bool = False, lis: str = "fol
     for path in (workspace.orders, workspace.results, workspace.lis, workspace.logs):
         path.mkdir(parents=True, exist_ok=True)
     return workspace
+
+
+def _make_strict(config: Path) -> None:
+    """A service that does what an STU3 server does, and an agent that writes types in their case."""
+    set_values(config / SERVICE_CONFIG_FILE, "", {"strict": True})
+    set_values(config / SERVICE_CONFIG_FILE, "rules", {"search_age_seconds": STRICT_SEARCH_AGE})
+    set_values(config / AGENT_CONFIG_FILE, "exchange.paths", STU3_PATHS)
 
 
 def _configured_ports(config: Path) -> list[int]:

@@ -1,7 +1,6 @@
 """Injects the faults of a request in a fixed order: before it is processed, in its query, and in the response.
 
-The response is buffered, so that it can be changed, truncated or dropped. The admin endpoint `/sandbox/faults` (GET, PUT,
-DELETE) exists only if it is enabled.
+The response is buffered, so that it can be changed, truncated or dropped.
 """
 
 import asyncio
@@ -13,15 +12,13 @@ from email.utils import format_datetime
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Request, Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_sandbox.errors import HttpError, Issue, operation_outcome
-from lab_sandbox.exact_json import Json, decode, decode_object, decode_stored, encode
-from lab_sandbox.faults.plan import FaultPlan, FaultPlanError, FaultRule, parse_plan
-from lab_sandbox.faults.response_variants import RESPONSE_VARIANTS
-from lab_sandbox.http_helpers import json_response, read_json_body
+from lab_sandbox.exact_json import Json, decode, decode_stored, encode
+from lab_sandbox.faults.plan import FaultRule
+from lab_sandbox.faults.response_variants import RESPONSE_VARIANTS, fill_in_poison
 from lab_sandbox.path_aliases import canonical_type
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
@@ -31,32 +28,8 @@ FAULTS_KEY: Final = "lab_sandbox.faults"
 TRANSPORT_KEY: Final = "lab_sandbox.transport"
 """The key of the connection in the ASGI scope."""
 _JSON_HEADER = (b"content-type", b"application/json")
+_HTML_HEADER = (b"content-type", b"text/html; charset=utf-8")
 _HTML_BODY = b"<!doctype html><html><body><h1>Service temporarily unavailable</h1></body></html>"
-
-
-def fault_routes(service: Service) -> APIRouter:
-    """The admin endpoint. It needs no sign-in, and is therefore disabled by default."""
-    router = APIRouter(prefix="/sandbox", tags=["faults"])
-
-    @router.get("/faults", summary="The active fault plan, and how often each fault fired")
-    async def show_plan() -> Response:
-        return json_response(service.faults.state())
-
-    @router.put("/faults", summary="Activate a fault plan, from its beginning")
-    async def put_plan(request: Request) -> Response:
-        raw = decode_object(await read_json_body(request, service))
-        try:
-            service.faults.activate(parse_plan(raw, "body"))
-        except FaultPlanError as exc:
-            raise HttpError.of(400, "invalid", str(exc)) from exc
-        return json_response(service.faults.state())
-
-    @router.delete("/faults", summary="Deactivate all faults")
-    async def delete_plan() -> Response:
-        service.faults.activate(FaultPlan())
-        return json_response(service.faults.state())
-
-    return router
 
 
 async def reset_connection(scope: Scope, receive: Receive) -> None:
@@ -224,7 +197,10 @@ class _FaultedRequest:
                 _outcome_response(status.status, "transient", f"service: injected status {status.status}"), status
             )
         if html is not None and html.after_work == after_work:
-            return BufferedResponse(200, ((b"content-type", b"text/html; charset=utf-8"),), _HTML_BODY)
+            return BufferedResponse(200, (_HTML_HEADER,), _HTML_BODY)
+        maintenance = self._rules.get("maintenance_page")
+        if maintenance is not None and maintenance.after_work == after_work:
+            return BufferedResponse(302, (_HTML_HEADER, (b"location", f"{maintenance.origin}/maintenance".encode())), _HTML_BODY)
         return None
 
     def _with_retry_after(self, response: BufferedResponse, rule: FaultRule) -> BufferedResponse:
@@ -250,6 +226,15 @@ class _FaultedRequest:
             self._service.resources.replace(stored, decode_stored(stored.body) | rule.change)
 
     def _rewrite_query(self) -> None:
+        """Changes the search: fewer criteria, other pages."""
+        ignored = self._rules.get("ignore_search_parameters")
+        if ignored is not None:
+            query = parse_qsl(self._scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            kept = [pair for pair in query if pair[0].startswith("_") or not ignored.ignores(pair[0])]
+            self._scope["query_string"] = urlencode(kept).encode()
+        self._rewrite_paging()
+
+    def _rewrite_paging(self) -> None:
         small, repeated = self._rules.get("small_pages"), self._rules.get("repeated_rows")
         if small is None and repeated is None:
             return
@@ -273,7 +258,9 @@ class _FaultedRequest:
             return response
         for variant, rule in variants:
             body = variant(body, rule, self._service.config.own_addresses)
-        return response.with_body(encode(body))
+        poison = self._rules.get("poison_task")
+        encoded = encode(body)
+        return response.with_body(encoded if poison is None else fill_in_poison(encoded, poison))
 
     def _previous_version(self, response: BufferedResponse) -> BufferedResponse:
         """The response of a lagging replica: the previous version, if it is stored."""

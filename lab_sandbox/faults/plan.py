@@ -14,13 +14,18 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 FaultKind = Literal[
-    "latency", "hang", "reset", "truncate", "lost_reply", "status", "unauthorized", "html",
+    "latency", "hang", "reset", "truncate", "lost_reply", "status", "unauthorized", "html", "maintenance_page",
     "expire_token", "revoke_token",
     "stale_read", "partner_edit",
-    "small_pages", "repeated_rows", "incomplete_search", "missing_entry", "foreign_next",
+    "small_pages", "repeated_rows", "incomplete_search", "missing_entry", "foreign_next", "own_next_links",
+    "ignore_search_parameters", "poison_task",
     "lower_case_references", "canonical_references", "absolute_references", "foreign_references",
     "unknown_fields", "trailing_zeros",
 ]  # fmt: skip
+
+
+Poison = Literal["lone_surrogate", "nan", "long_number", "deep_nesting", "control_character"]
+"""What JSON readers fail at."""
 
 
 class FaultRule(BaseModel):
@@ -47,7 +52,7 @@ class FaultRule(BaseModel):
     """status: seconds for the Retry-After header."""
     retry_after_form: Literal["seconds", "date"] = "seconds"
     after_work: bool = False
-    """status, html: process the request before replacing the response."""
+    """status, html, maintenance_page: process the request before replacing the response."""
     size: int = Field(default=2, ge=1)
     """small_pages: results on a page."""
     drop: int = Field(default=1, ge=1)
@@ -55,7 +60,17 @@ class FaultRule(BaseModel):
     change: dict[str, Any] = Field(default_factory=dict)
     """partner_edit: fields that the edit sets; if empty, the resource only gets a new version."""
     origin: str = "http://elsewhere.example"
-    """foreign_next, foreign_references: the foreign origin."""
+    """foreign_next, own_next_links, foreign_references, maintenance_page: the foreign origin."""
+    parameters: tuple[str, ...] = ()
+    """ignore_search_parameters: which ones; if empty, all."""
+    poison: Poison = "lone_surrogate"
+    """poison_task: what the resource contains."""
+    ids: tuple[str, ...] = ()
+    """poison_task: ids of the resources; if empty, the first of each page."""
+
+    def ignores(self, parameter: str) -> bool:
+        """Whether a search parameter is ignored."""
+        return not self.parameters or parameter in self.parameters
 
     def matches(self, method: str, path: str, query: str, caller: frozenset[str] = frozenset()) -> bool:
         """Whether a request matches this fault's route and caller; `caller` has all names of the caller."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from lab_sandbox.exact_json import Json
-from lab_sandbox.faults.plan import FaultRule
-from lab_sandbox.references import Ref, parse_reference
+from lab_sandbox.exact_json import Json, encode
+from lab_sandbox.faults.plan import FaultRule, Poison
+from lab_sandbox.references import Ref, respell_references
 
 ResponseVariant = Callable[[Json, FaultRule, tuple[str, ...]], Json]
 
@@ -45,6 +45,44 @@ def foreign_next(body: Json, rule: FaultRule, own_addresses: tuple[str, ...]) ->
     return {**body, "link": [*links, {"relation": "next", "url": url}]}
 
 
+def own_next_links(body: Json, rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """A search whose real links have another origin than the client's, as behind a reverse proxy that the service ignores."""
+    if body.get("type") != "searchset":
+        return body
+    foreign = urlsplit(rule.origin)
+    links = [
+        {**one, "url": urlunsplit(urlsplit(one["url"])._replace(scheme=foreign.scheme, netloc=foreign.netloc))}
+        for one in body.get("link", [])
+    ]
+    return {**body, "link": links}
+
+
+def poison_task(body: Json, rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """A resource with a text that JSON readers fail at; `fill_in_poison` writes it into the serialised body."""
+    entries = body.get("entry", [])
+    poisoned = rule.ids or tuple(one["resource"].get("id") for one in entries[:1]) or (body.get("id"),)
+
+    def change(resource: Json) -> Json:
+        return {**resource, "description": _PLACEHOLDER} if resource.get("id") in poisoned else resource
+
+    return _with_resources(body, change)
+
+
+_PLACEHOLDER: Final = "@poison@"
+_POISON: Final[dict[Poison, bytes]] = {
+    "lone_surrogate": b'"cut in the middle \\ud83d"',
+    "nan": b"NaN",
+    "long_number": b"9" * 100_000,
+    "deep_nesting": b"[" * 10_000 + b"]" * 10_000,
+    "control_character": b'"a\x01b"',
+}
+
+
+def fill_in_poison(encoded: bytes, rule: FaultRule) -> bytes:
+    """The serialised body with what no encoder writes."""
+    return encoded.replace(encode(_PLACEHOLDER), _POISON[rule.poison])
+
+
 def missing_entry(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
     """An empty search without `entry`."""
     if body.get("resourceType") == "Bundle" and not body.get("entry"):
@@ -74,23 +112,14 @@ RESPONSE_VARIANTS: dict[str, ResponseVariant] = {
     variant.__name__: variant
     for variant in (
         lower_case_references, canonical_references, absolute_references, foreign_references, foreign_next, missing_entry,
-        incomplete_search, unknown_fields, trailing_zeros,
+        incomplete_search, unknown_fields, trailing_zeros, own_next_links, poison_task,
     )
 }  # fmt: skip
 
 
-def _with_references(node: Json, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
-    changed = {}
-    for key, child in node.items():
-        ref = parse_reference(child, own_addresses) if key == "reference" else None
-        changed[key] = write(ref) if ref else _rewrite_references(child, own_addresses, write)
+def _with_references(body: Json, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Json:
+    changed: Json = respell_references(body, own_addresses, write)
     return changed
-
-
-def _rewrite_references(value: Any, own_addresses: tuple[str, ...], write: Callable[[Ref], str]) -> Any:
-    if isinstance(value, list):
-        return [_rewrite_references(child, own_addresses, write) for child in value]
-    return _with_references(value, own_addresses, write) if isinstance(value, dict) else value
 
 
 def _with_resources(body: Json, change: Callable[[Json], Json]) -> Json:

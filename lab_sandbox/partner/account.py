@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lab_sandbox.partner.errors import Json
 
@@ -29,6 +30,21 @@ class PartnerAccount:
     lab_codes_url: str
     second_labels_system: str
     own_systems: str = "http://clinic.example"
+    spelling: Literal["lower", "fhir"] = "lower"
+    """How types are written in paths and references: `task/<id>` as in the interface document, or `Task/<id>` as in FHIR."""
+
+    def type_name(self, kind: str) -> str:
+        """A resource type as it is written in paths and references."""
+        return kind.lower() if self.spelling == "lower" else kind
+
+    @property
+    def resource_base(self) -> str:
+        """What an absolute reference begins with: in FHIR the address of the FHIR server itself."""
+        return self.base_url if self.spelling == "lower" else f"{self.base_url}fhir/"
+
+    def reference(self, kind: str, id_: str) -> str:
+        """A relative reference."""
+        return f"{self.type_name(kind)}/{id_}"
 
     def service_system(self, name: str) -> str:
         """A code system of the service: `{base_url}terminology/<name>`."""

@@ -130,7 +130,10 @@ class PartnerClient:
     async def update(self, resource: Json, etag: str) -> Json:
         """PUT the whole resource with If-Match (interface: Update)."""
         response = await self._send(
-            "PUT", f"fhir/{resource['resourceType']}/{resource['id']}", content=encode(resource), headers={"If-Match": etag}
+            "PUT",
+            f"fhir/{resource['resourceType']}/{resource['id']}",
+            content=encode(resource),
+            headers={"If-Match": etag, "Content-Type": "application/json"},
         )
         return _require_object(_decode_response(response))
 

@@ -93,7 +93,7 @@ class Clinic:
             return rng.choice(self._known_patients)
         make = anonymous_patient if plan.patient == "anonymous" else named_patient
         created = await self.client.create_patient(make(self.client.account, rng, self._clock().date()))
-        reference = f"patient/{created['id']}"
+        reference = self.client.account.reference("Patient", created["id"])
         if plan.patient != "anonymous":
             self._known_patients.append(reference)
         return reference

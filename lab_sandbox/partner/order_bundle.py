@@ -230,7 +230,8 @@ def _contract_link(content: OrderContent) -> Json:
     account, kind = content.account, content.plan.contract_link
     if kind == "identifier" or content.contract is None:
         return {"identifier": {"system": account.lab_system("contract"), "value": account.contract}}
-    return {"reference": f"{account.base_url if kind == 'absolute' else ''}contract/{content.contract}"}
+    relative = account.reference("Contract", content.contract)
+    return {"reference": f"{account.resource_base}{relative}" if kind == "absolute" else relative}
 
 
 def _order_task(content: OrderContent) -> Json:

@@ -78,8 +78,9 @@ class ReceivedReport:
 
 async def read_order_status(client: PartnerClient, order: PlacedOrder) -> OrderStatus:
     """Reads the order-level Task and the Tasks that are part of it."""
+    reference = client.account.reference("Task", order.order_task)
     top, tasks = await asyncio.gather(
-        client.read(f"task/{order.order_task}"), client.search("task", {"part-of": f"task/{order.order_task}"})
+        client.read(reference), client.search(client.account.type_name("Task"), {"part-of": reference})
     )
     by_request = {reference_id(task["basedOn"][0]["reference"]): task for task in tasks}
     return OrderStatus(
@@ -93,7 +94,8 @@ async def read_reports(client: PartnerClient, order: PlacedOrder) -> list[Receiv
     """Every report that names a line of the order, each once."""
     found: dict[str, Json] = {}
     for line in order.lines:
-        reports = await client.search("DiagnosticReport", {"based-on": f"procedurerequest/{line.procedure_request}"})
+        reference = client.account.reference("ProcedureRequest", line.procedure_request)
+        reports = await client.search("DiagnosticReport", {"based-on": reference})
         found.update({one["id"]: one for one in reports})
     return [await _read_report(client, resource) for resource in found.values()]
 

@@ -19,10 +19,13 @@ from typing_extensions import override
 
 from lab_agent import exact_json
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
+    PASSED_IN_REVIEW,
     Alert,
     Event,
+    FailingJobs,
     HostedDocument,
     Job,
     JobKind,
@@ -31,6 +34,7 @@ from lab_agent.domain.records import (
     NewJob,
     OrderRecord,
     ReportRecord,
+    ServiceMessage,
     StoredToken,
     UploadRecord,
 )
@@ -44,6 +48,7 @@ from lab_agent.domain.state_machines import (
     OPEN_JOBS,
     ORDERS_BEFORE_HANDOVER,
     REPORTS_NEEDING_OPERATOR,
+    UNDONE_LINES,
     WITHDRAWN_LINES,
     JobState,
     OrderState,
@@ -82,6 +87,7 @@ class MemoryData:
     uploads: dict[str, UploadRecord] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
+    service_messages: dict[JobId, tuple[OrderKey, ServiceMessage]] = field(default_factory=dict)
     hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -131,6 +137,14 @@ class MemoryVault(Vault):
     @override
     def identity(self, order: OrderKey) -> bytes | None:
         return self._data.identities.get(order)
+
+    @override
+    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
+        self._data.service_messages[job] = (order, ServiceMessage(at=at, text=text))
+
+    @override
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
+        return {job: said for job, (about, said) in self._data.service_messages.items() if about == order}
 
     @override
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
@@ -357,6 +371,23 @@ class MemoryJobRepository(JobRepository):
         return tuple(job for job in self._data.jobs.values() if job.state in JOBS_NEEDING_OPERATOR)
 
     @override
+    def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
+        groups: dict[tuple[FailureCause, JobKind], list[Job]] = {}
+        for job in self._data.jobs.values():
+            if job.failure_cause and job.failing_since and job.failing_since <= since and kind in {None, job.kind}:
+                groups.setdefault((job.failure_cause, job.kind), []).append(job)
+        return tuple(
+            FailingJobs(
+                cause=cause,
+                kind=kind,
+                count=len(found),
+                since=min(job.failing_since for job in found if job.failing_since),
+                first=min(job.id for job in found),
+            )
+            for (cause, kind), found in sorted(groups.items())
+        )
+
+    @override
     def make_due(self, kind: JobKind, *, now: datetime) -> int:
         jobs = self._data.jobs.values()
         waiting = [each for each in jobs if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
@@ -372,7 +403,11 @@ class MemoryJobRepository(JobRepository):
         if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):
             return False
         others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
-        return not any(each.state in BLOCKING_STATES and (each.id < job.id or _is_leased(each, now)) for each in others)
+        return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)
+
+
+def _is_blocking(job: Job) -> bool:
+    return job.state in BLOCKING_STATES and not (job.state is JobState.NEEDS_REVIEW and job.kind in PASSED_IN_REVIEW)
 
 
 def _is_leased(job: Job, now: datetime) -> bool:
@@ -568,6 +603,23 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(self._data.orders[key] for key in keys if after is None or key > after)[:limit]
 
     @override
+    def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
+        return tuple(order for order in self._closed() if order.task_id in task_ids and order.ended_as is not None)
+
+    @override
+    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        due = [order for order in self._closed() if order.look_again_at is not None and order.look_again_at <= now]
+        return tuple(sorted(due, key=lambda order: (order.look_again_at, order.key))[:limit])
+
+    @override
+    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+        lines = (line for line in self._data.lines.values() if line.order != except_order and line.state not in UNDONE_LINES)
+        return tuple(line for line in lines if line.procedure_request_id in set(procedure_requests))
+
+    def _closed(self) -> list[OrderRecord]:
+        return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
+
+    @override
     def unassessed_since(self) -> datetime | None:
         return min((order.seen_at for order in self._data.orders.values() if order.state in ORDERS_BEFORE_HANDOVER), default=None)
 
@@ -583,14 +635,18 @@ class MemoryPurge(Purge):
 
     @override
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        keys = [key for key in self._finished_order_keys(before) if key in self._data.identities][:limit]
+        said = self._data.service_messages
+        sealed = {*self._data.identities, *(order for order, _ in said.values())}
+        keys = [key for key in self._finished_order_keys(before) if key in sealed][:limit]
         for key in keys:
-            del self._data.identities[key]
+            self._data.identities.pop(key, None)
+        self._data.service_messages = {job: each for job, each in said.items() if each[0] not in keys}
         return len(keys)
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        bodies = [each.body for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
+        unfinished = [each for each in self._data.reports.values() if each.state not in FINISHED_REPORTS]
+        bodies = [body for each in unfinished for body in (each.body, each.outgoing_body or b"")]
         served = {
             each.document for each in self._data.hosted_documents.values() if each.expires_at is None or each.expires_at >= before
         }
@@ -635,6 +691,7 @@ class MemoryPurge(Purge):
         data = self._data
         data.orders = {key: each for key, each in data.orders.items() if key not in gone}
         data.identities = {key: each for key, each in data.identities.items() if key not in gone}
+        data.service_messages = {job: each for job, each in data.service_messages.items() if each[0] not in gone}
         data.lines = {key: each for key, each in data.lines.items() if each.order not in gone}
         data.uploads = {key: each for key, each in data.uploads.items() if each.order not in gone}
         data.hosted_documents = {key: each for key, each in data.hosted_documents.items() if each.order not in gone}

@@ -26,6 +26,7 @@ from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.ports.lis import NoAdapters
 from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.settings.root import Settings
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
@@ -39,6 +40,7 @@ from lab_agent.workflow.result_matching import MatchReportHandler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, RuleSettings, SandboxConfig
+from lab_sandbox.demo.workspace import STU3_PATHS
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.client import PartnerClient, open_partner_client
@@ -111,6 +113,13 @@ class ResultsBench:
     def line_key(self, number: int) -> LineKey:
         return LineKey(f"L{number}")
 
+    def restart_agent(self, transport: httpx.AsyncBaseTransport, **changes: Any) -> None:
+        """A new run of the agent, which reaches the service by this transport, with these settings of the exchange."""
+        settings = self.settings.exchange.model_copy(update=changes)
+        http = HttpClient(http_options(settings), transport=transport)
+        self.exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "again"))
+        self._runner = None
+
     def inject_faults(self, *rules: FaultRule) -> None:
         self.app.state.service.faults.activate(FaultPlan(faults=rules))
 
@@ -181,9 +190,10 @@ class ResultsBench:
 
         def write(uow: Any) -> None:
             for line in lines:
-                withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else")
+                withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else", "cancelled")
             if not lines:
-                withdraw_order(uow, ORDER, self.clock.now(), "the order-level Task was set to cancelled by somebody else")
+                text = "the order-level Task was set to cancelled by somebody else"
+                withdraw_order(uow, ORDER, self.clock.now(), text, "cancelled")
             uow.commit()
 
         await self.store.run(write)
@@ -211,14 +221,26 @@ def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Setting
 
 
 @asynccontextmanager
-async def open_bench(results: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[ResultsBench]:
+async def open_bench(
+    results: dict[str, Any] | None = None,
+    *,
+    exchange: dict[str, Any] | None = None,
+    strict: bool = False,
+    rules: dict[str, Any] | None = None,
+    **more: Any,
+) -> AsyncIterator[ResultsBench]:
+    """`exchange` changes single settings of the agent; `strict` and `rules` are those of the service."""
     settings = make_settings(results, **more)
-    config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100))
+    changes = {**({"paths": UrlTemplateSettings(**STU3_PATHS)} if strict else {}), **(exchange or {})}
+    settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=changes)})
+    account = replace(ACCOUNT, spelling="fhir") if strict else ACCOUNT
+    service_rules = RuleSettings(history_limit=100, **(rules or {}))
+    config = SandboxConfig(base_url=BASE, strict=strict, rules=service_rules, tokens=harness_settings.SERVICE_TOKENS)
     app = create_app(config)
     store, clock = MemoryStore(), VirtualClock(NOW)
     transport = httpx.ASGITransport(app)
     async with (
-        open_partner_client(ACCOUNT, transport=httpx.ASGITransport(app)) as partner,
+        open_partner_client(account, transport=httpx.ASGITransport(app)) as partner,
         HttpClient(http_options(settings.exchange), transport=transport) as http,
     ):
         placed = parse_placed_order(await _place_order(partner), f"{CODES}/labels")
@@ -262,7 +284,7 @@ async def _place_order(partner: PartnerClient) -> Json:
             "birthDate": "1980-02-29",
         }
     )
-    return await partner.create_order(_order_bundle(account, f"patient/{patient['id']}"))
+    return await partner.create_order(_order_bundle(account, account.reference("Patient", patient["id"])))
 
 
 def _order_bundle(account: PartnerAccount, patient: str) -> Json:
@@ -321,6 +343,7 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
         counterparty=CLINIC_GUID,
         patient_reference=placed.patient,
         accession="A-1",
+        received=exact_json.dumps([await bench.partner.search("ProcedureRequest", {}), specimens]),
         lab_order=exact_json.dumps(lab_order),
     )
     lines = [

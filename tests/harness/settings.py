@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lab_agent.settings.root import Settings
-from lab_sandbox.config import LABORATORY_GUID
+from lab_sandbox.config import LABORATORY_GUID, TokenSettings
 from tests.harness.orders import BASE
+
+SERVICE_TOKENS = TokenSettings(allow_basic=True)
+"""For the sandbox that these settings belong to: no request for a token comes between those that a test makes fail."""
 
 
 def make_settings(**groups: Any) -> Settings:

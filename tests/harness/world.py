@@ -31,7 +31,6 @@ from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
-from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
@@ -51,7 +50,7 @@ from tests.harness.fault_injection import (
     SingleAdapterSource,
 )
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
-from tests.harness.settings import make_settings
+from tests.harness.settings import SERVICE_TOKENS, make_settings
 
 TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
 
@@ -75,7 +74,8 @@ class SimulatedAgent:
         self.store = FaultyStore(world.store, injector)
         self.adapters = SingleAdapterSource(FaultyLis(world.lis, injector))
         self._http = HttpClient(
-            http_options(world.settings.exchange), transport=FaultyTransport(world.app, injector, world.truncated_orders)
+            http_options(world.settings.exchange),
+            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
@@ -92,7 +92,7 @@ class SimulatedAgent:
             owner=name,
         )
         late_lines = bootstrap.build_late_lines(components)
-        self.poll = OrderPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url)
+        self.poll = bootstrap.build_poller(components)
         self.reconcile = Reconciler(self.exchange, self.store, world.clock, late_lines)
         self.runner = JobRunner(
             store=self.store,
@@ -136,7 +136,7 @@ class World:
         self.rng = Random(repr(seed))
         self.clock = VirtualClock()
         self.settings = make_settings(worker=worker, results={"documents": "none"})
-        config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})))
+        config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})), tokens=SERVICE_TOKENS)
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service
         self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]
@@ -146,6 +146,7 @@ class World:
         self.truncated_orders: set[str] = set()
         self.edits: dict[str, list[str]] = {}
         self.ended_by_partner: dict[str, str] = {}
+        self.placed: list[str] = []
 
     def agent(self, name: str = "worker", **chances: float) -> SimulatedAgent:
         return SimulatedAgent(self, name, FaultInjector(Random(self.rng.random()), **chances))
@@ -163,12 +164,19 @@ class World:
         if relabel:
             _replace_labels(bundle, self.rng)
         kept = self.service.orders.create(bundle, self.clinic)
-        return next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body))
+        self.placed.append(next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body)))
+        return self.placed[-1]
 
     def get_task(self, task_id: str) -> dict[str, Any]:
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         return dict(json.loads(kept.body))
+
+    def all_tasks(self) -> list[dict[str, Any]]:
+        """Every Task that was placed, of every order."""
+        return [
+            self.get_task(task) for order in self.placed for task in (order, *(each["id"] for each in self.line_tasks(order)))
+        ]
 
     def line_tasks(self, order_task: str) -> list[dict[str, Any]]:
         found = self.service.store.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
@@ -185,6 +193,36 @@ class World:
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
+
+    def force_task(self, task_id: str, **fields: Any) -> None:
+        """A Task is changed in whatever state it is: not every service keeps a partner from taking back an end."""
+        self._replace(Ref("Task", task_id), **fields)
+        self.ended_by_partner.pop(task_id, None)
+
+    def mend_item(self, line_task: str, template: OrderTemplate) -> None:
+        """The partner corrects what a line orders: what the first line of the template does."""
+        request = self.get_task(line_task)["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+        self._replace(Ref("ProcedureRequest", request), code=procedure_requests(template.bundle)[0]["code"])
+
+    def order_again(self, order_task: str) -> str:
+        """The partner makes new Tasks about the same ProcedureRequests; the id of the new order-level Task."""
+        order = self._create_task(self.get_task(order_task))
+        for line in self.line_tasks(order_task):
+            self._create_task(line | {"partOf": [{"reference": f"task/{order}"}]})
+        return order
+
+    def _create_task(self, body: dict[str, Any]) -> str:
+        new = {key: value for key, value in body.items() if key not in {"id", "meta", "output", "note"}} | {"status": "requested"}
+        return self.service.resources.create("Task", new, self.clinic, self._laboratory_grants("read", "updatebody")).ref.id
+
+    def _replace(self, ref: Ref, **fields: Any) -> None:
+        kept = self.service.resources.find(ref)
+        assert kept is not None
+        rights = ("read", "updatebody") if ref.type == "Task" else ("read",)
+        self.service.resources.replace(kept, json.loads(kept.body) | fields, self._laboratory_grants(*rights))
+
+    def _laboratory_grants(self, *rights: str) -> set[tuple[str, str]]:
+        return {(right, self.laboratory.guid) for right in rights}
 
     def edit_task(self, task_id: str) -> None:
         """The partner adds a note to a Task."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReferenceRange, ReportedObservation
@@ -15,7 +16,7 @@ from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader, read_documents
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry
-from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_timestamp
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _NUMBER = r"[+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+)"
 _TWO_SIDED_RANGE = re.compile(rf"({_NUMBER})\s*(?:-|–|—|\.\.+)\s*({_NUMBER})\Z")
@@ -121,11 +122,16 @@ class ObxReader:
             method=self._read_method(obx),
             specimen=specimen,
             reference_ranges=read_reference_ranges(obx, self.value_reader),
-            issued=parse_timestamp(obx.text(19), self.value_reader.zone) if obx.text(19) else None,
+            issued=self._read_issued(obx),
             flags=tuple(flag for value in obx.repetitions(8) if (flag := value.component_text(1).strip())),
             note=_join_notes(*entry.notes),
             **self.value_reader.read_value(obx),
         )
+
+    def _read_issued(self, obx: Segment) -> datetime | None:
+        """A moment; of a day alone the report's own time of issue says more."""
+        read = parse_date_or_time(obx.text(19), self.value_reader.zone) if obx.text(19) else None
+        return read if isinstance(read, datetime) else None
 
     def _finalize_stored(self, coding: Coding, observation_id: str | None) -> ReportedObservation:
         report = self.load_open_report()

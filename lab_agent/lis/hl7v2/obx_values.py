@@ -19,7 +19,7 @@ from lab_agent.domain.report_documents import is_openable_url
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldValue, Segment
-from lab_agent.lis.hl7v2.timestamps import has_minutes, parse_partial_date, parse_time_of_day, parse_timestamp
+from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
 
 NUMBER_PATTERN = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _NUMBER_WITH_COMPARATOR = re.compile(rf"(<=|>=|<|>|≤|≥|=)?\s*({NUMBER_PATTERN})\Z")
@@ -62,7 +62,7 @@ class ObxValueReader:
         coding = self.read_coding(value, 1) if value else None
         if coding is None:
             return {"unit": value.component_text(2).strip() or None} if value else {}
-        if coding.system is None:
+        if coding.system is None or ":" not in coding.system:  # a name such as ISO+: no code can be sent without its address
             return {"unit": coding.display or coding.code}
         return {"unit": coding.display or coding.code, "system": coding.system, "code": coding.code}
 
@@ -90,9 +90,7 @@ class ObxValueReader:
                 return self._read_structured_numeric(obx, value)
             case "DT" | "DTM" | "TS":
                 text = value.component_text(1)
-                if has_minutes(text):
-                    return {"value_date_time": parse_timestamp(text, self.zone)}
-                return {"value_string": parse_partial_date(text)}  # a day is not a moment: midnight would be invented
+                return {"value_date_time": parse_date_or_time(text, self.zone)}
             case "TM":
                 return {"value_time": parse_time_of_day(value.component_text(1))}
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,11 +17,12 @@ from lab_agent.domain.lab_messages import (
     ReportedObservation,
     ReportStatus,
 )
+from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
-from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_timestamp
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
 _STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
@@ -165,21 +167,29 @@ class OruReader:
         return int(text) if text else None
 
     def _read_issued(self, group: ObrGroup) -> datetime:
-        text = group.find_first(self.value_reader.field_map.results.paths["issued"])
-        if not text:
-            raise InvalidValueError("has no time of issue, neither in OBR-22 nor in MSH-7")
-        return self._parse_time(text, "time of issue")
+        """Read the first moment at the paths; a day alone is none, since midnight would be invented."""
+        texts = [group.find_first((path,)) for path in self.value_reader.field_map.results.paths["issued"]]
+        with _time_named("time of issue"):
+            given = [parse_date_or_time(text, self.value_reader.zone) for text in texts if text]
+        moment = next((each for each in given if isinstance(each, datetime)), None)
+        if moment is None:
+            lacks = "a time of issue without hours and minutes" if given else "no time of issue, neither in OBR-22 nor in MSH-7"
+            raise InvalidValueError(f"has {lacks}")
+        return moment
 
-    def _read_collected(self, group: ObrGroup) -> datetime | None:
+    def _read_collected(self, group: ObrGroup) -> DateOrTime | None:
         text = group.find_first(self.value_reader.field_map.results.paths["collected"])
         text = text or next((entry.obx.text(14) for entry in group.obx_entries if entry.obx.text(14)), "")
-        return self._parse_time(text, "collection time") if text else None
+        with _time_named("collection time"):
+            return parse_date_or_time(text, self.value_reader.zone) if text else None
 
-    def _parse_time(self, text: str, meaning: str) -> datetime:
-        try:
-            return parse_timestamp(text, self.value_reader.zone)
-        except InvalidTimestampError as error:
-            raise InvalidValueError(f"has a {meaning} that {error}") from error
+
+@contextmanager
+def _time_named(meaning: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidTimestampError as error:
+        raise InvalidValueError(f"has a {meaning} that {error}") from error
 
 
 def _report_status(status: str, observations: Sequence[ReportedObservation]) -> ReportStatus:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
+from lab_agent.domain.values import DateOrTime, PartialDate
+
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4})(?:(?P<month>\d\d)(?:(?P<day>\d\d)"
     r"(?:(?P<hour>\d\d)(?P<minute>\d\d)(?:(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?)?)?)?)?"
@@ -62,6 +64,11 @@ def parse_partial_date(text: str) -> str:
     except ValueError as exc:
         raise InvalidTimestampError("is not a valid date") from exc
     return "-".join(part for part in (found["year"], found["month"], found["day"]) if part)
+
+
+def parse_date_or_time(text: str, zone: tzinfo | None) -> DateOrTime:
+    """Read a time; a day, month or year without minutes is a date: midnight would be invented. Raises `InvalidTimestampError`."""
+    return parse_timestamp(text, zone) if has_minutes(text) else PartialDate(parse_partial_date(text))
 
 
 def parse_time_of_day(text: str) -> time:

@@ -21,7 +21,7 @@ from lab_agent.errors import (
     PermanentFailure,
     TemporaryFailure,
 )
-from lab_agent.http_client import HttpClient, HttpResponse, parse_retry_after
+from lab_agent.http_client import HttpClient, HttpResponse, retry_after_of
 from lab_agent.lis.http.settings import HttpSettings
 from lab_agent.lis.http.signatures import signature_headers
 from lab_agent.ports.lis import SubmitResult
@@ -121,4 +121,4 @@ def _error_code(response: HttpResponse) -> str:
 
 
 def _retry_after(response: HttpResponse) -> float | None:
-    return parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+    return retry_after_of(response.headers, datetime.now(UTC))

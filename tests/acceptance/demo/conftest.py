@@ -186,8 +186,9 @@ class MinimalLaboratory:
         return id_
 
     async def _create(self, method: str, kind: str, resource: Json) -> Json:
-        created: Json = await self.client._post(f"fhir/{kind}", resource)
-        return created
+        fhir = {"Content-Type": "application/fhir+json"}
+        answer = await self.client._send(method, f"fhir/{kind}", content=encode(resource), headers=fhir)
+        return dict(decode(answer.content))
 
     async def _end_task(self, task: str, status: str, reason: str | None = None) -> None:
         current = await self.client.read(f"task/{task}")

@@ -79,10 +79,10 @@ def assert_can_sign_in(address: str, name: str, password: str) -> None:
     assert "password" not in inside.text.lower()
 
 
-@pytest.mark.timeout(300)
-def test_once_ends_by_itself_with_passing_checks(tmp_path: Path):
-    command = (*DEMO, "--once", "--json")
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+def assert_demo_passes(temp: Path, *options: str) -> None:
+    """The whole daily flow, with these options, ends by itself with every check passed."""
+    environment = {**os.environ, "TMPDIR": str(temp)}
+    command = (*DEMO, "--once", "--json", *options)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     result = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stderr
@@ -90,8 +90,41 @@ def test_once_ends_by_itself_with_passing_checks(tmp_path: Path):
     assert [check for check in result["checks"] if not check["ok"]] == []
     assert len(result["checks"]) > 60
     assert set(result["orders"]) >= {"shared-tubes", "unknown-code", "anonymous", "culture"}
+
+
+@pytest.mark.timeout(300)
+def test_once_ends_by_itself_with_passing_checks(tmp_path: Path):
+    """By default with a strict service, as `make demo` runs it."""
+    assert_demo_passes(tmp_path)
     assert_nothing_left(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+LOST_REPLIES = """
+[[faults]]
+kind = "canonical_references"
+route = "*/fhir/*"
+
+[[faults]]
+kind = "lost_reply"
+route = "POST /fhir/Observation"
+count = 5
+"""
+"""A service that spells references its own way, so that a value that is read back never looks like the one sent."""
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_plain_service_with_own_spelling_and_lost_replies(tmp_path: Path):
+    plan = tmp_path / "lost-replies.toml"
+    plan.write_text(LOST_REPLIES)
+    assert_demo_passes(tmp_path, "--plain", "--faults", str(plan))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_strict_service_on_a_bad_day(tmp_path: Path):
+    assert_demo_passes(tmp_path, "--faults", "config/bad-day.toml")
 
 
 @pytest.mark.proof

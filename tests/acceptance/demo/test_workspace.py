@@ -12,7 +12,10 @@ import pytest
 
 from lab_agent.settings.root import load_settings
 from lab_sandbox.demo.errors import DemoError
+from lab_sandbox.demo.runner import build_account
+from lab_sandbox.demo.toml_edit import set_values
 from lab_sandbox.demo.workspace import HOST, Workspace, create_workspace
+from lab_sandbox.faults.plan import load_plan
 from tests.harness.paths import ROOT
 
 CONFIG = ROOT / "config"
@@ -98,3 +101,33 @@ def test_broken_settings_reported(temp: Path):
     with pytest.raises(DemoError, match=r"sandbox.toml: the demo needs \[api\] port"):
         create_workspace(folder)
     assert [path.name for path in temp.iterdir()] == ["config"], "no working folder is left"
+
+
+@pytest.mark.usefixtures("temp")
+def test_strict_workspace_spells_types_in_their_case():
+    plain, strict = (create_workspace(CONFIG, other_ports=True, strict=one) for one in (False, True))
+    assert (plain.service_config.strict, strict.service_config.strict) == (False, True)
+    assert plain.service_config.search_age_seconds == 0
+    assert 0 < strict.service_config.search_age_seconds < 60
+    assert "paths" not in plain.agent_config["exchange"]
+    assert strict.agent_config["exchange"]["paths"]["read"] == "fhir/{Resource}/{id}"
+    assert (build_account(plain).spelling, build_account(strict).spelling) == ("lower", "fhir")
+
+
+@pytest.mark.usefixtures("temp")
+def test_fault_plan_reaches_the_service():
+    workspace = create_workspace(CONFIG, other_ports=True, faults=CONFIG / "bad-day.toml")
+    assert workspace.service_config.faults == str(CONFIG / "bad-day.toml")
+    assert load_plan(CONFIG / "bad-day.toml").faults
+
+
+def test_toml_values_set_in_place(tmp_path: Path):
+    file = tmp_path / "a.toml"
+    file.write_text("# top\na = 1\n\n[t]  # not this\n[x]\nb = 2  # two\nbb = 3\n")
+    set_values(file, "", {"a": 7, "strict": True})
+    set_values(file, "x", {"b": "ü", "c": 1.5})
+    set_values(file, "y.z", {"d": "{id}"})
+    assert tomllib.loads(file.read_text()) == {
+        "a": 7, "strict": True, "t": {}, "x": {"b": "ü", "bb": 3, "c": 1.5}, "y": {"z": {"d": "{id}"}},
+    }  # fmt: skip
+    assert file.read_text().count("# top") == 1

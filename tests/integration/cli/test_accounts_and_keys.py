@@ -26,12 +26,13 @@ def test_unknown_user_has_no_password_or_role(cli, lab):
 
 def test_keys_rotated_and_old_key_removed(cli, lab):
     lab.write(lambda uow: uow.vault.save_identity("R1", b"Ivanova", at=datetime.now(UTC)))
+    lab.write(lambda uow: uow.vault.save_service_message(1, "R1", "Ivanova is unknown", at=datetime.now(UTC)))
     new = new_key()
     settings = lab.config.read_text()
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}", "{KEY}"]'))
     done = cli("db", "rotate-keys")
     assert done.code == 0
-    assert "newest key: 1." in done.out
+    assert "newest key: 2." in done.out
     assert "can be removed" in done.out
     assert cli("db", "rotate-keys", "--json").json()["reencrypted"] == 0
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))

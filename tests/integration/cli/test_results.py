@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ from lab_agent import bootstrap
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.domain.values import Coding
 from lab_agent.mappings.loader import MappingCache
+from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
 from lab_agent.settings.root import load_settings
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
@@ -147,6 +148,19 @@ def test_invalid_mapping_tables_named_by_row(cli: Any, mapped: Any) -> None:
     checked = cli("mappings", "check")
     assert checked.code == 1
     assert "codes.csv row 2, column loinc" in checked.err
+
+
+def test_orphaned_documents_listed_newest_first(cli: Any, mapped: Any) -> None:
+    assert "No document was left" in cli("results", "orphans").out
+    for day in (1, 2):
+        event = Event(
+            order=ORDER, report=ReportKey("P1"), at=NOW + timedelta(days=day), action=DOCUMENT_ORPHAN_ACTION, text=f"copy {day}"
+        )
+        mapped.write(lambda uow, event=event: uow.events.add(event))
+    mapped.write(lambda uow: uow.events.add(Event(order=ORDER, at=NOW, action="delivered", text="another")))
+    rows = cli("results", "orphans", "--json").json()
+    assert [(row["order"], row["result"], row["what"]) for row in rows] == [(ORDER, "P1", "copy 2"), (ORDER, "P1", "copy 1")]
+    assert "copy 2" in cli("results", "orphans", "--limit", "1").out
 
 
 def test_no_rejected_results_reported(cli: Any, mapped: Any) -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Event, JobKind, LineRecord, NewJob, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, ReportState
@@ -110,7 +111,13 @@ def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
 
 
 def test_unknown_key_gives_one_sentence_and_exit_1(cli, seeded):
-    for args in (("orders", "show", "RX"), ("outbox", "retry", "999"), ("results", "show", "PX"), ("orders", "retry", "RX")):
+    for args in (
+        ("orders", "show", "RX"),
+        ("outbox", "retry", "999"),
+        ("outbox", "show", "999"),
+        ("results", "show", "PX"),
+        ("orders", "retry", "RX"),
+    ):
         done = cli(*args)
         assert (done.code, done.out) == (1, "")
         assert len(done.err.splitlines()) == 1
@@ -180,3 +187,31 @@ def test_short_password_rejected(cli, lab):
     assert done.code == 1
     assert "password" in done.err
     assert "short\n" not in done.out
+
+
+def failing(uow) -> None:
+    """The fetch fails since an hour, and the service said why."""
+    (found,) = [each for each in uow.jobs.list_for_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
+    job = found.failed(NOW, FailureCause.OUTCOME_UNKNOWN)
+    uow.jobs.save(job)
+    uow.vault.save_service_message(job.id, ORDER, "error processing: Anna Sample is unknown", at=NOW)
+
+
+def test_job_shown_with_cause_and_service_words(cli, seeded):
+    """What the service said is shown for one job, on request, and in no list."""
+    seeded.write(failing)
+    job = number(cli, "submit_order")
+    shown = cli("outbox", "show", job)
+    assert shown.code == 0
+    for part in ("submit_order", "outcome_unknown", "does not confirm", "hands the order", "Anna Sample is unknown"):
+        assert part in shown.out
+    as_json = cli("outbox", "show", job, "--json").json()
+    assert as_json["service_said"] == "error processing: Anna Sample is unknown"
+    assert as_json["failing_since"] == NOW.isoformat()
+    for args in (("outbox", "list", "--json"), ("outbox", "list"), ("orders", "show", ORDER, "--json")):
+        assert "Anna Sample" not in cli(*args).out
+
+
+def test_job_without_service_words_is_shown(cli, seeded):
+    shown = cli("outbox", "show", number(cli, "fetch_order"))
+    assert (shown.code, "service said" in shown.out) == (0, False)

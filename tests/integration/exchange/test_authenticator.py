@@ -233,14 +233,31 @@ async def test_new_login_restores_every_process(make_tokens: Make, route: respx.
     assert route.call_count == 2
 
 
-async def test_lost_reply_during_outage_is_temporary(make_tokens: Make, route: respx.Route, store: Any) -> None:
+async def test_lost_reply_during_outage_is_temporary(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
     store.oauth_tokens.token = stored()
     route.side_effect = [httpx.ReadTimeout("lost"), httpx.ConnectError("away"), answer(2)]
     tokens = make_tokens(**CODE)
     old = await tokens.credential()
     with pytest.raises(errors.ServiceUnavailable):
         await tokens.renew_credential(old)
+    clock.advance(2)
     assert (await tokens.renew_credential(old)).header == "Bearer t2"
+
+
+@pytest.mark.parametrize("failure", [httpx.Response(503), httpx.Response(302), httpx.ConnectError("away")])
+async def test_unavailable_token_endpoint_asked_seldom(make_tokens: Make, route: respx.Route, clock: Any, failure: Any) -> None:
+    """However many calls need a token, an endpoint that is away is asked at growing intervals."""
+    route.side_effect = [failure] * 99
+    tokens = make_tokens()
+    for _ in range(100):
+        with pytest.raises(errors.ServiceUnavailable) as caught:
+            await tokens.credential()
+        assert caught.value.retry_after is None or 0 < caught.value.retry_after <= 60
+        clock.advance(0.1)
+    assert route.call_count <= 4
+    route.side_effect = [answer(1)]
+    clock.advance(60)
+    assert (await tokens.credential()).header == "Bearer t1"
 
 
 async def test_rejected_refresh_falls_back_to_password(make_tokens: Make, route: respx.Route, store: Any) -> None:

@@ -14,14 +14,17 @@ from lab_agent import errors, exact_json
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.exchange.client import ExchangeClient
+from lab_agent.ports.exchange import SearchKind, UnfilteredSearch
 from tests.harness.clock import VirtualClock
 
 BASE = "https://service.example/api/"
+CONTRACTS = "https://codes.example/contract"
 Make = Callable[..., ExchangeClient]
 
 
 def task(number: int, version: int = 1, **more: Any) -> dict[str, Any]:
-    return {"resourceType": "Task", "id": f"t{number}", "meta": {"versionId": str(version)}, **more}
+    ours = {"status": "requested", "code": {"coding": [{"code": "OrderProcessingTask"}]}}
+    return {"resourceType": "Task", "id": f"t{number}", "meta": {"versionId": str(version)}, **ours, **more}
 
 
 def bundle(*resources: dict[str, Any], onward: str | None = None) -> dict[str, Any]:
@@ -89,16 +92,84 @@ async def test_foreign_next_link_rejected_without_request(make_client: Make, rou
     """A next link to another origin is rejected, and nothing is sent there."""
     router.get(url__startswith=BASE).respond(json=bundle(task(1), onward=onward))
     elsewhere = router.route(host="evil.example").respond(200)
-    with pytest.raises(errors.ForeignOrigin):
+    with pytest.raises(errors.ForeignLink):
         await make_client().requested_order_tasks()
     assert not elsewhere.called
     assert len(router.calls) == 2  # the token, and the first page
 
 
-async def test_circular_pages_end(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=f"{BASE}fhir/task?page=2"))
-    assert len(await make_client().requested_order_tasks()) == 1
-    assert route.call_count == 2
+@pytest.mark.parametrize("onward", [f"{BASE}fhir/task?page=2", f"{BASE}fhir/task?status=requested&code=OrderProcessingTask"])
+async def test_circular_pages_are_an_error(make_client: Make, router: respx.MockRouter, onward: str) -> None:
+    """A next link to a page that was read, be it its own, hides what follows; it never ends the search in silence."""
+    route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=onward))
+    with pytest.raises(errors.ServiceUnavailable):
+        await make_client().requested_order_tasks()
+    assert route.call_count <= 6
+
+
+ELSEWHERE = {"coding": [{"code": "BillingTask"}]}
+
+
+@pytest.mark.parametrize(
+    "stray", [{"code": ELSEWHERE}, {"code": {}}, {"status": "completed"}, {"status": "on-hold", "code": ELSEWHERE}]
+)
+async def test_poll_leaves_aside_what_was_not_asked_for(
+    make_client: Make, router: respx.MockRouter, stray: dict[str, Any]
+) -> None:
+    router.get(url__startswith=BASE).respond(json=bundle(task(1), task(2, **stray)))
+    assert [found["id"] for found in await make_client().requested_order_tasks()] == ["t1"]
+
+
+async def test_stale_status_becomes_a_finding_after_index_lag(
+    make_client: Make, router: respx.MockRouter, clock: VirtualClock
+) -> None:
+    """An index may be a minute behind the resources: only a row that stays wrong says that the service does not filter."""
+    router.get(url__startswith=BASE).respond(json=bundle(task(1), task(2, status="completed")))
+    client = make_client()
+    await client.requested_order_tasks()
+    assert client.take_search_findings() == {SearchKind.ORDER_TASKS: True}
+    clock.advance(180)
+    await client.requested_order_tasks()
+    assert client.take_search_findings() == {SearchKind.ORDER_TASKS: False}
+    assert client.take_search_findings() == {}
+
+
+async def test_part_of_ignored_raises_with_own_lines(make_client: Make, router: respx.MockRouter) -> None:
+    ours, other = (task(number, partOf=[{"reference": f"Task/{of}"}]) for number, of in ((1, "o1"), (2, "o2")))
+    router.get(url__startswith=BASE).respond(json=bundle(ours, other, task(3)))
+    client = make_client()
+    with pytest.raises(UnfilteredSearch) as raised:
+        await client.line_tasks(rid("o1"))
+    assert raised.value.rows == (ours,)
+    assert client.take_search_findings() == {SearchKind.LINE_TASKS: False}
+
+
+async def test_subject_ignored_raises_with_own_answers(make_client: Make, router: respx.MockRouter) -> None:
+    answers = [
+        {"resourceType": "QuestionnaireResponse", "id": f"q{each}", "subject": {"reference": f"procedurerequest/p{each}"}}
+        for each in (1, 2)
+    ]
+    router.get(url__startswith=BASE).respond(json=bundle(*answers))
+    with pytest.raises(UnfilteredSearch) as raised:
+        await make_client().questionnaire_responses([rid("p1")])
+    assert raised.value.rows == (answers[0],)
+
+
+async def test_contract_of_another_code_is_not_ours(make_client: Make, router: respx.MockRouter) -> None:
+    def contract(number: int, code: str) -> dict[str, Any]:
+        return {"resourceType": "Contract", "id": f"c{number}", "identifier": {"system": CONTRACTS, "value": code}}
+
+    router.get(url__startswith=BASE).respond(json=bundle(contract(1, "C-1"), contract(2, "C-2")))
+    client = make_client()
+    assert await client.contract_ids("C-1") == ("c1",)
+    assert client.take_search_findings() == {SearchKind.BY_IDENTIFIER: False}
+
+
+async def test_found_resource_without_our_identifier_is_not_ours(make_client: Make, router: respx.MockRouter) -> None:
+    """A lenient service answers with somebody else's Observation: taking it for ours would lose a result."""
+    other = {"resourceType": "Observation", "id": "o1", "identifier": [{"system": OURS.system, "value": "another"}]}
+    router.get(url__startswith=BASE).respond(json=bundle(other))
+    assert await make_client().find("Observation", OURS) == ()
 
 
 @pytest.mark.parametrize("body", [{"resourceType": "Bundle"}, {"resourceType": "Bundle", "entry": None, "link": None}])
@@ -122,20 +193,95 @@ async def test_unexpected_search_response_is_temporary_failure(make_client: Make
         await make_client().requested_order_tasks()
 
 
-async def test_unsupported_response_search_is_remembered(make_client: Make, router: respx.MockRouter) -> None:
-    """A rejected search of questionnaire responses is remembered."""
-    route = router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(404)
+POISON = {
+    "lone surrogate": '"\\ud83d"',
+    "raw surrogate": '"\ud83d"',
+    "NaN": "NaN",
+    "digits": "1" * 100_000,
+    "deep": "[" * 50_000 + "]" * 50_000,
+    "deep valid": "[" * 900 + "]" * 900,
+    "control character": '"\x01\n"',
+    "exponent": "1e99999999999999999999",
+    "brackets in a string": '"]}[{,\\"" : NaN',
+}
+
+
+@pytest.fixture(params=POISON.values(), ids=POISON)
+def poisoned_task(request: pytest.FixtureRequest) -> bytes:
+    """A Task of id t2 that no JSON parser reads."""
+    text = f'{{"note": [{{"id": "n1", "x": {request.param}}}], "resourceType": "Task", "id": "t2", "meta": {{"versionId": "1"}}}}'
+    return text.encode("utf-8", "surrogatepass")
+
+
+def page_of(*resources: bytes) -> bytes:
+    entries = b", ".join(b'{"fullUrl": "urn:x", "resource": ' + each + b', "search": {"mode": "match"}}' for each in resources)
+    return b'{"resourceType": "Bundle", "meta": {"tag": ["entry"]}, "entry": [' + entries + b'], "link": [], "total": 3}'
+
+
+async def test_poisoned_task_spoils_only_itself(make_client: Make, router: respx.MockRouter, poisoned_task: bytes) -> None:
+    good = [exact_json.dumps(task(number, weight=Decimal("1.20"))) for number in (1, 3)]
+    router.get(url__startswith=BASE).respond(content=page_of(good[0], poisoned_task, good[1]))
+    client = make_client()
+    assert [each["id"] for each in await client.requested_order_tasks()] == ["t1", "t3"]
+    assert client.unreadable_order_tasks() == ("t2",)
+    router.get(url__startswith=BASE).respond(content=page_of(*good))
+    await client.requested_order_tasks()
+    assert client.unreadable_order_tasks() == ()
+
+
+async def test_search_for_lines_fails_with_unreadable_one(
+    make_client: Make, router: respx.MockRouter, poisoned_task: bytes
+) -> None:
+    """An order without one of its lines is another order; a resource that we look for may be the unreadable one."""
+    router.get(url__startswith=BASE).respond(content=page_of(exact_json.dumps(task(1)), poisoned_task))
+    with pytest.raises(errors.InvalidResponse, match="Task t2"):
+        await make_client().line_tasks(rid("t0"))
+
+
+async def test_poisoned_resource_is_invalid_alone(make_client: Make, router: respx.MockRouter, poisoned_task: bytes) -> None:
+    router.get(f"{BASE}fhir/task/t2").respond(content=poisoned_task)
+    with pytest.raises(errors.InvalidResponse):
+        await make_client().read("Task", rid("t2"))
+
+
+@pytest.mark.parametrize("end", [10, -1, -40])
+async def test_page_cut_off_is_temporary_failure(make_client: Make, router: respx.MockRouter, end: int) -> None:
+    router.get(url__startswith=BASE).respond(content=page_of(exact_json.dumps(task(1)), exact_json.dumps(task(2)))[:end])
+    with pytest.raises(errors.ServiceUnavailable):
+        await make_client().requested_order_tasks()
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 422, 501])
+async def test_unsupported_response_search_is_remembered(
+    make_client: Make, router: respx.MockRouter, clock: VirtualClock, status: int
+) -> None:
+    """A rejected search of questionnaire responses is remembered, and tried again after an hour."""
+    route = router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(status)
     client = make_client()
     assert await client.questionnaire_responses([rid("p1"), rid("p2")]) is None
     assert await client.questionnaire_responses([rid("p3")]) is None
     assert route.call_count == 1
     assert str(route.calls.last.request.url) == f"{BASE}fhir/questionnaireresponse?subject=procedurerequest/p1"
+    route.respond(json=bundle())
+    clock.advance(hours=1)
+    assert await client.questionnaire_responses([rid("p3")]) == ()
+
+
+async def test_response_search_without_right_is_not_remembered(make_client: Make, router: respx.MockRouter) -> None:
+    """The answers of a clinic are not done without because of a right that can still be granted."""
+    route = router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(403)
+    client = make_client()
+    with pytest.raises(errors.ServiceRejected) as caught:
+        await client.questionnaire_responses([rid("p1")])
+    assert caught.value.may_pass
+    route.respond(json=bundle())
+    assert await client.questionnaire_responses([rid("p1")]) == ()
 
 
 async def test_responses_found_twice_count_once(make_client: Make, router: respx.MockRouter) -> None:
-    answers = {"resourceType": "QuestionnaireResponse", "id": "q1"}
-    router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(json=bundle(answers))
-    assert await make_client().questionnaire_responses([rid("p1"), rid("p2")]) == (answers,)
+    answers = {"resourceType": "QuestionnaireResponse", "id": "q1", "subject": {"reference": "ProcedureRequest/p1"}}
+    router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(json=bundle(answers, answers))
+    assert await make_client().questionnaire_responses([rid("p1"), rid("p1")]) == (answers,)
 
 
 async def test_disabled_response_search_sends_nothing(make_client: Make, router: respx.MockRouter) -> None:
@@ -176,7 +322,7 @@ async def test_read_without_etag_uses_body_version(make_client: Make, router: re
 async def test_read_of_wrong_resource_rejected(make_client: Make, router: respx.MockRouter) -> None:
     router.get(f"{BASE}fhir/patient/p1").respond(json={"resourceType": "Patient", "id": "p2", "meta": {"versionId": "1"}})
     router.put(f"{BASE}fhir/Task/t1").respond(json=task(2))
-    with pytest.raises(errors.ServiceUnavailable):
+    with pytest.raises(errors.InvalidResponse):
         await make_client().read("Patient", rid("p1"))
     with pytest.raises(errors.InvalidResponse):
         await make_client().update("Task", rid("t1"), task(1), version="1")
@@ -249,7 +395,7 @@ async def test_conditional_create_encoded_as_query(make_client: Make, router: re
     assert header.isascii()
     assert parse_qs(header) == {"identifier": ["https://lab.example/ids?a=b|A\\|1\\,2 +&é"]}
     assert b'"v":1.20' in request.content
-    assert request.headers["content-type"] == "application/json"
+    assert request.headers["content-type"] == "application/fhir+json"
 
 
 async def test_conditional_create_finds_existing_resource(make_client: Make, router: respx.MockRouter) -> None:
@@ -278,7 +424,7 @@ async def test_create_without_body_read_from_headers(make_client: Make, router: 
         (httpx.Response(200, json={"resourceType": "Observation"}), errors.InvalidResponse),
         (httpx.Response(200, json={"resourceType": "OperationOutcome"}), errors.InvalidResponse),
         (httpx.Response(200), errors.InvalidResponse),
-        (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.ServiceRejected),
+        (httpx.Response(302, headers={"Location": "https://evil.example/"}), errors.OutcomeUnknown),
         (httpx.ConnectError("x"), errors.ServiceUnavailable),
         (httpx.ConnectTimeout("x"), errors.ServiceUnavailable),
         (httpx.PoolTimeout("x"), errors.ServiceUnavailable),
@@ -297,6 +443,33 @@ async def test_write_sent_once_and_failure_states_possible_outcome(
         await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
     assert type(caught.value) is expected
     assert route.call_count == 1
+
+
+OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"severity": "information", "code": "informational"}]}
+
+
+@pytest.mark.parametrize("body", [{"json": OUTCOME}, {"text": "<html>created</html>"}, {"text": '{"x": NaN}'}, {}])
+async def test_create_answered_with_headers_alone_is_done(
+    make_client: Make, router: respx.MockRouter, body: dict[str, Any]
+) -> None:
+    """A 2xx with Location and ETag says that it was done, whatever its body is."""
+    headers = {"Location": f"{BASE}fhir/Observation/o9", "ETag": 'W/"2"'}
+    router.post(f"{BASE}fhir/Observation").respond(201, headers=headers, **body)
+    saved = await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
+    assert (saved.id, saved.version, saved.created) == ("o9", "2", True)
+
+
+async def test_update_answered_with_outcome_and_etag_is_done(make_client: Make, router: respx.MockRouter) -> None:
+    router.put(f"{BASE}fhir/Task/t1").respond(200, json=OUTCOME, headers={"ETag": 'W/"8"'})
+    saved = await make_client().update("Task", rid("t1"), task(1, version=7), version="7")
+    assert (saved.id, saved.version) == ("t1", "8")
+
+
+async def test_location_of_other_type_names_nothing(make_client: Make, router: respx.MockRouter) -> None:
+    headers = {"Location": f"{BASE}fhir/OperationOutcome/7", "ETag": 'W/"2"'}
+    router.post(f"{BASE}fhir/Observation").respond(201, headers=headers, json=OUTCOME)
+    with pytest.raises(errors.InvalidResponse):
+        await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
 
 
 async def test_update_sends_its_version(make_client: Make, router: respx.MockRouter) -> None:
@@ -337,10 +510,38 @@ async def test_put_sends_access_rights_as_configured(
     assert exact_json.loads(route.calls.last.request.content)["meta"] == expected
 
 
+async def test_put_shortens_rights_by_default_and_only_rights(make_client: Make, router: respx.MockRouter) -> None:
+    """The interface has short names in requests; a security label that is no right of the service goes back as it came."""
+    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    label = {"system": "http://hl7.org/fhir/v3/Confidentiality", "code": "N"}
+    rights = [{"system": f"{BASE}security/read", "code": "g"}, {"system": "read", "code": "g"}]
+    await make_client().update("Task", rid("t1"), task(1, meta={"security": [*rights, label]}), version="1")
+    sent = exact_json.loads(route.calls.last.request.content)
+    assert sent["meta"]["security"] == [{"system": "read", "code": "g"}, label]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "accepted"),
+    [
+        ({}, "application/fhir+json", "application/fhir+json, application/json;q=0.9"),
+        ({"content_type": "application/json"}, "application/json", "application/json, application/fhir+json;q=0.9"),
+    ],
+)
+async def test_resources_travel_under_the_media_type_set(
+    make_client: Make, router: respx.MockRouter, changes: dict[str, Any], sent: str, accepted: str
+) -> None:
+    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    await make_client(**changes).update("Task", rid("t1"), task(1), version="1")
+    headers = route.calls.last.request.headers
+    assert (headers["content-type"], headers["accept"]) == (sent, accepted)
+
+
 async def test_find_returns_resource_with_our_identifier(make_client: Make, router: respx.MockRouter) -> None:
+    ours = [{"system": OURS.system, "value": OURS.value}]
     router.get(f"{BASE}fhir/Observation").respond(
         json=bundle(
-            {"resourceType": "Observation", "id": "o1", "meta": {"versionId": "2"}}, {"resourceType": "Observation", "id": "o2"}
+            {"resourceType": "Observation", "id": "o1", "meta": {"versionId": "2"}, "identifier": ours},
+            {"resourceType": "Observation", "id": "o2", "identifier": ours},
         )
     )
     router.get(f"{BASE}fhir/observation/o2").respond(json={"resourceType": "Observation", "id": "o2"}, headers={"ETag": 'W/"5"'})
@@ -358,6 +559,14 @@ async def test_document_uploaded_as_binary_readable_by_its_readers(make_client: 
         "contentType": "application/pdf",
         "content": "JVBERg==",
     }
+
+
+async def test_own_read_granted_on_documents_where_set(make_client: Make, router: respx.MockRouter) -> None:
+    route = router.post(f"{BASE}fhir/Binary").respond(201, json={"resourceType": "Binary", "id": "b1"}, headers={"ETag": 'W/"1"'})
+    await make_client(grant_own_read=True).upload_document(b"%PDF", "application/pdf", readers=("g1",))
+    rights = exact_json.loads(route.calls.last.request.content)["meta"]["security"]
+    own = [{"system": right, "code": "lab-guid"} for right in ("read", "readhistory", "updatebody")]
+    assert rights == [{"system": "read", "code": "g1"}, *own]
 
 
 # --- signing
@@ -401,6 +610,68 @@ async def test_check_requests_one_page(make_client: Make, router: respx.MockRout
     route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=f"{BASE}fhir/task?page=2"))
     await make_client().check()
     assert route.call_count == 1
+
+
+@pytest.mark.parametrize(
+    ("onward", "address", "expected"),
+    [
+        (None, "urn:uuid:1", {}),
+        ("?page=2", f"{BASE}fhir/Task/t1", {}),
+        ("http://internal:8080/api/x", "urn:uuid:1", {"next": "http://internal:8080"}),
+        (None, "https://other.example/api/fhir/Task/t1", {"fullUrl": "https://other.example:443"}),
+        ("http://service.example/api/x", "nonsense://", {"next": "http://service.example:80"}),
+    ],
+)
+async def test_foreign_links_found_in_first_page(
+    make_client: Make, router: respx.MockRouter, onward: str | None, address: str, expected: dict[str, str]
+) -> None:
+    page = bundle(task(1), onward=onward)
+    page["entry"][0]["fullUrl"] = address
+    route = router.get(url__startswith=BASE).respond(json=page)
+    assert await make_client().foreign_links() == expected
+    assert route.calls.last.request.url.params["_count"] == "1"
+
+
+async def test_foreign_links_found_without_page_size(make_client: Make, router: respx.MockRouter) -> None:
+    pages = {"json": bundle(task(1), onward="http://internal:8080/x")}
+    router.get(url__startswith=BASE, params__contains={"_count": "1"}).respond(400)
+    router.get(url__startswith=BASE).respond(**pages)
+    assert await make_client().foreign_links() == {"next": "http://internal:8080"}
+
+
+# --- Retry-After
+
+
+async def test_wait_asked_once_holds_for_all_calls(make_client: Make, router: respx.MockRouter, clock: VirtualClock) -> None:
+    """What one request was told, all the others of the process obey, reads too; the end is said in the failure."""
+    made = {"resourceType": "Observation", "id": "o", "meta": {"versionId": "1"}}
+    route = router.post(f"{BASE}fhir/Observation")
+    route.side_effect = [httpx.Response(503, headers={"Retry-After": "15"}), httpx.Response(201, json=made)]
+    reads = router.get(url__startswith=BASE).respond(json=bundle())
+    client = make_client(max_concurrency=1)
+    calls = [client.create("Observation", {"resourceType": "Observation"}) for _ in range(60)]
+    found = await asyncio.gather(*calls, client.requested_order_tasks(), return_exceptions=True)
+    assert [type(each) for each in found] == [errors.ServiceUnavailable] + [errors.ServicePaused] * 60
+    assert all("until 2026-03-01 12:00:15 UTC" in str(each) for each in found)
+    assert (route.call_count, reads.call_count) == (1, 0)
+    clock.advance(14)
+    with pytest.raises(errors.ServiceUnavailable) as caught:
+        await client.create("Observation", {"resourceType": "Observation"})
+    assert caught.value.retry_after == 1.0
+    clock.advance(1)
+    assert (await client.create("Observation", {"resourceType": "Observation"})).id == "o"
+
+
+async def test_wait_forgotten_when_our_clock_is_set_back(
+    make_client: Make, router: respx.MockRouter, clock: VirtualClock
+) -> None:
+    route = router.get(url__startswith=BASE)
+    route.side_effect = [httpx.Response(429, headers={"Retry-After": "600"}), httpx.Response(200, json=bundle())]
+    client = make_client()
+    with pytest.raises(errors.ServiceUnavailable):
+        await client.requested_order_tasks()
+    clock.advance(days=-1)
+    assert await client.requested_order_tasks() == ()
 
 
 # --- the service's clock

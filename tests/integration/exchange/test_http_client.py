@@ -208,7 +208,7 @@ async def test_redirect_to_other_port_rejected_without_request() -> None:
             await exchange.reply(b"", "302 Found", f"Location: {other.base}")
 
         async with peer(away) as server, client() as http:
-            with pytest.raises(errors.ForeignOrigin):
+            with pytest.raises(errors.ForeignLink):
                 await http.send("GET", "a", base=server.base, headers={"Authorization": "Bearer t"})
         assert other.requests == []
 

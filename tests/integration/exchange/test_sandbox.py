@@ -53,7 +53,9 @@ class Service:
         self.app.state.service.faults.activate(FaultPlan(faults=rules))
 
     async def order(self, lines: int = 2) -> dict[str, list[dict[str, Any]]]:
-        async with httpx.AsyncClient(base_url=self.base, auth=("clinic", "demo-clinic-password"), trust_env=False) as clinic:
+        token = self.app.state.service.tokens.issue_tokens(CLINIC_GUID, "clinic-app", "", refresh=False)["access_token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(base_url=self.base, headers=bearer, trust_env=False) as clinic:
             patient = (await clinic.post("fhir/Patient", json=self._patient())).raise_for_status().json()
             made = (
                 await clinic.post("fhir/$CreateDiagnosticRequest", json=self._bundle(patient["id"], lines))
@@ -322,7 +324,7 @@ async def test_foreign_next_link_rejected(start: Any, connect: Any) -> None:
     service = await start()
     await service.order(1)
     service.faults(FaultRule(kind="foreign_next", route="GET /fhir/Task"))
-    with pytest.raises(errors.ForeignOrigin):
+    with pytest.raises(errors.ForeignLink):
         await connect(service).requested_order_tasks()
 
 
@@ -354,7 +356,7 @@ async def test_expired_and_revoked_tokens_renewed(start: Any, connect: Any) -> N
     ],
 )
 async def test_noninteractive_grants_work(start: Any, connect: Any, oauth: dict[str, Any]) -> None:
-    await connect(await start(), oauth=oauth).check()
+    await connect(await start(tokens=TokenSettings(allow_basic=True)), oauth=oauth).check()
 
 
 @pytest.mark.parametrize("oauth", [{**PASSWORD, "password": "wrong"}, {**PASSWORD, "client_secret": "wrong"}, CODE])

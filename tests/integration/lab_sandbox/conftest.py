@@ -95,20 +95,21 @@ class SandboxWorld:
     lab: FakeLaboratoryApi
     clock: SandboxClock
 
-    def basic_auth(self, login: str, password: str) -> dict[str, str]:
-        return {"Authorization": httpx.BasicAuth(login, password)._auth_header}
+    def bearer(self, guid: str) -> dict[str, str]:
+        tokens = self.app.state.service.tokens.issue_tokens(guid, "", "", refresh=False)
+        return {"Authorization": f"Bearer {tokens['access_token']}"}
 
     @property
     def clinic(self) -> dict[str, str]:
-        return self.basic_auth("clinic", "pw-clinic")
+        return self.bearer(CLINIC)
 
     @property
     def laboratory(self) -> dict[str, str]:
-        return self.basic_auth("laboratory", "pw-lab")
+        return self.bearer(LABORATORY)
 
     @property
     def stranger(self) -> dict[str, str]:
-        return self.basic_auth("stranger", "pw-stranger")
+        return self.bearer(STRANGER)
 
     async def patient(self, **changes: Any) -> str:
         answer = await self.client.post("/fhir/Patient", json=patient(**changes), headers=self.clinic)
@@ -130,7 +131,8 @@ class SandboxWorld:
         return created
 
     async def upload(self, resource: dict[str, Any], **headers: str) -> httpx.Response:
-        return await self.client.post(f"/fhir/{resource['resourceType']}", json=resource, headers=self.laboratory | headers)
+        given = self.laboratory | {"Content-Type": "application/fhir+json"} | headers
+        return await self.client.post(f"/fhir/{resource['resourceType']}", content=json.dumps(resource), headers=given)
 
 
 def grant(*rights: str, guid: str = LABORATORY) -> dict[str, Any]:

@@ -225,7 +225,7 @@ async def test_unknown_endpoint_gives_operation_outcome(world, helpers):
 
 
 async def test_path_prefix_accepted(helpers):
-    config = helpers.make_config().model_copy(
+    config = helpers.make_config(tokens={"allow_basic": True}).model_copy(
         update={"base_url": "http://exchange.test/exchange/api/", "auth_url": "http://exchange.test/auth"}
     )
     app = create_app(config)

@@ -210,9 +210,11 @@ async def test_missing_or_wrong_authorization_header_rejected(world, helpers):
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_basic_authentication_can_be_disabled(world_factory):
-    world = world_factory(tokens={"allow_basic": False})
-    assert (await world.client.get("/fhir/Contract", headers=world.clinic)).status_code == 401
+async def test_basic_authentication_must_be_switched_on(world_factory):
+    """The interface: later requests carry a bearer token. Basic is a switch, since the table of silences leaves it open."""
+    for allowed, status in ((None, 401), (False, 401), (True, 200)):
+        world = world_factory(tokens={} if allowed is None else {"allow_basic": allowed})
+        assert (await world.client.get("/fhir/Contract", auth=("clinic", "pw-clinic"))).status_code == status
 
 
 async def test_other_clients_token_not_revoked(world):

@@ -58,7 +58,7 @@ async def test_order_scalar_instead_of_array_rejected(world, helpers, change, el
             change_first("QuestionnaireResponse", item=[{"linkId": "1", "item": [{"answer": [{}]}]}]),
             ["item[0].item[0].linkId", "item[0].item[0].answer[0]", "answers-value"],
         ),
-        (change_first("Specimen", collection="today"), ["entry[1].resource.collection", "specimen-collected"]),
+        (change_first("Specimen", collection="today"), ["entry[1].resource.collection", "specimen-collection"]),
         (change_first("ProcedureRequest", identifier=[{"value": "1"}]), ["identifier[0]", "line-identifier"]),
     ],
 )

@@ -18,8 +18,29 @@ from lab_sandbox.cli import app
 from lab_sandbox.middleware import log_to_stderr
 
 COMMAND = (sys.executable, "-c", "from lab_sandbox.cli import main; main()")
-CLINIC = ("clinic", "demo-clinic-password")
-LABORATORY = ("laboratory", "demo-laboratory-password")
+
+
+class SignIn(httpx.Auth):
+    """A bearer token of each service, from the password grant."""
+
+    requires_response_body = True
+
+    def __init__(self, login, client_id):
+        self._form = {"grant_type": "password", "username": login, "password": f"demo-{login}-password"}
+        self._form |= {"client_id": client_id, "client_secret": f"demo-{login}-secret"}
+        self._tokens = {}
+
+    def auth_flow(self, request):
+        origin = request.url.copy_with(path="/connect/token", query=None)
+        if origin not in self._tokens:
+            answer = yield httpx.Request("POST", origin, data=self._form)
+            self._tokens[origin] = answer.json()["access_token"]
+        request.headers["Authorization"] = f"Bearer {self._tokens[origin]}"
+        yield request
+
+
+CLINIC = SignIn("clinic", "clinic-app")
+LABORATORY = SignIn("laboratory", "lab-agent")
 
 
 @asynccontextmanager
@@ -116,7 +137,8 @@ async def test_truncated_body(client, helpers):
 
 
 async def test_hang_ends_on_disconnect_or_timeout(client):
-    await activate(client, {"kind": "hang", "seconds": 60, "count": 1}, {"kind": "hang", "seconds": 0.2, "skip": 1, "count": 1})
+    hang = {"kind": "hang", "route": "GET /fhir/*", "count": 1}
+    await activate(client, hang | {"seconds": 60}, hang | {"seconds": 0.2, "skip": 1})
     with pytest.raises(httpx.ReadTimeout):
         await client.get("/fhir/Contract", auth=CLINIC, timeout=0.3)
     with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
@@ -125,7 +147,7 @@ async def test_hang_ends_on_disconnect_or_timeout(client):
 
 
 async def test_latency(client):
-    await activate(client, {"kind": "latency", "seconds": 0.5, "count": 1})
+    await activate(client, {"kind": "latency", "route": "GET /fhir/*", "seconds": 0.5, "count": 1})
     with pytest.raises(httpx.ReadTimeout):
         await client.get("/fhir/Contract", auth=CLINIC, timeout=0.2)
     assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
@@ -159,6 +181,8 @@ address = "http://127.0.0.1:{port}"
 code = "C-1"
 partner = "p"
 laboratory = "l"
+[tokens]
+allow_basic = true
 """
 
 

@@ -24,6 +24,7 @@ SERVICES = {
     "below a path": SandboxConfig(base_url="http://service.test/exchange/v1/", auth_url="http://service.test/auth"),
     "canonical references": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(reference_style="canonical")),
     "one result on a page": SandboxConfig(base_url="http://service.test/", rules=RuleSettings(page_size=1)),
+    "an STU3 server": SandboxConfig(base_url="http://service.test/", strict=True, rules=RuleSettings(page_size=1)),
     "authorization on another host": SandboxConfig(base_url="http://service.test/", auth_url="http://sign-in.test"),
 }
 
@@ -34,7 +35,8 @@ async def test_orders_placed_and_read_in_every_variant(
 ):
     config = SERVICES[name].resolve_addresses()
     transport = httpx.ASGITransport(create_app(config, transport=laboratory()))
-    partner = replace(account, base_url=config.base_url, auth_url=config.auth_url)
+    spelling = "fhir" if config.strict else "lower"
+    partner = replace(account, base_url=config.base_url, auth_url=config.auth_url, spelling=spelling)
     async with open_partner_client(partner, grant="code", transport=transport) as client:
         clinic = Clinic(client, LabelSequence(), lambda: datetime.now(UTC), "run")
         items = orderable_items(await client.nomenclature(), await client.eta())

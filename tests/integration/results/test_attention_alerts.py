@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert
 from lab_agent.domain.values import Coding
@@ -10,11 +12,16 @@ from lab_agent.workflow.attention_alerts import JOBS_ALERT, RESULTS_ALERT, Atten
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report
 
+ALERT_AFTER = timedelta(minutes=30)
+
 
 async def check_alerts(bench: ResultsBench) -> list[Alert]:
     """Check as two workers do, each twice; the alerts that are open then."""
     for _ in range(2):
-        for watch in (AttentionAlerts(bench.store, bench.clock), AttentionAlerts(bench.store, bench.clock)):
+        for watch in (
+            AttentionAlerts(bench.store, bench.clock, ALERT_AFTER),
+            AttentionAlerts(bench.store, bench.clock, ALERT_AFTER),
+        ):
             await watch.run()
     return [alert for alert in bench.store._data.alerts if alert.closed_at is None]
 

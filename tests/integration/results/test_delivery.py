@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
-from lab_sandbox.faults.plan import FaultRule
-from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
+from lab_sandbox.faults.plan import FaultKind, FaultRule
+from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
+
+
+def _forget_uploads(uow: Any) -> None:
+    uow._data.uploads.clear()
+    uow.commit()
 
 
 async def test_final_report_completes_lines_and_order(bench: ResultsBench) -> None:
@@ -90,6 +99,86 @@ async def test_lost_response_creates_no_duplicate(bench: ResultsBench, route: st
     assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 1
 
 
+@pytest.mark.parametrize("spelling", ["canonical_references", "lower_case_references", "absolute_references", "trailing_zeros"])
+async def test_lost_replies_amend_nothing_however_the_service_spells(bench: ResultsBench, spelling: FaultKind) -> None:
+    """A value that was stored, and whose reply was lost, is found again in the service's own spelling: it is not amended."""
+    bench.inject_faults(
+        FaultRule(kind=spelling, route="/fhir/*"),
+        FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=5),
+        FaultRule(kind="lost_reply", route="POST /fhir/DiagnosticReport", count=1),
+    )
+    values = [replace(haemoglobin(f"1.{n}0"), id=f"v{n}") for n in range(5)]
+    assert (await bench.receive(make_report(*values))).state is ReportState.DELIVERED
+    bench.inject_faults()
+    statuses = [[each["status"] for each in await bench.resource_versions("Observation", f"RORDER.rep.v{n}")] for n in range(5)]
+    assert {status for versions in statuses for status in versions} == {"final"}
+    rewritten = spelling == "absolute_references"  # to an address that is not base_url: nobody can tell that it is the same
+    assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 1 + rewritten
+
+
+async def test_changed_method_is_sent_and_amends_nothing(bench: ResultsBench) -> None:
+    await bench.receive(make_report(version=1))
+    other = haemoglobin("13.20", method=CodeableConcept(text="SLS"))
+    await bench.receive(make_report(other, version=2, issued=LATER))
+    first, second = await bench.resource_versions("Observation", "RORDER.rep.hb")
+    assert (first["status"], second["status"], second["method"]) == ("final", "final", {"text": "SLS"})
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_own_rights_granted_only_where_set(granted: bool) -> None:
+    """Where the creator has no right to what it created, we grant ourselves what a correction takes."""
+    async with open_bench() as bench:
+        exchange = bench.settings.exchange.model_copy(update={"grant_own_read": granted})
+        bench.settings = bench.settings.model_copy(update={"exchange": exchange})
+        await bench.receive(make_report())
+        for kind, identifier in (("Observation", "RORDER.rep.hb"), ("DiagnosticReport", "RORDER.rep")):
+            (found,) = await bench.resource_versions(kind, identifier)
+            rights = {(each["system"].rpartition("/")[2], each["code"]) for each in found["meta"]["security"]}
+            own = {right for right, guid in rights if guid == LABORATORY_GUID and right != "owner"}
+            assert ("read", CLINIC_GUID) in rights
+            assert own == ({"read", "readhistory", "updatebody"} if granted else set())
+
+
+class WithoutResources(httpx.ASGITransport):
+    """A service that answers writes without the resource (FHIR: `Prefer: return=OperationOutcome`)."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.headers["Prefer"] = "return=OperationOutcome"
+        return await super().handle_async_request(request)
+
+
+async def test_value_found_by_an_answer_without_it_is_corrected(bench: ResultsBench) -> None:
+    """A conditional create that finds our older value may answer without showing it: it is read before it is believed."""
+    bench.restart_agent(WithoutResources(bench.app))
+    await bench.receive(make_report(version=1))
+    await bench.store.run(_forget_uploads)
+    await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+    versions = await bench.resource_versions("Observation", "RORDER.rep.hb")
+    assert [(each["status"], str(each["valueQuantity"]["value"])) for each in versions] == [("final", "13.20"), ("amended", "15")]
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_correction_where_the_creator_has_no_right(granted: bool) -> None:
+    """A service may give its creator no right to what it created: then we grant it ourselves, or say what to set."""
+    async with open_bench(rules={"creator_rights": False}, exchange={"grant_own_read": granted}) as bench:
+        await bench.receive(make_report(version=1))
+        corrected = await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+        assert corrected.state is (ReportState.DELIVERED if granted else ReportState.MATCHED)
+        assert ["exchange.grant_own_read" in (job.reason or "") for job in await bench.jobs()] == [True] * (not granted)
+
+
+async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
+    """The service may number our resources for itself; a correction must not drop that number (law 4)."""
+    await bench.receive(make_report(version=1))
+    (found,) = await bench.exchange.find("Observation", Identifier(system=f"{CODES}/observation", value="RORDER.rep.hb"))
+    theirs = {"system": "urn:service:numbers", "value": "4711"}
+    numbered = {**found.body, "identifier": [*found.body["identifier"], theirs]}
+    await bench.exchange.update("Observation", found.id, numbered, version=found.version)
+    await bench.receive(make_report(haemoglobin("14"), version=2, issued=LATER))
+    newest = (await bench.resource_versions("Observation", "RORDER.rep.hb"))[-1]
+    assert (newest["valueQuantity"]["value"], theirs in newest["identifier"]) == (14, True)
+
+
 @pytest.mark.parametrize("route", ["PUT /fhir/Observation/*", "PUT /fhir/DiagnosticReport/*"])
 async def test_correction_with_lost_response_is_written_once(bench: ResultsBench, route: str) -> None:
     await bench.receive(make_report(version=1))
@@ -103,11 +192,7 @@ async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench) 
     """A value whose upload the store has lost is amended all the same."""
     await bench.receive(make_report(version=1))
 
-    def forget(uow: object) -> None:
-        uow._data.uploads.clear()  # type: ignore[attr-defined]
-        uow.commit()  # type: ignore[attr-defined]
-
-    await bench.store.run(forget)
+    await bench.store.run(_forget_uploads)
     await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
     assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
 

@@ -13,12 +13,14 @@ from fastapi.dependencies.models import Dependant
 
 import lab_agent.status
 from lab_agent.accounts import Role
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.records import OrderRecord
+from lab_agent.domain.records import JobKind, OrderRecord
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.status import app
 from lab_agent.status.app import create_app
 from lab_agent.status.auth import read_form, require_operator, verify_csrf_token
+from tests.integration.status.conftest import HOSTILE, NOW
 
 SECRETS = ("Petrova", "Anna", "1961-04-12")
 PAGES = (
@@ -160,6 +162,22 @@ async def test_order_page_shows_everything_about_it(seeded: Any):
         "in the laboratory system; results are awaited",
     ):
         assert shown in text
+
+
+async def test_service_words_shown_to_operators_alone(seeded: Any):
+    """What the service said may name the patient: a viewer does not read it, and no list shows it."""
+    job = await seeded.get_job(JobKind.DELIVER_REPORT)
+    said = f"error processing: Anna Petrova {HOSTILE}"
+    await seeded.write(lambda uow: uow.vault.save_service_message(job.id, job.order, said, at=seeded.clock.now()))
+    await seeded.write(lambda uow: uow.jobs.save(job.reschedule(NOW, NOW, "r").failed(NOW, FailureCause.INVALID_RESPONSE)))
+    operator, viewer = [await seeded.signed_in_client(role) for role in (Role.OPERATOR, Role.VIEWER)]
+    text = (await operator.get(f"/orders/{job.order}")).text
+    assert "Anna Petrova" in text
+    assert "other JSON than the interface" in text
+    assert HOSTILE not in text
+    assert "Anna" not in (await viewer.get(f"/orders/{job.order}")).text
+    for path in ("/", "/waiting", "/orders", "/alerts"):
+        assert "Anna" not in (await operator.get(path)).text
 
 
 async def test_viewer_sees_only_the_logout_button(seeded: Any):

@@ -96,6 +96,15 @@ async def test_blocked_ordering_key_depends_on_job_state(transact, factory, endi
     assert [each.dedup_key for each in await transact.claim()] == (["b"] if goes_on else [])
 
 
+@pytest.mark.parametrize(("kind", "goes_on"), [(JobKind.DELIVER_REPORT, True), (JobKind.SUBMIT_ORDER, False)])
+async def test_only_reports_pass_a_job_in_review(transact, factory, kind, goes_on):
+    for once in ("a", "b"):
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same", kind=kind)))
+    (first,) = await transact.claim()
+    await transact(lambda uow: uow.jobs.save(first.needs_review(factory.now, "who knows")))
+    assert [each.dedup_key for each in await transact.claim()] == (["b"] if goes_on else [])
+
+
 async def test_rescheduled_job_waits_for_job_in_flight(transact, factory):
     """A retried job waits for the one of its ordering key in flight."""
     for once in ("a", "b"):

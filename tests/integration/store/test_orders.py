@@ -27,6 +27,9 @@ async def test_order_round_trips(transact, factory):
         received=b'{"value":1.20}',
         lab_order=b"{}",
         sent_statuses=("accepted", "completed"),
+        ended_as="completed",
+        look_again_at=factory.now + timedelta(minutes=5),
+        reopened=2,
     )
     await transact(lambda uow: uow.orders.add(order))
     assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == order
@@ -69,6 +72,45 @@ async def test_existing_tasks_are_found_among_thousands(transact, factory):
     asked = [f"other-{number}" for number in range(3000)] + [order.task_id for order in orders[:2]]
     assert await transact(lambda uow: uow.orders.existing(asked)) == {order.task_id for order in orders[:2]}
     assert await transact(lambda uow: uow.orders.existing([])) == frozenset()
+
+
+async def test_ended_orders_are_closed_with_an_ended_task(transact, factory):
+    left_alone = factory.order(state=OrderState.CLOSED)
+    open_order = factory.order(state=OrderState.HANDED_OVER, ended_as="cancelled")
+    ended = factory.order(state=OrderState.CLOSED, ended_as="cancelled")
+    tasks = [order.task_id for order in (left_alone, open_order, ended)]
+    await transact(lambda uow: [uow.orders.add(order) for order in (left_alone, open_order, ended)])
+    assert await transact(lambda uow: uow.orders.ended_orders(tasks)) == (ended,)
+    assert await transact(lambda uow: uow.orders.ended_orders(tasks[:2])) == ()
+
+
+async def test_orders_to_look_at_come_by_time(transact, factory):
+    later, due, first = (
+        factory.order(state=OrderState.CLOSED, look_again_at=factory.now + timedelta(seconds=seconds)) for seconds in (1, 0, -5)
+    )
+    taken_up = factory.order(state=OrderState.SEEN, look_again_at=factory.now)
+    await transact(lambda uow: [uow.orders.add(order) for order in (later, due, first, taken_up, factory.order())])
+    assert await transact(lambda uow: uow.orders.orders_to_look_at(now=factory.now, limit=5)) == (first, due)
+    assert await transact(lambda uow: uow.orders.orders_to_look_at(now=factory.now, limit=1)) == (first,)
+
+
+async def test_lines_about_requests_are_those_of_other_orders(transact, factory):
+    """Lines that ended without a result are left out: what they ordered may be ordered again."""
+    own, other = factory.order(), factory.order()
+    mine = replace(factory.line(own.key, key="L1"), procedure_request_id="p1")
+    theirs = [replace(factory.line(other.key, key=f"L-{state}"), procedure_request_id="p1", state=state) for state in LineState]
+
+    def work(uow):
+        uow.orders.add(own)
+        uow.orders.add(other)
+        for line in (mine, *theirs):
+            uow.orders.add_line(line)
+
+    await transact(work)
+    found = await transact(lambda uow: uow.orders.lines_about(["p1", "p2"], except_order=own.key))
+    undone = {LineState.REJECTED, LineState.WITHDRAWN, LineState.CANCELLED}
+    assert {line.state for line in found} == set(LineState) - undone
+    assert await transact(lambda uow: uow.orders.lines_about(["p2"], except_order=own.key)) == ()
 
 
 async def test_save_writes_every_field(transact, factory):

@@ -16,7 +16,8 @@ LEASE = timedelta(seconds=30)
 
 
 async def test_report_round_trips(transact, factory):
-    report = factory.report(report_id="7", version=2, issued=factory.now, order="R1", lines=("L1", "L2"), body=b'{"v":1.20}')
+    bodies = {"body": b'{"v":1.20}', "outgoing_body": b'{"v":1.20,"w":3.0}'}
+    report = factory.report(report_id="7", version=2, issued=factory.now, order="R1", lines=("L1", "L2"), **bodies)
     assert await transact(lambda uow: uow.reports.add(report)) is True
     kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
     assert kept == replace(report, sequence=kept.sequence)

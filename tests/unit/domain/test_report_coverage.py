@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, NotPerformed, ReportStatus
-from lab_agent.domain.records import LineRecord, ReportRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_coverage import OrderCodes, determine_coverage
-from lab_agent.domain.report_versions import is_older
 from lab_agent.domain.state_machines import LineState
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -115,23 +114,3 @@ def test_withdrawn_line_alone_covered_but_never_completed() -> None:
 )
 def test_unmatched_reference_gives_reason(message: LabReport | LabRejection, words: str) -> None:
     assert words in (determine_coverage(message, lines(), CODES).problem or "")
-
-
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [
-        ({"version": 1, "sequence": 9}, {"version": 2, "sequence": 1}),
-        ({"issued": NOW, "sequence": 9}, {"issued": NOW.replace(hour=5), "sequence": 1}),
-        ({"sequence": 1}, {"sequence": 2}),
-        ({"version": 1, "issued": NOW, "sequence": 1}, {"version": 1, "issued": NOW, "sequence": 2}),
-    ],
-)
-def test_versions_ordered_by_number_issued_then_arrival(older: dict[str, Any], newer: dict[str, Any]) -> None:
-    """The order of versions is the explicit one, then the time of issue, then arrival."""
-    first, second = record(**older), record(**newer)
-    assert is_older(first, second)
-    assert not is_older(second, first)
-
-
-def record(**more: Any) -> ReportRecord:
-    return ReportRecord(key=ReportKey("P"), source="s", message="m", received_at=NOW, changed_at=NOW, body=b"{}", **more)

@@ -1,16 +1,19 @@
-"""What is well said and hardly meant."""
+"""The order of versions, and what is well said and hardly meant."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import pytest
 
+from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, NotPerformed, ReferenceRange, ReportedObservation, ReportStatus
-from lab_agent.domain.report_versions import implausible_values
-from lab_agent.domain.values import Coding, Quantity, Range
+from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.report_versions import VersionOrder, implausible_values
+from lab_agent.domain.values import Coding, PartialDate, Quantity, Range
 
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -48,6 +51,9 @@ ODD: list[tuple[dict[str, Any], list[str]]] = [
         ["observations[0].reference_ranges[0].age"],
     ),
     ({"observations": ()}, ["observations"]),
+    ({"effective": PartialDate("1899")}, ["effective"]),
+    ({"effective": PartialDate("2026-04")}, ["effective", "issued"]),
+    ({"effective": PartialDate("2026-03-05")}, ["effective", "issued"]),
 ]
 
 
@@ -58,6 +64,7 @@ def test_implausible_values_questioned_by_field(fields: dict[str, Any], where: l
 
 
 MEANT: list[dict[str, Any]] = [
+    *({"effective": PartialDate(text)} for text in ("1900", "2025-12", "2026", "2026-03", "2026-03-03", "2026-03-04")),
     {"issued": NOW + 23 * HOUR},  # a zone that was mistaken, or a clock that is fast
     {"effective": NOW, "issued": NOW - 20 * HOUR},
     {"effective": NOW - 9000 * HOUR},  # a culture takes its time, and a correction comes when it comes
@@ -73,3 +80,36 @@ MEANT: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", MEANT)
 def test_everyday_values_not_questioned(fields: dict[str, Any]) -> None:
     assert odd(report(**fields)) == []
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ({"version": 1, "sequence": 9}, {"version": 2, "sequence": 1}),
+        ({"issued": NOW, "sequence": 9}, {"issued": NOW + HOUR, "sequence": 1}),
+        ({"sequence": 1}, {"sequence": 2}),
+        ({"version": 1, "issued": NOW, "sequence": 1}, {"version": 1, "issued": NOW, "sequence": 2}),
+        ({"version": 2, "issued": NOW, "sequence": 9}, {"issued": NOW + HOUR, "sequence": 1}),
+        ({"issued": NOW + HOUR, "sequence": 1}, {"sequence": 2}),
+    ],
+)
+def test_versions_ordered_by_number_issued_then_arrival(older: dict[str, Any], newer: dict[str, Any]) -> None:
+    """The order of versions is the explicit one, then the time of issue, then arrival; the first that all of them carry."""
+    first, second = record(**older), record(**newer)
+    order = VersionOrder.of([first, second])
+    assert order.is_older(first, second)
+    assert not order.is_older(second, first)
+
+
+def test_versions_with_and_without_number_have_one_order() -> None:
+    """Two by two, these three would go round in a ring: 1 < 2 by number, 2 < none and none < 1 by the time of issue."""
+    one = record(version=1, issued=NOW + 2 * HOUR, sequence=1)
+    two = record(version=2, issued=NOW, sequence=2)
+    none = record(issued=NOW + HOUR, sequence=3)
+    order = VersionOrder.of([one, two, none])
+    assert {order.oldest_first(given) for given in permutations([one, two, none])} == {(two, none, one)}
+    assert order.is_older(two, one)
+
+
+def record(**more: Any) -> ReportRecord:
+    return ReportRecord(key=ReportKey("P"), source="s", message="m", received_at=NOW, changed_at=NOW, body=b"{}", **more)

@@ -72,10 +72,15 @@ def test_order_withdrawable_from_any_open_state(state: OrderState) -> None:
     assert OrderState.WITHDRAWN in ORDER_TRANSITIONS[state]
 
 
-def test_final_states_have_no_transitions() -> None:
-    assert all(not LINE_TRANSITIONS[state] for state in ENDED_LINES)
-    assert not LINE_TRANSITIONS[LineState.COMPLETED]
+def test_ended_line_is_only_held_or_assessed_again() -> None:
+    """What comes back to life is decided anew: nothing leads from one end to another."""
+    assert all(LINE_TRANSITIONS[state] <= {LineState.HELD, LineState.REQUESTED} for state in ENDED_LINES)
     assert not JOB_TRANSITIONS[JobState.DONE]
+
+
+def test_line_with_result_is_never_assessed_again() -> None:
+    """A person decides about it: the laboratory must not get it twice by itself."""
+    assert LINE_TRANSITIONS[LineState.COMPLETED] == LINE_TRANSITIONS[LineState.CANCELLED] == {LineState.HELD}
 
 
 def test_expired_lease_never_makes_job_due() -> None:

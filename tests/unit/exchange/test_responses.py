@@ -28,16 +28,19 @@ OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","cod
         (READ, 403, {}, errors.ResourceNotReadable),
         (READ, 404, {}, errors.ResourceNotReadable),
         (READ, 410, {}, errors.ResourceNotReadable),
-        (READ, 400, {}, errors.ServiceRejected),
-        (READ, 501, {}, errors.ServiceRejected),
+        (READ, 400, {}, errors.ResourceNotReadable),
+        (READ, 418, {}, errors.ResourceNotReadable),
+        (READ, 501, {}, errors.ResourceNotReadable),
         (READ, 500, {}, errors.ServiceUnavailable),
         (READ, 503, {}, errors.ServiceUnavailable),
         (READ, 408, {}, errors.ServiceUnavailable),
-        (READ, 302, {}, errors.ServiceRejected),
+        (READ, 302, {}, errors.ServiceUnavailable),
         (SEARCH, 400, {}, errors.SearchNotSupported),
         (SEARCH, 404, {}, errors.SearchNotSupported),
         (SEARCH, 405, {}, errors.SearchNotSupported),
         (SEARCH, 501, {}, errors.SearchNotSupported),
+        (SEARCH, 422, {}, errors.SearchNotSupported),
+        (SEARCH, 301, {}, errors.ServiceUnavailable),
         (SEARCH, 403, {}, errors.ServiceRejected),
         (SEARCH, 502, {}, errors.ServiceUnavailable),
         (PUT, 409, {}, errors.StaleVersion),
@@ -55,7 +58,8 @@ OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","cod
         (WRITE, 503, {"retry-after": "7"}, errors.ServiceUnavailable),
         (WRITE, 429, {}, errors.ServiceUnavailable),
         (WRITE, 501, {}, errors.ServiceRejected),
-        (WRITE, 307, {}, errors.ServiceRejected),
+        (WRITE, 307, {}, errors.ServiceUnavailable),
+        (WRITE, 302, {}, errors.OutcomeUnknown),
         (WRITE, 401, {}, errors.AuthenticationRequired),
         (READ, 401, {}, errors.AuthenticationRequired),
     ],
@@ -105,12 +109,37 @@ def test_retry_after_attached_to_failure() -> None:
     assert found.retry_after == 60.0
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "may_pass"),
+    [(READ, 400, True), (READ, 403, False), (READ, 404, False), (SEARCH, 403, True), (SEARCH, 422, True), (WRITE, 400, False)],
+)
+def test_rejection_may_pass_unless_about_us(asked: RequestContext, status: int, may_pass: bool) -> None:
+    """What a proxy may have answered is asked again; what is about the resource or what we wrote is not."""
+    found = response_error(asked, status, {}, b"", now=NOW)
+    assert isinstance(found, errors.ServiceRejected)
+    assert found.may_pass is may_pass
+
+
 @pytest.mark.parametrize("body", [b"<html>please sign in</html>", b'{"cut": ', b"", b"[]", b"\xff\xfe"])
-def test_success_without_json_object_is_invalid(body: bytes) -> None:
-    """A write's success without a JSON object is unreadable; a read's is temporary."""
-    with pytest.raises(errors.InvalidResponse):
-        parse_object(WRITE, body)
-    with pytest.raises(errors.ServiceUnavailable):
+@pytest.mark.parametrize(("asked", "expected"), [(WRITE, errors.InvalidResponse), (SEARCH, errors.ServiceUnavailable)])
+def test_success_without_json_object_is_invalid(asked: RequestContext, expected: type[Exception], body: bytes) -> None:
+    with pytest.raises(expected):
+        parse_object(asked, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"<html>maintenance</html>", errors.ServiceUnavailable),
+        (b"", errors.ServiceUnavailable),
+        (b'{"name": NaN}', errors.InvalidResponse),
+        (b'{"name": "\\ud83d"}', errors.InvalidResponse),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, errors.InvalidResponse),
+    ],
+)
+def test_invalid_json_spoils_its_resource_and_page_service(body: bytes, expected: type[Exception]) -> None:
+    """A page in place of a resource says that the service is away; invalid JSON says so of that resource alone."""
+    with pytest.raises(expected):
         parse_object(READ, body)
 
 
@@ -123,3 +152,24 @@ def test_byte_order_mark_accepted() -> None:
 )
 def test_no_issues_without_operation_outcome(body: bytes) -> None:
     assert parse_issues(body) == ()
+
+
+def test_retry_after_date_meant_by_service_clock() -> None:
+    """The service's clock is five minutes ahead: it asks to wait half a minute, not five and a half."""
+    headers = {"retry-after": "Sun, 01 Mar 2026 12:05:30 GMT", "date": "Sun, 01 Mar 2026 12:05:00 GMT"}
+    found = response_error(READ, 503, headers, b"", now=NOW)
+    assert isinstance(found, errors.ServiceUnavailable)
+    assert found.retry_after == 30.0
+    assert "until 2026-03-01 12:00:30 UTC" in str(found)
+
+
+def test_details_text_stands_for_missing_diagnostics() -> None:
+    body = b'{"resourceType":"OperationOutcome","issue":[{"code":"invalid","details":{"text":"Smith"}}]}'
+    assert parse_issues(body) == (OutcomeIssue("error", "invalid", "Smith"),)
+
+
+@pytest.mark.parametrize(("asked", "status"), [(READ, 500), (WRITE, 500), (WRITE, 429), (WRITE, 401)])
+def test_issues_kept_with_every_failure(asked: RequestContext, status: int) -> None:
+    found = response_error(asked, status, {}, OUTCOME, now=NOW)
+    assert found is not None
+    assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)

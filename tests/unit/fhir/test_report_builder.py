@@ -36,6 +36,7 @@ from lab_agent.fhir.report_builder import (
 from lab_sandbox.errors import Problems
 from lab_sandbox.resource_rules import check_observation, check_report
 
+BASE = "https://exchange.example/api/"
 MOSCOW = timezone(timedelta(hours=3))
 ISSUED = datetime(2026, 3, 3, 10, tzinfo=MOSCOW)
 HB = ReportedObservation(
@@ -56,7 +57,7 @@ HB = ReportedObservation(
     flags=("H",),
 )
 CLEAR = ReportedObservation(
-    code=Coding(system="urn:lab", code="X"),
+    code=Coding(system="http://loinc.org", code="5767-9"),
     status=ObservationStatus.PRELIMINARY,
     value_string="clear",
     issued=ISSUED - timedelta(hours=1),
@@ -197,6 +198,19 @@ def test_invalid_values_reported_together_with_location(context: UploadContext) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "where"),
+    [
+        ("value_quantity", Quantity(value=Decimal(1), system="UCUM", code="g/L"), "value_quantity.system"),
+        ("method", CodeableConcept(coding=(Coding(system="99ROE", code="x"),)), "method.system"),
+    ],
+)
+def test_system_without_address_is_reported(context: UploadContext, field: str, value: object, where: str) -> None:
+    with pytest.raises(DataInvalidError) as caught:
+        plan_uploads(replace(REPORT, observations=(replace(HB, **{field: value}),)), context)
+    assert [problem.where for problem in caught.value.problems] == [f"observations[0].{where}"]
+
+
 def test_flags_sent_only_if_enabled(context: UploadContext) -> None:
     assert "interpretation" not in plan_uploads(REPORT, context).observations[0].body
     sent = plan_uploads(REPORT, replace(context, send_interpretation=True)).observations[0].body["interpretation"]
@@ -235,6 +249,21 @@ def test_additional_digits_count_as_change(context: UploadContext) -> None:
     first = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal("1.2"))), context).observations[0]
     second = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal("1.20"))), context).observations[0]
     assert first.digest != second.digest
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"code": "g/L"}, {"unit": "g/L"}),
+        ({"code": "g/L", "unit": "г/л"}, {"unit": "г/л"}),
+        ({"code": "g/L", "system": "urn:u"}, {"system": "urn:u", "code": "g/L"}),
+        ({"unit": "g/L", "system": " "}, {"unit": "g/L"}),
+    ],
+)
+def test_unit_code_without_system_is_a_unit(context: UploadContext, given: dict[str, str], written: dict[str, str]) -> None:
+    """STU3 (qty-3): a code of a unit needs a system."""
+    body = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal(1), **given)), context).observations[0].body
+    assert body["valueQuantity"] == {"value": Decimal(1), **written}
 
 
 def test_final_report_stays_final(context: UploadContext) -> None:
@@ -299,8 +328,8 @@ def test_identifiers_are_plain_short_and_unique(first: list[str], second: list[s
 
 def test_digest_ignores_non_content() -> None:
     body = {"resourceType": "DiagnosticReport", "status": "final", "issued": "x"}
-    assert content_digest({**body, "id": "1", "meta": {"versionId": "2"}}) == content_digest(body)
-    assert content_digest({**body, "issued": "y"}) != content_digest(body)
+    assert content_digest({**body, "id": "1", "meta": {"versionId": "2"}}, BASE) == content_digest(body, BASE)
+    assert content_digest({**body, "issued": "y"}, BASE) != content_digest(body, BASE)
 
 
 def test_sandbox_accepts_resources(context: UploadContext) -> None:

@@ -5,11 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from fhir.resources.STU3.task import Task
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lab_agent import exact_json
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, task_status
+from tests.harness.stu3_schema import as_json
 
 TASK = {
     "resourceType": "Task",
@@ -36,8 +38,14 @@ def test_update_changes_only_our_fields_on_copy() -> None:
         key: value for key, value in TASK.items() if key not in {"status", "output"}
     }
     assert changed["status"] == "cancelled"
-    assert changed["output"] == [*TASK["output"], {"valueString": "no barcode"}]
+    assert changed["output"] == [*TASK["output"], {"type": {"text": "error"}, "valueString": "no barcode"}]
     assert b"1.20" in exact_json.dumps(changed)
+
+
+def test_cancelled_task_is_valid_stu3() -> None:
+    """STU3 requires a type of every output; the status and intent of the Task are the partner's."""
+    read = {"resourceType": "Task", "id": "t1", "intent": "order", "status": "requested"}
+    Task.model_validate(as_json(build_task_update(read, status="cancelled", outputs=("no barcode", "no contract"))))
 
 
 def test_outputs_set_once_when_repeated() -> None:

@@ -293,3 +293,20 @@ async def test_guard_validates_message_before_inbox() -> None:
     assert not await inbox.accept("m", report)
     assert await inbox.was_accepted("m")
     assert inside.contents == [report]
+
+
+async def test_guard_burst_of_results_is_no_timeout() -> None:
+    """A collection that goes on taking messages is alive, however long it takes; one that takes none is not."""
+
+    async def collect() -> int:
+        assert odd.inbox is not None
+        for number in range(8):
+            await asyncio.sleep(0.05)
+            await odd.inbox.accept(f"m{number}", make_report(number, ORDER))
+        return 8
+
+    odd = Odd(collect=collect)
+    assert await (await guard(odd, seconds=0.2)).collect() == 8
+    odd.behaviours["collect"] = asyncio.Event().wait
+    with pytest.raises(LisUnavailable, match="timed out"):
+        await (await guard(odd, seconds=0.05)).collect()

@@ -19,7 +19,7 @@ from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.parser import parse_message
 from lab_agent.mappings.loader import MappingCache, MappingsError, load_mapping_tables
 from lab_agent.mappings.tables import MappingTables, check_digit, is_loinc, is_ucum
-from lab_agent.mappings.translator import find_gaps, missing_mappings, translate
+from lab_agent.mappings.translator import MissingKind, find_gaps, missing_mappings, translate
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import haemoglobin, make_report
 
@@ -81,7 +81,9 @@ def test_empty_tables_accept_only_possible_loinc() -> None:
     none = MappingTables()
     assert none.code(Coding(code="718-7")) is not None
     assert none.code(Coding(code="HGB")) is None
-    assert none.code(Coding(system="urn:lab", code="HGB")) == CodeableConcept(coding=(Coding(system="urn:lab", code="HGB"),))
+    assert none.code(Coding(system="urn:lab", code="HGB")) is None
+    assert none.code(Coding(system="urn:lab", code="718-7")) is None
+    assert none.code(Coding(system="urn:oid:2.16.840.1.113883.6.1", code="718-7")) == none.code(Coding(code="718-7"))
     assert none.unit(Quantity(value=Decimal(1), unit="anything")) == Quantity(value=Decimal(1), unit="anything")
 
 
@@ -185,3 +187,18 @@ def test_invalid_table_keeps_previous_tables(tmp_path: Path) -> None:
     (folder / "codes.csv").write_text("code,loinc\nX,718-7\n")
     assert cache.reload()
     assert cache.current() is not before
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (Coding(code="718-0"), MissingKind.LOINC, "code '718-0' is no LOINC code (718-7 would be)"),
+        (Coding(system="http://loinc.org", code="718-0"), MissingKind.LOINC, "code '718-0' is no LOINC code (718-7 would be)"),
+        (Coding(system="http://loinc.org", code="HGB"), MissingKind.LOINC, "code 'HGB' is no LOINC code"),
+        (Coding(code="HGB"), MissingKind.CODE, "code 'HGB' is not mapped"),
+        (Coding(system="urn:lab", code="718-0"), MissingKind.CODE, "code '718-0' is not mapped"),
+    ],
+)
+def test_code_that_cannot_be_loinc_says_so(code: Coding, kind: MissingKind, words: str) -> None:
+    (missing,) = missing_mappings(make_report(haemoglobin("1", code=code)), MappingTables())
+    assert (missing.kind, str(missing)) == (kind, words)

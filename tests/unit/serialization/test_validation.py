@@ -12,7 +12,7 @@ import pytest
 from lab_agent import serialization
 from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.values import Coding, Quantity
+from lab_agent.domain.values import Coding, PartialDate, Quantity
 from lab_agent.errors import DataInvalidError
 from lab_agent.serialization.types import strict_schema
 
@@ -146,6 +146,53 @@ def test_adapter_may_supply_time_zone() -> None:
     assert isinstance(read, LabReport)
     assert read.issued == datetime(2024, 5, 17, 5, 30, tzinfo=UTC)
     assert read.effective.isoformat() == MOMENT
+
+
+@pytest.mark.parametrize("date", ["2024", "2024-05", "2024-05-17"])
+def test_date_without_time_read_and_written_as_it_is(date: str) -> None:
+    """Where FHIR has a dateTime, a date may stand; nothing is added to it."""
+    said = [
+        {"code": {"code": "1"}, "value_date_time": date},
+        {"code": {"code": "1"}, "value_period": {"start": date, "end": MOMENT}},
+    ]
+    body = json.dumps(report(effective=date, observations=said)).encode()
+    read = serialization.load_message(body, time_zone=ZoneInfo("Europe/Moscow"))
+    assert isinstance(read, LabReport)
+    assert read.effective == PartialDate(date)
+    written = json.loads(serialization.dump_message(read))
+    assert (written["effective"], written["observations"][0]["value_date_time"]) == (date, date)
+    assert written["observations"][1]["value_period"] == {"start": date, "end": MOMENT}
+    assert serialization.validate_message(read) == read
+
+
+@pytest.mark.parametrize("date", ["2024-13", "2024-02-30", "0000", "24", "2024-5", "2024-05-", 2024])
+def test_date_that_does_not_exist_rejected(date: Any) -> None:
+    assert list(problems(report(effective=date))) == ["effective"]
+
+
+def test_issued_needs_a_time() -> None:
+    """Both are an instant in FHIR."""
+    said = observation(issued="2024-05-17")
+    assert set(problems(report(issued="2024-05", observations=[said]))) == {"issued", "observations[0].issued"}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_valid"),
+    [
+        ("2024-05", "2024-05", True),
+        ("2024-05-17", "2024", True),
+        ("2024-05-17T23:00:00+03:00", "2024-05-17", True),
+        ("2024-06", "2024-05", False),
+        ("2024-05-18T01:00:00+03:00", "2024-05-17", False),
+    ],
+)
+def test_period_of_dates_must_not_end_before_start(start: str, end: str, is_valid: bool) -> None:
+    span = {"code": {"code": "1"}, "value_period": {"start": start, "end": end}}
+    given = report(observations=[span])
+    if is_valid:
+        serialization.load_message(json.dumps(given).encode())
+    else:
+        assert "ends before it starts" in problems(given)["observations[0].value_period"]
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+03:00", "9999-12-31T23:59:59-05:00"])
@@ -397,6 +444,11 @@ def test_schemas_match_what_is_accepted() -> None:
     assert serialization.order_schema()["$defs"]["OrderPatient"]["properties"]["birth_date"]
     named = schema["$defs"]["LabReport"]["properties"]
     assert (named["barcode"]["maxLength"], named["lines"]["items"]["maxLength"]) == (200, 200)
+    assert [each.get("format", each.get("pattern")) for each in named["effective"]["anyOf"]] == [
+        "date-time",
+        r"^\d{4}(-\d\d(-\d\d)?)?$",
+    ]
+    assert named["issued"]["format"] == "date-time"
     assert "maxLength" not in json.dumps([serialization.order_schema(), schema["$defs"]["ReportedObservation"]])
 
 

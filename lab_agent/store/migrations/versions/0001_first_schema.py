@@ -138,11 +138,14 @@ def upgrade() -> None:
         sa.Column("owner", sa.Text(), nullable=True),
         sa.Column("fencing_token", sa.BigInteger(), nullable=False),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("failing_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("failure_cause", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
         sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_jobs_claimable", "jobs", ["due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
+    op.create_index("ix_jobs_failing", "jobs", ["failing_since"], **_where("failing_since IS NOT NULL"))
     op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
     op.create_index("ix_jobs_leased", "jobs", ["lease_until"], **_where("state IN ('in_flight')"))
     op.create_index("ix_jobs_needing_operator", "jobs", ["changed_at"], **_where("state IN ('dead_letter', 'needs_review')"))
@@ -208,10 +211,14 @@ def upgrade() -> None:
         sa.Column("received", sa.LargeBinary(), nullable=True),
         sa.Column("lab_order", sa.LargeBinary(), nullable=True),
         sa.Column("sent_statuses", sa.Text(), nullable=False),
+        sa.Column("ended_as", sa.Text(), nullable=True),
+        sa.Column("look_again_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("reopened", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
     op.create_index("ix_orders_accession", "orders", ["accession"])
+    op.create_index("ix_orders_look_again", "orders", ["look_again_at"], **_where("look_again_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
     op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
@@ -245,6 +252,7 @@ def upgrade() -> None:
         sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("outgoing_body", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("sequence", name="pk_reports"),
         sa.UniqueConstraint("key", name="uq_reports_key"),
         sqlite_autoincrement=True,
@@ -255,6 +263,16 @@ def upgrade() -> None:
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"])
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
+
+    op.create_table(
+        "service_messages",
+        sa.Column("job_id", sa.BigInteger(), nullable=False, autoincrement=False),
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("job_id", name="pk_service_messages"),
+    )
+    op.create_index("ix_service_messages_order_key", "service_messages", ["order_key"])
 
     op.create_table(
         "turnaround_notices",
@@ -326,6 +344,8 @@ def upgrade() -> None:
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("outputs", sa.Text(), nullable=False),
         sa.Column("sent_statuses", sa.Text(), nullable=False),
+        sa.Column("ended_as", sa.Text(), nullable=True),
+        sa.Column("reopened", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_lines"),
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.UniqueConstraint("key", name="uq_lines_key"),
@@ -333,4 +353,5 @@ def upgrade() -> None:
     )
     op.create_index("ix_lines_accession", "lines", ["accession"])
     op.create_index("ix_lines_order_key", "lines", ["order_key"])
+    op.create_index("ix_lines_procedure_request_id", "lines", ["procedure_request_id"])
     op.create_index("ix_lines_task_id", "lines", ["task_id"])

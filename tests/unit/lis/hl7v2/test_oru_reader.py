@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
+from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.acks import parse_ack
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
@@ -61,6 +61,7 @@ GRAMS = {"unit": "g/L"}
         ("NM", "<5.0", "g/L", Quantity(value=Decimal("5.0"), comparator="<", **GRAMS)),
         ("NM", "1.0E+5", "", Quantity(value=Decimal("1.0E+5"))),
         ("NM", "5", "mmol/L^^UCUM", Quantity(value=Decimal(5), unit="mmol/L", system="http://unitsofmeasure.org", code="mmol/L")),
+        ("NM", "5", "mmol/L^^ISO+", Quantity(value=Decimal(5), unit="mmol/L")),
         ("NM", "5", "mm^millimole^L", Quantity(value=Decimal(5), unit="millimole")),
         ("SN", ">=^1.50", "g/L", Quantity(value=Decimal("1.50"), comparator=">=", **GRAMS)),
         ("SN", "^10^-^20.0", "", Range(low=Quantity(value=Decimal(10)), high=Quantity(value=Decimal("20.0")))),
@@ -71,8 +72,9 @@ GRAMS = {"unit": "g/L"}
         ("TX", "one~two", "", "one\ntwo"),
         ("FT", "one\\.br\\two", "", "one\ntwo"),
         ("TM", "0830", "", time(8, 30)),
-        ("DT", "20240517", "", "2024-05-17"),
-        ("DT", "202405", "", "2024-05"),
+        ("DT", "20240517", "", PartialDate("2024-05-17")),
+        ("DT", "202405", "", PartialDate("2024-05")),
+        ("TS", "2024", "", PartialDate("2024")),
         ("TS", "20240517083000.1234+0300", "", datetime(2024, 5, 17, 8, 30, 0, 123400, timezone(timedelta(hours=3)))),
         ("DTM", "202405170830+0000", "", datetime(2024, 5, 17, 8, 30, tzinfo=UTC)),
     ],
@@ -266,7 +268,21 @@ def test_unreadable_result_gives_reason(segments: tuple[str, ...], why: str) -> 
 
 def test_time_without_zone_uses_configured_zone() -> None:
     found = report(OBR.replace("+0300", ""), "OBX|1|NM|718-7||4||||||F", zone="Europe/Moscow")
+    assert isinstance(found.effective, datetime)
     assert found.effective.utcoffset() == timedelta(hours=3)
+
+
+def test_day_of_issue_gives_way_to_message_time() -> None:
+    found = report(
+        OBR.replace("20240518090000+0300", "20240518"), "OBX|1|NM|718-7||4||||||F||||||||20240518", zone="Europe/Moscow"
+    )
+    assert (found.issued.hour, found.issued.minute) != (0, 0)
+    assert found.observations[0].issued is None
+
+
+def test_collection_day_without_time_stays_a_day() -> None:
+    found = report(OBR.replace("20240517083000+0300", "20240517"), "OBX|1|NM|718-7||4||||||F")
+    assert found.effective == PartialDate("2024-05-17")
 
 
 MAPPING = """

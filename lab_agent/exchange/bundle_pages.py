@@ -1,0 +1,137 @@
+"""A page of a search, read entry by entry: one resource whose JSON is invalid spoils only itself (law 9). Pure.
+
+A page is read at once as long as it is valid JSON. Where it is not, its entries are separated by their brackets alone, whatever a
+string or number in one of them contains (a lone surrogate, a raw control character, NaN, 100,000 digits).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lab_agent import exact_json
+from lab_agent.errors import DataInvalidError, ForeignOrigin, ServiceUnavailable
+from lab_agent.exchange.fhir_http import is_resource_type
+from lab_agent.exchange.responses import RequestContext, invalid_response, parse_object
+from lab_agent.ports.exchange import Json
+from lab_agent.url_origin import Origin, origin_of
+
+UNNAMED = "?"
+"""Stands for the id of a resource that cannot be told from its text."""
+_TOKEN_PATTERN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_ID_PATTERN = re.compile(r"[A-Za-z0-9.\-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableEntry:
+    """An entry whose JSON is invalid; `resource_type` is empty and `id` is `UNNAMED` where its text does not tell."""
+
+    resource_type: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundlePage:
+    """A Bundle with the entries that can be read, and those that cannot."""
+
+    bundle: Json
+    unreadable_entries: tuple[UnreadableEntry, ...] = ()
+
+    def unreadable(self, resource_type: str) -> list[str]:
+        """Ids of unreadable entries that are of this type, or may be."""
+        return [each.id for each in self.unreadable_entries if each.resource_type.lower() in {"", resource_type.lower()}]
+
+
+def parse_page(context: RequestContext, body: bytes) -> BundlePage:
+    """Read a page. Raises `ServiceUnavailable` for what is no Bundle, or was cut off."""
+    text = exact_json.strip_byte_order_mark(body)
+    try:
+        page = BundlePage(parse_object(context, text))
+    except ServiceUnavailable:
+        parts = _split_entries(text)
+        if parts is None:
+            raise
+        page = _parse_entries(parse_object(context, parts[0]), parts[1])
+    if not is_resource_type(page.bundle, "Bundle"):
+        raise invalid_response(context, "something that is not a Bundle")
+    return page
+
+
+def find_foreign_links(base: str, bundle: Json) -> dict[str, str]:
+    """Absolute addresses in a page that lead away from the origin of `base`: relation, or `fullUrl`, to their origin."""
+    links = [*_named_urls(bundle.get("link"), "relation", "url"), *_named_urls(bundle.get("entry"), "", "fullUrl")]
+    found = {relation: origin for relation, url in links if (origin := _origin(url)) is not None}
+    return {relation: str(origin) for relation, origin in found.items() if origin != origin_of(base)}
+
+
+def _named_urls(listed: object, name: str, key: str) -> Iterator[tuple[str, str]]:
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and isinstance(url := each.get(key), str):
+            yield str(each.get(name, "")) if name else key, url
+
+
+def _origin(url: str) -> Origin | None:
+    try:
+        return origin_of(url)
+    except ForeignOrigin:  # relative, or no address of the web (`urn:uuid:…`)
+        return None
+
+
+def _parse_entries(bundle: Json, entries: list[bytes]) -> BundlePage:
+    readable: list[object] = []
+    unreadable: list[UnreadableEntry] = []
+    for text in entries:
+        try:
+            readable.append(exact_json.loads(text))
+        except DataInvalidError:
+            unreadable.append(_name_entry(text))
+    return BundlePage({**bundle, "entry": readable}, tuple(unreadable))
+
+
+def _tokens(text: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    """Strings and signs with their start and end, and the depth of brackets in which they stand; brackets belong inside."""
+    depth = 0
+    for found in _TOKEN_PATTERN.finditer(text):
+        sign = found.group()
+        depth += sign in {b"{", b"["}
+        yield sign, found.start(), found.end(), depth
+        depth -= sign in {b"}", b"]"}
+    yield b"", len(text), len(text), depth
+
+
+def _split_entries(text: bytes) -> tuple[bytes, list[bytes]] | None:
+    """The Bundle without its entries, and the text of each; None if the brackets do not match or there is no `entry`."""
+    begin = end = start = -1
+    entries: list[bytes] = []
+    name, depth = b"", 0
+    for sign, at, after, depth in _tokens(text):
+        if begin < 0 and sign == b"[" and depth == 2 and name == b'"entry"':
+            begin = start = after
+        elif begin >= 0 > end and depth == 2 and sign in {b",", b"]"}:
+            entries.append(text[start:at])
+            start, end = after, at if sign == b"]" else -1
+        elif depth == 1 and sign.startswith(b'"'):
+            name = sign
+    if depth or end < 0:
+        return None
+    return text[:begin] + text[end:], [each for each in entries if each.strip()]
+
+
+def _name_entry(text: bytes) -> UnreadableEntry:
+    """Find the type and id of the resource in an entry that cannot be read."""
+    fields: dict[bytes, str] = {}
+    names = {1: b"", 2: b""}
+    before = b""
+    for sign, _, _, depth in _tokens(text):
+        if sign.startswith(b'"') and depth in names:
+            if before != b":":
+                names[depth] = sign
+            elif depth == 2 and names[1] == b'"resource"':
+                fields.setdefault(names[2], sign[1:-1].decode("ascii", "replace"))
+        before = sign
+    found_id, found_type = fields.get(b'"id"', ""), fields.get(b'"resourceType"', "")
+    return UnreadableEntry(
+        resource_type=found_type if _ID_PATTERN.fullmatch(found_type) else "",
+        id=found_id if _ID_PATTERN.fullmatch(found_id) else UNNAMED,
+    )

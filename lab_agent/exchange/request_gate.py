@@ -1,0 +1,47 @@
+"""One gate for all requests of this process to a service: closed while the service has asked us to wait (Retry-After)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.errors import Failure, ServicePaused, ServiceUnavailable
+from lab_agent.ports.clock import Clock
+
+_SHORTEST_WAIT = 0.05
+"""Seconds. A shorter rest is not waited for: a sleep may end a little early."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    since: datetime
+    until: datetime
+    reason: str
+
+
+class RequestGate:
+    """Refuses what would be sent too early. A wait that was asked of one request holds for all of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pause: _Pause | None = None
+
+    def check(self) -> None:
+        """Raise `ServicePaused`, with the seconds that are left, while the gate is closed."""
+        pause, now = self._pause, self._clock.now()
+        if pause is None:
+            return
+        rest = (pause.until - now).total_seconds()
+        if rest < _SHORTEST_WAIT or now < pause.since:  # our clock was set back: the end means nothing any more
+            self._pause = None
+            return
+        raise ServicePaused(pause.reason, retry_after=rest)
+
+    def on_failure(self, failure: Failure) -> None:
+        """Close the gate where a failure asks to wait; a later end wins."""
+        if not isinstance(failure, ServiceUnavailable) or not failure.retry_after:
+            return
+        now = self._clock.now()
+        until = now + timedelta(seconds=failure.retry_after)
+        if self._pause is None or until > self._pause.until:
+            self._pause = _Pause(now, until, str(failure))

@@ -1,0 +1,127 @@
+"""What a search asked for, and which rows of its answer fit that. Pure.
+
+A lenient FHIR server ignores the parameters that it does not know and answers with everything that it has. So each row is held
+against the search itself: its type, `status`, `code`, `partOf`, `subject`, `identifier` and tag. What does not fit is left aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from lab_agent.domain.received_order import ResourceRef
+from lab_agent.domain.values import Identifier
+from lab_agent.exchange.fhir_http import has_tag
+from lab_agent.fhir.references import canonical_type
+from lab_agent.ports.exchange import Json, SearchKind
+
+
+class Fit(Enum):
+    """How a row compares with what was asked."""
+
+    FITS = auto()
+    OUTDATED = auto()
+    """Only its status differs: an index may be a minute behind the resources."""
+    FOREIGN = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchCriteria:
+    """One search. What is None was not asked for."""
+
+    kind: SearchKind
+    resource_type: str
+    status: str | None = None
+    code: str | None = None
+    part_of: ResourceRef | None = None
+    subject: ResourceRef | None = None
+    identifier: Identifier | None = None
+    tag: Identifier | None = None
+
+    def compare(self, row: Json) -> Fit:
+        """Compare one row; references are compared by type and id, codes without their system."""
+        fits = (
+            _has_type(row, self.resource_type)
+            and (self.code is None or self.code in _codes(row.get("code")))
+            and (self.part_of is None or self.part_of in _references(row.get("partOf")))
+            and (self.subject is None or self.subject in _references(row.get("subject")))
+            and (self.identifier is None or self.identifier in _identifiers(row.get("identifier")))
+            and (self.tag is None or has_tag(row, self.tag))
+        )
+        if not fits:
+            return Fit.FOREIGN
+        return Fit.FITS if self.status is None or row.get("status") == self.status else Fit.OUTDATED
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The rows that fit, the ids of those that are out of date, and the number of those that were never asked for."""
+
+    rows: tuple[Json, ...] = ()
+    outdated: frozenset[str] = frozenset()
+    foreign: int = 0
+
+
+def select_rows(criteria: SearchCriteria, rows: Iterable[Json]) -> SearchAnswer:
+    """Hold every row against the search."""
+    compared = [(criteria.compare(row), row) for row in rows]
+    if _is_sole_unidentified_contract(criteria, [row for _, row in compared]):
+        return SearchAnswer(tuple(row for _, row in compared))
+    return SearchAnswer(
+        tuple(row for fit, row in compared if fit is Fit.FITS),
+        frozenset(str(row.get("id")) for fit, row in compared if fit is Fit.OUTDATED),
+        sum(fit is Fit.FOREIGN for fit, _ in compared),
+    )
+
+
+def found_rows(bundle: Json) -> list[Json]:
+    """The resources that a page gives as matches; an OperationOutcome and what is only included are none."""
+    entries = (each for each in _objects(bundle.get("entry")) if not _is_included(each))
+    return [
+        row for each in entries if isinstance(row := each.get("resource"), Mapping) and not _has_type(row, "OperationOutcome")
+    ]
+
+
+def _is_sole_unidentified_contract(criteria: SearchCriteria, rows: list[Json]) -> bool:
+    """Whether the answer is one Contract that shows no identifier: the interface does not show the fields of a Contract."""
+    return (
+        criteria.resource_type == "Contract" and len(rows) == 1 and _has_type(rows[0], "Contract") and "identifier" not in rows[0]
+    )
+
+
+def _is_included(entry: Json) -> bool:
+    search = entry.get("search")
+    return isinstance(search, Mapping) and search.get("mode") in {"include", "outcome"}
+
+
+def _has_type(row: Json, resource_type: str) -> bool:
+    return str(row.get("resourceType", "")).lower() == resource_type.lower()
+
+
+def _codes(concept: Any) -> frozenset[str]:
+    codings = concept.get("coding") if isinstance(concept, Mapping) else None
+    return frozenset(str(each["code"]) for each in _objects(codings) if "code" in each)
+
+
+def _references(value: Any) -> Iterator[ResourceRef]:
+    """Type and id of each reference, in whatever form: whose address stands before them does not matter here."""
+    for each in _objects(value):
+        reference = each.get("reference")
+        segments = [part for part in reference.split("/") if part] if isinstance(reference, str) else []
+        if len(segments) >= 4 and segments[-2].lower() == "_history":
+            segments = segments[:-2]
+        if len(segments) >= 2:
+            yield ResourceRef(canonical_type(segments[-2]), segments[-1])
+
+
+def _identifiers(value: Any) -> Iterator[Identifier]:
+    for each in _objects(value):
+        system, text = each.get("system"), each.get("value")
+        if isinstance(text, str):
+            yield Identifier(system=system if isinstance(system, str) else None, value=text)
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in (value if isinstance(value, list | tuple) else [value]) if isinstance(each, Mapping)]

@@ -1,0 +1,112 @@
+"""What a resource means, whoever wrote it: two bodies that mean the same are equal here, however a server spells them.
+
+A server may write references, times and empty fields in its own way, and add what FHIR allows anywhere (ids, extensions, displays
+of references). Taken for a change, that would send every value once more, and call it amended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.references import parse_reference
+
+Json = Mapping[str, Any]
+_INSTANTS = frozenset({"issued", "effectiveDateTime", "valueDateTime", "start", "end"})
+_CODING_DECORATION = frozenset({"display", "userSelected"})
+_ATTACHMENT_MEANING = frozenset({"url", "contentType"})
+
+
+def content_meaning(body: Json, base_url: str) -> Any:
+    """All that a reader may see, with the digits of numbers as they are (law 4). Pure; None where nothing is left."""
+    return _Reading(base_url).read(body)
+
+
+def clinical_meaning(body: Json, base_url: str) -> Any:
+    """What makes an Observation another statement: its value with its unit, its reference range and its code. Pure.
+
+    Numbers are compared as numbers and codes by system and code: a server that writes `13.2` for `13.20`, or fills in the
+    display of a code, has amended nothing.
+    """
+    code = body.get("code")
+    fields = {key: value for key, value in body.items() if key.startswith("value") or key == "referenceRange"}
+    if isinstance(code, Mapping):
+        fields["code"] = {"coding": code["coding"]} if code.get("coding") else code
+    return _Reading(base_url, clinical=True).read(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    base_url: str
+    clinical: bool = False
+
+    def read(self, node: Any, key: str = "") -> Any:
+        """The meaning of a field; None for one that is as good as absent."""
+        if isinstance(node, Mapping):
+            return self._read_object(node, key)
+        if isinstance(node, list | tuple):
+            return [read for each in node if (read := self.read(each, key)) is not None] or None
+        if isinstance(node, str):
+            return self._read_text(node, key)
+        if self.clinical and isinstance(node, int | Decimal) and not isinstance(node, bool):
+            return _plain_number(node)
+        return node
+
+    def _read_object(self, node: Json, key: str) -> Any:
+        if isinstance(node.get("reference"), str):
+            return {"reference": self._resource_name(node["reference"])}
+        read = {name: self.read(value, name) for name, value in node.items() if self._is_meant(name, key)}
+        return {name: value for name, value in read.items() if value is not None} or None
+
+    def _is_meant(self, name: str, parent: str) -> bool:
+        if name in {"id", "extension"} or name.startswith("_"):
+            return False
+        if not self.clinical:
+            return True
+        return not (parent == "coding" and name in _CODING_DECORATION) and (
+            parent != "valueAttachment" or name in _ATTACHMENT_MEANING
+        )
+
+    def _read_text(self, text: str, key: str) -> str | None:
+        if key == "url":
+            return self._resource_name(text) or None
+        if key in _INSTANTS:
+            return _plain_instant(text)
+        return (_plain_time(text) if key == "valueTime" else text) or None
+
+    def _resource_name(self, text: str) -> str:
+        try:
+            found = parse_reference(text, self.base_url)
+        except ForeignOrigin:
+            return text
+        return f"{found.type}/{found.id}" if found else text
+
+
+def _plain_instant(text: str) -> str:
+    """A time with an offset in UTC; anything else, such as a date alone, as it is."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC).isoformat() if found.tzinfo else text
+    except (ValueError, OverflowError):
+        return text
+
+
+def _plain_time(text: str) -> str:
+    try:
+        return time.fromisoformat(text).isoformat()
+    except ValueError:
+        return text
+
+
+def _plain_number(value: int | Decimal) -> str:
+    """A number without the zeros at its end, and zero without a sign: equal texts for equal numbers of any size."""
+    sign, digits, exponent = Decimal(value).as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)
+    shown = "".join(map(str, digits)).lstrip("0")
+    kept = shown.rstrip("0")
+    return f"{'-' if sign else ''}{kept}E{exponent + len(shown) - len(kept)}" if kept else "0"

@@ -1,0 +1,83 @@
+"""References as we write them: each as the order spelled it, or all in one spelling (`exchange.references`).
+
+The interface writes `patient/<id>`; a FHIR server knows types only in their case, and refuses the first. What the order says was
+accepted by the service, so its own spelling is the safest one; what the order does not name follows the order's example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lab_agent import exact_json
+from lab_agent.domain.received_order import ResourceRef
+from lab_agent.errors import DataInvalidError, ForeignOrigin
+from lab_agent.fhir.references import parse_reference
+
+Json = Mapping[str, Any]
+_EXAMPLES = ("ProcedureRequest", "Specimen", "Task", "Patient")
+"""The first two are local to the partner's bundle, so that the service itself has spelled them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceWriter:
+    """Writes references. `as_read`: the order's own, without a version."""
+
+    spelling: Literal["as_read", "lower", "fhir"] = "as_read"
+    as_read: Mapping[ResourceRef, str] = field(default_factory=dict)
+
+    def write(self, ref: ResourceRef) -> Json:
+        """A Reference to this resource."""
+        return {"reference": self._spell(ref)}
+
+    def _spell(self, ref: ResourceRef) -> str:
+        if self.spelling == "fhir":
+            return f"{ref.type}/{ref.id}"
+        if self.spelling == "lower":
+            return str(ref)
+        return self.as_read.get(ref) or self._spell_by_example(ref)
+
+    def _spell_by_example(self, ref: ResourceRef) -> str:
+        example = next((one for kind in _EXAMPLES for one in self.as_read if one.type == kind), None)
+        if example is None:
+            return str(ref)
+        prefix, kind, _ = ("/" + self.as_read[example]).rsplit("/", 2)
+        written = ref.type.lower() if kind == kind.lower() else ref.type
+        return f"{prefix}/{written}/{ref.id}".removeprefix("/")
+
+
+def read_spellings(received: bytes | None, base_url: str) -> Mapping[ResourceRef, str]:
+    """How a stored order (`OrderRecord.received`) spells its references; nothing where it is not kept any more."""
+    if received is None:
+        return {}
+    try:
+        order = exact_json.loads(received)
+    except DataInvalidError:
+        return {}
+    found: dict[ResourceRef, str] = {}
+    for text in _reference_texts(order):
+        try:
+            ref = parse_reference(text, base_url)
+        except ForeignOrigin:
+            continue
+        if ref is not None:
+            found.setdefault(ref, _without_version(text))
+    return found
+
+
+def _reference_texts(node: Any) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key == "reference" and isinstance(value, str):
+                yield value.strip()
+            else:
+                yield from _reference_texts(value)
+    elif isinstance(node, list | tuple):
+        for each in node:
+            yield from _reference_texts(each)
+
+
+def _without_version(text: str) -> str:
+    parts = text.rstrip("/").split("/")
+    return "/".join(parts[:-2] if parts[-2].lower() == "_history" else parts)

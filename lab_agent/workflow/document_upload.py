@@ -1,0 +1,172 @@
+"""Brings documents to the service, as Binaries or by an address of our own API, and reads one back to see that it arrived.
+
+A Binary has no identifier, so that most services find none whose reply was lost (`exchange.document_search`): it is uploaded
+again, and the first copy, which no report names, is recorded in the timeline and listed (`lab-agent results orphans`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.records import Alert, Event, HostedDocument, UploadRecord
+from lab_agent.errors import AmbiguousFailure, AuthenticationRequired, Failure, PermanentFailure, TemporaryFailure
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Exchange, SavedResource
+from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.resource_upload import Uploader
+from lab_agent.workflow.result_checks import document_name
+
+log = structlog.get_logger(__name__)
+
+NOT_AS_SENT_ALERT = "documents.not_as_sent"
+_SENDING = "sending"
+_REFUSED = "refused"
+_SPOILT = "spoilt"
+"""What the digest of a Binary's record says; it is empty for one that is on the service."""
+
+
+@dataclass(slots=True)
+class DocumentCheck:
+    """What this run of the program knows of how the service keeps documents. One upload is read back; until it is as it was
+    sent, each is."""
+
+    settled: bool = False
+    spoils: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentUploader:
+    """Documents of one report."""
+
+    uploader: Uploader
+    exchange: Exchange
+    clock: Clock
+    check: DocumentCheck
+
+    async def ensure_binary(self, content_sha256: str, content: bytes | None, content_type: str, reader: str) -> str:
+        """Create a Binary, once as far as we know; return its address relative to the service.
+
+        `content` is None if it is not kept any more. Raises `PermanentFailure` if such a document was never uploaded.
+        """
+        name = document_name(self.uploader.order, content_sha256, content_type, hosted=False)
+        known = await self.uploader.get_upload(name)
+        if known is not None and known.resource_id and (known.digest != _SPOILT or content is None or self.check.spoils):
+            return self.exchange.document_url(known.resource_id)
+        if content is None:
+            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
+        saved = await self.exchange.find_document(name) if known is not None and known.digest == _SENDING else None
+        if saved is None:
+            what = f"{content_type}, {len(content)} bytes, SHA-256 {content_sha256}"
+            await self.uploader.lease.mark_started(partial(self._begin, name, known, what))
+            saved = await self._upload(name, content, content_type, reader)
+        await self._write(self._record(name, "", saved))
+        if not self.check.settled:
+            await self._read_back(name, saved, content, content_type)
+        return self.exchange.document_url(saved.id)
+
+    async def ensure_hosted(
+        self, content_sha256: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime
+    ) -> str:
+        """Let our own API serve a document until `expires_at`, or longer if it does so already.
+
+        Returns the unguessable part of its address: the same for every attempt and every version, even after it expired.
+        """
+        order = self.uploader.order
+        name = document_name(order, content_sha256, content_type, hosted=True)
+        known = await self.uploader.get_upload(name)
+        address = known.resource_id if known is not None else secrets.token_urlsafe(32)
+
+        def write(uow: UnitOfWork) -> None:
+            before = uow.hosted_documents.get(address)
+            served = HostedDocument(
+                address=address,
+                document=uow.vault.save_document(content, content_type, at=now),
+                content_type=content_type,
+                order=order,
+                kept_at=now,
+                expires_at=expires_at if before is None else _later_end(before.expires_at, expires_at),
+            )
+            uow.hosted_documents.save(served)
+            uow.uploads.save(self.uploader.to_upload_record(name, "hosted", ResourceId(address), "", ""))
+
+        await self.uploader.lease.write(write)
+        return address
+
+    def _begin(self, name: str, known: UploadRecord | None, what: str, uow: UnitOfWork) -> None:
+        """Record that it is sent from now on, and the copy that an attempt before may have left."""
+        now = self.clock.now()
+        if known is not None and known.digest == _SENDING:
+            text = (
+                f"the reply to the upload of a document was lost ({what}; sent at {known.version}): the service may hold a copy "
+                "that no report names. Remove it there"
+            )
+            order, report = self.uploader.order, self.uploader.report
+            uow.events.add(Event(order=order, report=report, at=now, action=DOCUMENT_ORPHAN_ACTION, text=text))
+        uow.uploads.save(self._record(name, _SENDING, sent_at=now))
+
+    async def _upload(self, name: str, content: bytes, content_type: str, reader: str) -> SavedResource:
+        try:
+            return await self.exchange.upload_document(content, content_type, readers=(reader,), name=name)
+        except AmbiguousFailure:
+            raise
+        except Failure:
+            await self._write(self._record(name, _REFUSED))
+            raise
+
+    async def _read_back(self, name: str, saved: SavedResource, content: bytes, content_type: str) -> None:
+        """Compare what a partner would download with what was sent. That it cannot be read now stops no report."""
+        self.check.settled = True
+        try:
+            found = await self.exchange.read_document(saved.id, content_type)
+        except Failure as exc:
+            if isinstance(exc, TemporaryFailure) and not isinstance(exc, AuthenticationRequired):
+                self.check.settled = False  # a 401 is a missing right: no read of the next one would succeed
+                return
+            log.warning("document cannot be read back", action="document_not_checked", reason=str(exc))
+            return
+        self.check.settled = found == content
+        self.check.spoils = not self.check.settled
+        if self.check.spoils:
+            log.error("document is not as it was sent", action="document_not_as_sent", order=self.uploader.order)
+            await self.uploader.lease.write(partial(self._record_spoilt, self._record(name, _SPOILT, saved)))
+        else:
+            await self.uploader.lease.write(self._close_alert)
+
+    def _record_spoilt(self, record: UploadRecord, uow: UnitOfWork) -> None:
+        now, order = self.clock.now(), self.uploader.order
+        uow.uploads.save(record)
+        text = f"Binary {record.resource_id}, read back from the service, is not the document that was sent"
+        uow.events.add(Event(order=order, report=self.uploader.report, at=now, action="document_not_as_sent", text=text))
+        hint = (
+            "Set `exchange.content_type` to what the service takes for FHIR resources (application/fhir+json), restart, and have "
+            "the laboratory system send the documents since then again"
+        )
+        uow.alerts.open(
+            Alert(key=NOT_AS_SENT_ALERT, text=f"{text} (order {order}): clinics cannot open it. {hint}", opened_at=now)
+        )
+
+    def _close_alert(self, uow: UnitOfWork) -> None:
+        uow.alerts.close(NOT_AS_SENT_ALERT, now=self.clock.now())
+
+    async def _write(self, record: UploadRecord) -> None:
+        await self.uploader.lease.write(lambda uow: uow.uploads.save(record))
+
+    def _record(
+        self, name: str, digest: str, saved: SavedResource | None = None, *, sent_at: datetime | None = None
+    ) -> UploadRecord:
+        """The record of a Binary; one that is not known to be there has no id, and the time of its attempt as its version."""
+        found = saved.id if saved else ResourceId("")
+        version = saved.version if saved else sent_at.isoformat(timespec="seconds") if sent_at else ""
+        return self.uploader.to_upload_record(name, "Binary", found, version, digest)
+
+
+def _later_end(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The later of two ends; None is no end at all."""
+    return None if one is None or other is None else max(one, other)

@@ -1,0 +1,130 @@
+"""Looks at orders that have ended: once some minutes after their end, and whenever their Task is requested again.
+
+What is decided:
+
+- never handed over, and requested again: assessed like a new order, whatever it says now;
+- never handed over, its Task ended by us, and lines requested (from a slow index, or put back): held with an alert;
+- handed over before, and lines requested (put back, or new): these lines are held, and a person decides about them;
+- handed over before, and only the order-level Task is requested: held with an alert;
+- ended by the partner: what is left open in it is the partner's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum, auto
+
+import structlog
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.jobs import TASK_REQUESTED
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.state_machines import OrderState
+from lab_agent.errors import LabAgentError, PermanentFailure, StoreUnreachableError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.line_lifecycle import LOOK_AGAIN_AFTER, LateLineFinder
+from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, load_known_order, read_order_tasks
+from lab_agent.workflow.reopening import (
+    OFFERED_AGAIN_AFTER_HANDOVER,
+    describe_lines_after_the_end,
+    hold_again,
+    hold_lines_again,
+    offer_again,
+)
+
+log = structlog.get_logger(__name__)
+
+_BATCH = 20
+
+
+class Revival(Enum):
+    """What becomes of an order that had ended."""
+
+    NONE = auto()
+    ASSESS_AGAIN = auto()
+    HOLD_LINES = auto()
+    HOLD_ORDER = auto()
+
+
+def decide_revival(known: KnownOrder, tasks: OrderTasks) -> Revival:
+    """Decide what becomes of an order that had ended. Pure."""
+    offered = tasks.status == TASK_REQUESTED
+    if not offered and tasks.status not in known.order.sent_statuses:
+        return Revival.NONE
+    if known.submitted:
+        return Revival.HOLD_LINES if tasks.has_open_lines else Revival.HOLD_ORDER if offered else Revival.NONE
+    if offered:
+        return Revival.ASSESS_AGAIN
+    return Revival.HOLD_ORDER if tasks.has_open_lines else Revival.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class EndedOrderLooker:
+    """Looks at closed orders whose `look_again_at` has come."""
+
+    exchange: Exchange
+    store: Store
+    clock: Clock
+    late_lines: LateLineFinder
+
+    async def run(self) -> int:
+        """Look at the orders that are due; how many came back to life. Raises `StoreUnreachableError`."""
+        due = await self.store.run(lambda uow: uow.orders.orders_to_look_at(now=self.clock.now(), limit=_BATCH))
+        return sum([await self._try_look(order) for order in due])
+
+    async def _try_look(self, order: OrderRecord) -> bool:
+        """Look at one order; what goes wrong with it alone is logged, and the others go on (law 9)."""
+        try:
+            return await self._look(order.key)
+        except StoreUnreachableError:
+            raise
+        except LabAgentError as exc:
+            again = None if isinstance(exc, PermanentFailure) else self.clock.now() + LOOK_AGAIN_AFTER
+            log.debug("ended order not looked at", action="ended_order_not_read", order=order.key, reason=str(exc))
+            await self.store.run(lambda uow: _set_next_look(uow, order.key, again))
+            return False
+
+    async def _look(self, key: OrderKey) -> bool:
+        known = await self.store.run(lambda uow: load_known_order(uow, key))
+        tasks = await read_order_tasks(self.exchange, known, strict=False)
+        revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
+        if tasks is None or revival is Revival.NONE:
+            await self.store.run(lambda uow: _set_next_look(uow, key, None))
+            return False
+        late = await self.late_lines.find_in(key, tasks.new) if revival is Revival.HOLD_LINES else ()
+        return await self.store.run(lambda uow: self._apply(uow, known, tasks, revival, late))
+
+    def _apply(
+        self, uow: UnitOfWork, known: KnownOrder, tasks: OrderTasks, revival: Revival, late: tuple[LineRecord, ...]
+    ) -> bool:
+        key, now = known.order.key, self.clock.now()
+        if uow.orders.get_for_update(key) != known.order:  # another worker was faster
+            return False
+        back: tuple[LineKey, ...] = tuple(line.key for line in tasks.back)
+        if revival is Revival.ASSESS_AGAIN:
+            offer_again(uow, key, now, f"its Task was {known.order.ended_as} and is requested again")
+        elif revival is Revival.HOLD_LINES:
+            hold_lines_again(uow, key, back, late, now)
+        else:
+            reason = OFFERED_AGAIN_AFTER_HANDOVER if known.submitted else describe_lines_after_the_end(tasks.open_lines)
+            hold_again(uow, key, now, reason)
+        uow.commit()
+        log.warning("ended order came back", action="order_came_back", order=key, decision=revival.name.lower())
+        return True
+
+
+def look_now(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    """Let a closed order be looked at now."""
+    order = uow.orders.get_for_update(key)
+    if order.state is OrderState.CLOSED and (order.look_again_at is None or order.look_again_at > now):
+        uow.orders.save(replace(order, look_again_at=now))
+
+
+def _set_next_look(uow: UnitOfWork, key: OrderKey, at: datetime | None) -> None:
+    order = uow.orders.get_for_update(key)
+    if order.state is OrderState.CLOSED:
+        uow.orders.save(replace(order, look_again_at=at))
+        uow.commit()

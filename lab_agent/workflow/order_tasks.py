@@ -1,0 +1,121 @@
+"""The Tasks of an order as they are on the service now, beside what is stored of the order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from lab_agent.domain.ids import OrderKey, ResourceId, line_key
+from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.state_machines import ENDED_LINES, LineState
+from lab_agent.errors import ResourceNotReadable, ServiceRejected
+from lab_agent.fhir.task_update import task_status
+from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.fetching import DELETED_STATUS, read_or_reject
+from lab_agent.workflow.line_lifecycle import read_line_tasks
+from lab_agent.workflow.order_assessment import AssessedOrder
+from lab_agent.workflow.reopening import find_lines_put_back, is_possibly_submitted
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOrder:
+    """An order as it is stored: its lines if it was decided before, and whether the laboratory system may have it."""
+
+    order: OrderRecord
+    lines: tuple[LineRecord, ...]
+    submitted: bool
+
+    def ended_lines(self, *, except_for: Collection[LineRecord] = ()) -> Mapping[str, LineState]:
+        """States of the lines that have ended, by Task id."""
+        left_out = {line.task_id for line in except_for}
+        return {line.task_id: line.state for line in self.lines if line.state in ENDED_LINES and line.task_id not in left_out}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTasks:
+    """The Tasks of an order now; `back` are lines that had ended and are requested, `new` requested ones that are undecided."""
+
+    order_task: Json
+    line_tasks: tuple[Json, ...]
+    back: tuple[LineRecord, ...]
+    new: tuple[Json, ...]
+
+    @property
+    def status(self) -> str | None:
+        """Status of the order-level Task."""
+        return task_status(self.order_task)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the order-level Task has ended."""
+        return self.status in TERMINAL_TASK_STATUSES
+
+    @property
+    def open_lines(self) -> tuple[str, ...]:
+        """Ids of the line Tasks that are requested and that nobody works on."""
+        return (*(line.task_id for line in self.back), *(str(task.get("id")) for task in self.new))
+
+    @property
+    def has_open_lines(self) -> bool:
+        """Whether there are such lines."""
+        return bool(self.back or self.new)
+
+    @property
+    def fingerprint(self) -> tuple[str, ...]:
+        """The line Tasks with their statuses: an order is assessed after two equal readings."""
+        return tuple(sorted(f"{task.get('id')} {task_status(task)}" for task in self.line_tasks))
+
+
+def load_known_order(uow: UnitOfWork, key: OrderKey) -> KnownOrder:
+    """Load an order with its lines. Raises `StoreError` if it is unknown."""
+    return KnownOrder(uow.orders.get_for_update(key), uow.orders.lines(key), is_possibly_submitted(uow, key))
+
+
+async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: bool = True) -> OrderTasks | None:
+    """Read the Tasks of an order; None if the service has deleted its order-level Task (410).
+
+    What a search says of lines that had ended may be out of date, so these are read by their ids. Raises what the exchange port
+    raises; `UnfilteredSearch` only if `strict`.
+    """
+    try:
+        order_task = (await read_or_reject(exchange, "Task", known.order.task_id)).body
+    except ResourceNotReadable as unreadable:
+        if unreadable.status == DELETED_STATUS:
+            return None
+        raise
+    search = exchange.line_tasks if strict else lambda task: read_line_tasks(exchange, task)
+    ended = known.ended_lines()
+    found = [await _read_again(exchange, task) if task.get("id") in ended else task for task in await search(known.order.task_id)]
+    statuses = {str(task.get("id")): task_status(task) for task in found}
+    decided = {line.task_id for line in known.lines if line.state is not LineState.REQUESTED}
+    return OrderTasks(
+        order_task=order_task,
+        line_tasks=tuple(found),
+        back=find_lines_put_back(known.lines, statuses, order_offered=task_status(order_task) == TASK_REQUESTED),
+        new=tuple(task for task in found if task.get("id") not in decided and task_status(task) == TASK_REQUESTED),
+    )
+
+
+def find_other_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder) -> str | None:
+    """Say which other order has a line Task of this one, or works on one of its ProcedureRequests; None if there is none."""
+    lines = assessed.received.lines
+    for line in lines:
+        known = uow.orders.line(line_key(assessed.graph.base_url, ResourceId(line.id)))
+        if known is not None and known.order != key:
+            return f"task/{line.id} is a line of order {known.order} already. Ask the partner, or refuse this order"
+    requests = [line.request.ref.id for line in lines if line.request and line.task.status not in TERMINAL_TASK_STATUSES]
+    for other in uow.orders.lines_about(requests, except_order=key):
+        return (
+            f"procedurerequest/{other.procedure_request_id} is done in order {other.order} already, as line {other.key}. "
+            "Ask the partner, or refuse this order; it goes on when that line is withdrawn"
+        )
+    return None
+
+
+async def _read_again(exchange: Exchange, task: Json) -> Json:
+    try:
+        return (await read_or_reject(exchange, "Task", ResourceId(str(task.get("id"))))).body
+    except ServiceRejected:  # it cannot be read, so nobody knows that it is requested
+        return {**task, "status": None}

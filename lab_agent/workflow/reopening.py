@@ -1,0 +1,106 @@
+"""What comes back to life: orders that are offered again after their end, lines that are put back or come after the end.
+
+An order that the laboratory system never had is assessed like a new one. What was there before is never handed over a second
+time by itself: a person decides about its lines, as about late ones. Nothing of this is silent (law 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lab_agent.domain import jobs
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.jobs import TASK_REQUESTED
+from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState
+from lab_agent.domain.text import join_limited
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.line_lifecycle import hold_late_line, late_line_alert_key
+from lab_agent.workflow.order_decision import held_order_alert_key, hold_order
+
+OFFERED_AGAIN_WITHOUT_LINES = (
+    "the order is offered again, but none of its lines is requested; it goes on when the partner requests lines again"
+)
+OFFERED_AGAIN_AFTER_HANDOVER = (
+    "the order is offered again after the laboratory had it, but none of its lines is requested. Ask the partner what is wanted; "
+    "the order goes on when lines are requested again, and ends when its Task is ended"
+)
+
+
+def is_possibly_submitted(uow: UnitOfWork, key: OrderKey) -> bool:
+    """Whether the laboratory system may have the order."""
+    handovers = (each for each in uow.jobs.list_for_order(key, open_only=False) if each.kind is JobKind.SUBMIT_ORDER)
+    return any(each.started or each.state is JobState.DONE for each in handovers)
+
+
+def find_lines_put_back(
+    lines: Iterable[LineRecord], statuses: Mapping[str, str | None], *, order_offered: bool = False
+) -> tuple[LineRecord, ...]:
+    """Lines that had ended and are requested now. Pure.
+
+    A line whose own Task never ended counts only where the whole order is offered again: it was withdrawn with its order.
+    """
+    ended = (line for line in lines if line.state in ENDED_LINES and statuses.get(line.task_id) == TASK_REQUESTED)
+    return tuple(line for line in ended if line.ended_as is not None or (order_offered and line.state is LineState.WITHDRAWN))
+
+
+def offer_again(uow: UnitOfWork, key: OrderKey, now: datetime, text: str) -> None:
+    """Take up an order that the laboratory system never had, as if it were new: it is fetched, assessed and decided again."""
+    order = _reopen(uow.orders.get_for_update(key), OrderState.SEEN, now)
+    uow.orders.save(replace(order, seen_at=now, sent_statuses=()))
+    uow.events.add(Event(order=key, at=now, action="offered_again", text=text))
+    uow.jobs.add(jobs.fetch_order(key, now, order.reopened))
+
+
+def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
+    """Hold an order that had been decided, and fetch it again: what was stored of it may not be what is wanted now."""
+    order = uow.orders.get_for_update(key)
+    reopened = order.reopened + 1
+    uow.orders.save(replace(order, seen_lines=None, received=None, look_again_at=None, reopened=reopened))
+    hold_order(uow, key, None, now, reason)
+    uow.jobs.add(jobs.fetch_order(key, now, reopened))
+
+
+def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
+    """Take an accepted order back before its handover: it waits, and is assessed again when it goes on."""
+    for line in uow.orders.lines(key):
+        if line.state is LineState.ACCEPTED:
+            uow.orders.save_line(line.transition_to(LineState.REQUESTED, now))
+    hold_again(uow, key, now, reason)
+
+
+def hold_lines_again(
+    uow: UnitOfWork, key: OrderKey, back: Collection[LineKey], late: Sequence[LineRecord], now: datetime
+) -> None:
+    """Hold the lines of an order that the laboratory had: those that were put back, and new ones. A person decides."""
+    order = uow.orders.get_for_update(key)
+    if order.state in {OrderState.CLOSED, OrderState.HELD}:
+        uow.orders.save(_reopen(order, OrderState.HANDED_OVER, now))
+        uow.alerts.close(held_order_alert_key(key), now=now)
+    for line in uow.orders.lines(key):
+        if line.key in back and line.state in ENDED_LINES:
+            _hold_line_again(uow, line, now)
+    for line in late:
+        hold_late_line(uow, line, now)
+
+
+def describe_lines_after_the_end(tasks: Iterable[str]) -> str:
+    """Say of an order whose Task has ended which of its line Tasks are requested."""
+    names = join_limited(f"task/{task}" for task in tasks)
+    hint = "Ask the partner to request the order again, or refuse it"
+    return f"its Task has ended, and these lines of it are requested: {names}. {hint}"
+
+
+def _hold_line_again(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
+    uow.orders.save_line(line.reopen(LineState.HELD, now))
+    text = f"line {line.key} (Task {line.task_id}) was {line.state.value} and is requested again; it is held"
+    uow.events.add(Event(order=line.order, at=now, action="line_put_back", text=text))
+    hint = f"see to it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
+    uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
+
+
+def _reopen(order: OrderRecord, state: OrderState, now: datetime) -> OrderRecord:
+    moved = order.transition_to(state, now)
+    return replace(moved, seen_lines=None, look_again_at=None, reopened=order.reopened + 1)

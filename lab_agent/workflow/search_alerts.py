@@ -1,0 +1,58 @@
+"""Alerts about searches that the service does not filter: what it ignores, and what an operator can do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from lab_agent.domain.records import Alert
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Exchange, SearchKind
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+_CONSEQUENCES = {
+    SearchKind.ORDER_TASKS: "only requested OrderProcessingTasks are taken",
+    SearchKind.LINE_TASKS: "only the Tasks that name the order as their partOf are taken for its lines, and new orders are held",
+    SearchKind.QUESTIONNAIRES: "only answers about the order's ProcedureRequests are taken, and new orders are held",
+    SearchKind.BY_IDENTIFIER: "only resources with the identifier that was asked for are taken",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAlerts:
+    """Opens an alert for each kind of search that was answered with what was not asked for, until its answers are right."""
+
+    exchange: Exchange
+    store: Store
+    clock: Clock
+
+    async def run(self) -> None:
+        """Write what was found out since the last run. Raises `StoreUnreachableError`."""
+        if findings := self.exchange.take_search_findings():
+            await self.store.run(lambda uow: self._write(uow, findings))
+
+    def _write(self, uow: UnitOfWork, findings: Mapping[SearchKind, bool]) -> None:
+        now = self.clock.now()
+        for kind, filtered in findings.items():
+            key = search_alert_key(kind)
+            if filtered:
+                uow.alerts.close(key, now=now)
+            elif uow.alerts.open(Alert(key=key, text=_describe(kind), opened_at=now)):
+                log.warning("search not filtered", action="search_not_filtered", search=kind.value)
+        uow.commit()
+
+
+def search_alert_key(kind: SearchKind) -> str:
+    """Name of the alert of a search that the service does not filter."""
+    return f"exchange.search.{kind.value}"
+
+
+def _describe(kind: SearchKind) -> str:
+    return (
+        f"the service does not filter the search exchange.paths.{kind.value}: its answers hold what was not asked for. "
+        f"They are left aside: {_CONSEQUENCES[kind]}. Ask whoever runs the service, or correct exchange.paths.{kind.value}"
+    )

@@ -1,0 +1,94 @@
+"""The page of conformance against the suite: its numbers are complete, and every test that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.harness.paths import ROOT
+from tests.harness.stu3_schema import DEVIATIONS
+
+PAGE = ROOT / "docs" / "conformance.md"
+SECTIONS = (
+    "1 What the service does", "2 Resources and their fields", "3 States and transitions", "4 Endpoints", "5 Authentication",
+    "6 Events", "7 Errors", "8 Limits", "9 Versioning",
+)  # fmt: skip
+"""The sections of the interface document, in its order."""
+ACTORS = {"laboratory", "service", "partner", "both"}
+
+
+@dataclass(frozen=True)
+class Row:
+    section: str
+    number: str
+    who: str
+    asks: str
+    does: str
+    tests: str
+
+
+@functools.cache
+def page() -> str:
+    return PAGE.read_text()
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    found: list[Row] = []
+    section = ""
+    for line in page().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif re.match(r"\| \d", line):
+            found.append(Row(section, *(cell.strip() for cell in line.strip("|").split("|"))))
+    return tuple(found)
+
+
+def test_every_section_is_numbered_without_gaps() -> None:
+    found: dict[str, list[str]] = {}
+    for row in rows():
+        found.setdefault(row.section, []).append(row.number)
+    assert tuple(found) == SECTIONS
+    for section, numbers in found.items():
+        assert numbers == [f"{section.split()[0]}.{n}" for n in range(1, len(numbers) + 1)]
+
+
+def test_every_row_says_who_what_and_how() -> None:
+    assert [row.number for row in rows() if row.who not in ACTORS or not row.asks or not row.does] == []
+
+
+def test_every_row_names_tests_or_says_why_none() -> None:
+    assert [row.number for row in rows() if not named_tests(row.tests) and not row.tests.startswith("none: ")] == []
+    assert [row.number for row in rows() if named_tests(row.tests) and remainder(row.tests)] == []
+
+
+@pytest.mark.parametrize("path", sorted({path for row in rows() for path, _ in re.findall(r"`([^`:]+)::(\w+)`", row.tests)}))
+def test_named_tests_exist(path: str) -> None:
+    named = {name for row in rows() for file, name in named_tests(row.tests) if file == path}
+    assert named - defined_tests(path) == set()
+
+
+def test_stu3_deviations_are_those_of_the_check() -> None:
+    """The page and the check of what we send have one table of deviations."""
+    (table,) = re.findall(r"(?ms)^## Deviations from FHIR STU3\n(.*?)^## ", page())
+    assert set(re.findall(r"(?m)^\| `([A-Za-z.]+)` \|", table)) == set(DEVIATIONS)
+
+
+def named_tests(cell: str) -> list[tuple[str, str]]:
+    """Path and name of each test in the last cell of a row."""
+    return re.findall(r"`([^`:]+)::(\w+)`", cell)
+
+
+def remainder(cell: str) -> str:
+    return re.sub(r"`[^`]*`|<br>", "", cell).strip()
+
+
+def defined_tests(path: str) -> set[str]:
+    """The tests that a file of the suite defines, read without importing it."""
+    tree = ast.parse((ROOT / path).read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {node.name for node in functions if node.name.startswith("test_")}

@@ -1,0 +1,84 @@
+"""Results reach a service that does what an STU3 server does, and one where the creator of a resource has no right to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_sandbox.faults.plan import FaultRule
+from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
+
+LATER = NOW + timedelta(hours=1)
+PDF = b"%PDF-1.4\n%%EOF"
+
+
+def printed() -> Document:
+    return Document(content=PDF, content_type="application/pdf")
+
+
+async def report_and_correct(bench: ResultsBench) -> None:
+    """A preliminary report, the final one with a document, and a correction."""
+    preliminary = haemoglobin("13.2", status=ObservationStatus.PRELIMINARY)
+    await bench.receive(make_report(preliminary, status=ReportStatus.PRELIMINARY, version=1))
+    await bench.receive(make_report(documents=(printed(),), version=2))
+    corrected = make_report(haemoglobin("14.0"), documents=(printed(),), version=3, issued=LATER)
+    assert (await bench.receive(corrected)).state is ReportState.DELIVERED
+
+
+async def test_strict_service_gets_reports_documents_and_corrections() -> None:
+    async with open_bench(strict=True) as bench:
+        await report_and_correct(bench)
+        statuses = [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
+        assert statuses == ["preliminary", "final", "amended"]
+        (found,) = await bench.clinic_reports()
+        assert [(await bench.partner.download_document(url)).content for url in found.documents] == [PDF]
+        assert (await bench.order_status()).order == "completed"
+
+
+async def test_strict_service_accepts_the_refusal_of_a_line() -> None:
+    """STU3 requires `Task.output.type`: a validating server refused the refusal."""
+    async with open_bench(strict=True) as bench:
+        keys = tuple(bench.line_key(number) for number in range(len(bench.placed.lines)))
+        refused = tuple(NotPerformed(line=key, reason="The sample is haemolysed.") for key in keys)
+        await bench.receive(LabRejection(order=ORDER, not_performed=refused))
+        status = await bench.order_status()
+        assert {*status.lines.values(), status.order} == {"cancelled"}
+        assert all("haemolysed" in texts[0] for texts in status.reasons.values())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_lost_replies_amend_nothing_where_spelling_differs(strict: bool) -> None:
+    """The service spells references its own way: what is read back is never what was sent, and means the same."""
+    async with open_bench(strict=strict) as bench:
+        bench.inject_faults(
+            FaultRule(kind="canonical_references"), FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=3)
+        )
+        await bench.receive(make_report())
+        assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final"]
+        assert (await bench.get_order()).state is OrderState.CLOSED
+
+
+@pytest.mark.parametrize("body", ["minimal", "OperationOutcome"])
+async def test_writes_answered_without_the_resource_are_done(body: str) -> None:
+    async with open_bench(rules={"write_response": body}) as bench:
+        await report_and_correct(bench)
+        assert len(await bench.resource_versions("DiagnosticReport", "RORDER.rep")) == 3
+
+
+async def test_granted_own_right_lets_corrections_through() -> None:
+    async with open_bench(exchange={"grant_own_read": True}, rules={"creator_rights": False}) as bench:
+        await report_and_correct(bench)
+        assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 3
+        assert (await bench.order_status()).order == "completed"
+
+
+async def test_correction_without_own_right_is_told() -> None:
+    """The first report needs no right of ours; its correction does, and must not vanish."""
+    async with open_bench(rules={"creator_rights": False}) as bench:
+        assert (await bench.receive(make_report(version=1))).state is ReportState.DELIVERED
+        corrected = await bench.receive(make_report(haemoglobin("14.0"), version=2, issued=LATER))
+        assert corrected.state is not ReportState.DELIVERED
+        assert "403" in str([job.reason for job in await bench.jobs(open_only=False)])

@@ -1,0 +1,102 @@
+"""The versions of one report go in one order, each once, whatever the order in which they and their jobs meet."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import ReportState
+from lab_sandbox.faults.plan import FaultRule
+from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report
+
+SERVICE_AWAY = FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport")
+
+
+async def sent_values(bench: ResultsBench) -> list[str]:
+    return [str(each["valueQuantity"]["value"]) for each in await bench.resource_versions("Observation", "RORDER.rep.hb")]
+
+
+async def run_next(bench: ResultsBench, kind: JobKind) -> None:
+    """Do the first due job of a kind, and no other."""
+    (job,) = await bench.runner.claim((kind,), 1)
+    await bench.runner.run(job)
+
+
+async def accept_version(bench: ResultsBench, number: int) -> None:
+    await bench.accept(make_report(haemoglobin(str(number)), version=number))
+
+
+async def test_version_matched_too_early_goes_in_its_turn(bench: ResultsBench) -> None:
+    """A version that finds an older one on its way gets a new place in the queue; one that came meanwhile stays behind it."""
+    bench.inject_faults(SERVICE_AWAY)
+    for number in (1, 2, 3):
+        await accept_version(bench, number)
+        await bench.run_due_jobs()
+    bench.inject_faults()
+    bench.clock.time += timedelta(seconds=60)
+    await run_next(bench, JobKind.DELIVER_REPORT)
+    await run_next(bench, JobKind.MATCH_REPORT)
+    assert await bench.report_states() == [ReportState.DELIVERED, ReportState.MATCHED, ReportState.RECEIVED]
+    await accept_version(bench, 4)
+    queued, new = await bench.runner.claim((JobKind.MATCH_REPORT,), 2)
+    await bench.runner.run(new)
+    await bench.runner.run(queued)
+    await bench.run_until_idle()
+    assert await sent_values(bench) == ["1", "2", "3", "4"]
+
+
+async def test_many_versions_behind_one_go_in_order(bench: ResultsBench) -> None:
+    bench.inject_faults(SERVICE_AWAY)
+    numbers = [1, 6, 3, 5, 2, 4]
+    for number in numbers:
+        await accept_version(bench, number)
+        await bench.run_due_jobs()
+    bench.inject_faults()
+    await bench.run_until_idle(100)
+    assert await sent_values(bench) == ["1", "2", "3", "4", "5", "6"]
+
+
+async def test_versions_stored_before_any_is_matched_go_in_order(bench: ResultsBench) -> None:
+    """Ordered by `issued` where one of them carries no `version`."""
+    said = [(3, 30), (None, 40), (1, 10), (2, 20)]
+    bench.inject_faults(SERVICE_AWAY)
+    await bench.accept(make_report(haemoglobin("0"), version=0, issued=NOW - timedelta(minutes=60)))
+    await bench.run_due_jobs()
+    for version, minutes in said:
+        issued = NOW - timedelta(minutes=50) + timedelta(minutes=minutes)
+        await bench.accept(make_report(haemoglobin(str(minutes)), version=version, issued=issued))
+        await bench.run_due_jobs()
+    bench.inject_faults()
+    await bench.run_until_idle(100)
+    assert await sent_values(bench) == ["0", "10", "20", "30", "40"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench, seed: int) -> None:
+    """Versions arrive one after the other, while jobs run in any order and the service fails now and then."""
+    rng = Random(seed)
+    numbers = list(range(1, 8))
+    for number in numbers:
+        bench.inject_faults(*[SERVICE_AWAY] * rng.randrange(2))
+        await accept_version(bench, number)
+        await run_first_matching(bench)
+        for _ in range(rng.randrange(4)):
+            jobs = list(await bench.runner.claim(tuple(JobKind), 10))
+            rng.shuffle(jobs)
+            for job in jobs:
+                await bench.runner.run(job)
+            bench.clock.time += timedelta(seconds=rng.choice([0, 0, 5, 60]))
+    bench.inject_faults()
+    await bench.run_until_idle(200)
+    assert await sent_values(bench) == [str(number) for number in numbers]
+    assert await bench.jobs() == ()
+
+
+async def run_first_matching(bench: ResultsBench) -> None:
+    """Match what has just arrived, as the worker does at once; whatever else is due stays so."""
+    found = await bench.runner.claim((JobKind.MATCH_REPORT,), 10)
+    for job in found:
+        await bench.runner.run(job)

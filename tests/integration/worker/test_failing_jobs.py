@@ -1,0 +1,240 @@
+"""Jobs that fail again and again: what is told of them, when it ends, and that the service's own words stay sealed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.records import JobKind, NewJob
+from lab_agent.domain.state_machines import JobState
+from lab_agent.errors import (
+    Failure,
+    ForeignLink,
+    InvalidResponse,
+    LisUnavailable,
+    OutcomeIssue,
+    OutcomeUnknown,
+    PermanentFailure,
+    ServicePaused,
+    ServiceRejected,
+    ServiceUnavailable,
+)
+from lab_agent.ports.job_handler import Lease
+from lab_agent.worker.outages import OutageTracker
+from lab_agent.workflow.attention_alerts import AttentionAlerts, failing_jobs_alert_key
+from tests.fakes.exchange_service import service_reachable
+from tests.integration.worker.conftest import Outcome, WorkerBench
+
+TASKS_OUTAGE = "exchange.update_line_task.unavailable"
+ALERT_AFTER = timedelta(minutes=30)
+
+
+class Bench:
+    """A worker whose service can be read; jobs named in `failing` fail with that failure, after they were started."""
+
+    def __init__(self, bench: WorkerBench) -> None:
+        self.worker = bench
+        self.failing: dict[str, Failure] = {}
+        bench.outages = OutageTracker(bench.store, bench.clock, service_reachable)
+        bench.runner = bench.make_runner("one")
+        bench.handler.behaviour = self._behave
+
+    async def _behave(self, lease: Lease) -> Outcome:
+        await lease.mark_started()
+        if failure := self.failing.get(lease.job.dedup_key):
+            raise failure
+        return None
+
+    async def add_job(self, name: str, kind: JobKind = JobKind.UPDATE_LINE_TASK) -> None:
+        now = self.worker.clock.now()
+        job = NewJob(kind=kind, dedup_key=name, ordering_key=name, target="x", order=OrderKey(f"R{name}"), due_at=now)
+        await self.worker.write(lambda uow: uow.jobs.add(job))
+
+    async def run(self, *, minutes: float = 0.0) -> None:
+        """Run what is due, and again until so many minutes are over."""
+        end = self.worker.clock.now() + timedelta(minutes=minutes)
+        await self.worker.run_due_jobs()
+        while self.worker.clock.now() < end:
+            self.worker.clock.advance(minutes=min(minutes, 5))
+            await self.worker.run_due_jobs()
+
+    async def attend(self) -> None:
+        """Do what a worker does every half minute."""
+        await AttentionAlerts(self.worker.store, self.worker.clock, ALERT_AFTER).run()
+        await self.worker.outages.end_settled_parts()
+
+    async def open_alerts(self) -> dict[str, str]:
+        if hasattr(self.worker.store, "_data"):
+            return {alert.key: alert.text for alert in self.worker.store._data.alerts if alert.closed_at is None}
+        rows = await self.worker.store.read(  # type: ignore[attr-defined]
+            lambda connection: connection.exec_driver_sql("SELECT key, text FROM alerts WHERE closed_at IS NULL").all()
+        )
+        return {row.key: row.text for row in rows}
+
+
+@pytest.fixture
+def failing(bench: WorkerBench) -> Bench:
+    return Bench(bench)
+
+
+def rejected_read() -> ServiceRejected:
+    return ServiceRejected("searching Task was answered with 418", status=418, may_pass=True)
+
+
+@pytest.mark.parametrize(
+    "failure", [OutcomeUnknown("500"), InvalidResponse("page"), ServiceUnavailable("503"), ForeignLink("302"), rejected_read()]
+)
+async def test_failing_writes_begin_outage_while_reads_work(failing: Bench, failure: Failure) -> None:
+    await failing.add_job("a")
+    failing.failing["a"] = failure
+    await failing.run(minutes=10)
+    assert await failing.open_alerts() == {TASKS_OUTAGE: str(failure)}
+    assert (await failing.worker.get_job()).state in {JobState.DUE, JobState.OUTCOME_UNKNOWN}
+    failing.failing.clear()
+    await failing.run(minutes=10)
+    assert await failing.open_alerts() == {}
+
+
+async def test_single_lost_reply_is_no_outage(failing: Bench) -> None:
+    await failing.add_job("a")
+    failing.failing["a"] = OutcomeUnknown("lost")
+    await failing.run()
+    failing.failing.clear()
+    await failing.run(minutes=5)
+    assert (await failing.worker.get_job()).state is JobState.DONE
+    assert await failing.worker.write(lambda uow: uow.alerts.close(TASKS_OUTAGE, now=failing.worker.clock.now())) is False
+
+
+async def test_outage_ends_only_by_success_of_what_failed(failing: Bench) -> None:
+    """The success of another job of the kind proves nothing: there is one outage, from the first failure to the last success."""
+    await failing.add_job("bad")
+    failing.failing["bad"] = ServiceUnavailable("500")
+    for number in range(8):
+        await failing.add_job(f"good{number}")
+        await failing.run(minutes=5)
+        assert await failing.open_alerts() == {TASKS_OUTAGE: "500"}
+    failing.failing.clear()
+    await failing.run(minutes=5)
+    assert await failing.open_alerts() == {}
+
+
+async def test_outage_told_by_dead_worker_is_ended_by_another(failing: Bench) -> None:
+    worker = failing.worker
+    other = OutageTracker(worker.store, worker.clock, service_reachable)
+    await other.end_settled_parts()
+    await failing.add_job("a")
+    failing.failing["a"] = ServiceUnavailable("500")
+    await failing.run()
+    assert set(await failing.open_alerts()) == {TASKS_OUTAGE}
+    failing.failing.clear()
+    worker.outages = other
+    worker.runner = worker.make_runner("two")
+    await failing.run(minutes=5)
+    assert await failing.open_alerts() == {}
+
+
+async def test_outage_ends_when_operator_settles_job(failing: Bench) -> None:
+    await failing.add_job("bad")
+    failing.failing["bad"] = ServiceUnavailable("500")
+    await failing.run()
+
+    def settle(uow: Any) -> None:
+        job = uow.jobs.get(JobId(1))
+        uow.jobs.save(job.mark_obsolete(failing.worker.clock.now(), "not needed"))
+
+    await failing.worker.write(settle)
+    await failing.attend()
+    assert await failing.open_alerts() == {}
+
+
+async def test_job_failing_for_long_opens_alert_by_cause(failing: Bench) -> None:
+    for name in ("a", "b"):
+        await failing.add_job(name)
+        failing.failing[name] = OutcomeUnknown("500")
+    await failing.add_job("c", JobKind.SUBMIT_ORDER)
+    failing.failing["c"] = LisUnavailable("away")
+    await failing.run(minutes=25)
+    await failing.attend()
+    assert set(await failing.open_alerts()) == {TASKS_OUTAGE}
+    await failing.run(minutes=6)
+    await failing.attend()
+    alerts = await failing.open_alerts()
+    unknown, lis = (failing_jobs_alert_key(cause) for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.LIS_UNAVAILABLE))
+    assert set(alerts) == {TASKS_OUTAGE, unknown, lis}
+    assert "2 update_line_task" in alerts[unknown]
+    assert "`lab-agent outbox show 1`" in alerts[unknown]
+    failing.failing.clear()
+    await failing.run(minutes=10)
+    await failing.attend()
+    assert await failing.open_alerts() == {}
+
+
+async def test_wait_that_decides_nothing_is_no_failure(failing: Bench) -> None:
+    """A handler that lets its job wait (a held order) has not failed; an earlier failure is over then."""
+    await failing.add_job("a")
+    failing.failing["a"] = ServiceUnavailable("500")
+    await failing.run()
+    assert (await failing.worker.get_job()).failing_since is not None
+
+    async def wait(_: Lease) -> Outcome:
+        return lambda _, job: job.reschedule(failing.worker.clock.now(), failing.worker.clock.now(), "held")
+
+    failing.worker.handler.behaviour = wait
+    failing.worker.clock.advance(10)
+    await failing.run()
+    assert (await failing.worker.get_job()).failing_since is None
+    assert await failing.open_alerts() == {}
+
+
+async def test_dead_letter_fails_no_longer(failing: Bench) -> None:
+    await failing.add_job("a")
+    failing.failing["a"] = ServiceUnavailable("500")
+    await failing.run()
+    failing.failing["a"] = PermanentFailure("no")
+    await failing.run(minutes=5)
+    job = await failing.worker.get_job()
+    assert (job.state, job.failing_since, job.failure_cause) == (JobState.DEAD_LETTER, None, FailureCause.OTHER)
+    assert await failing.open_alerts() == {}
+
+
+async def test_unsent_request_begins_no_outage(failing: Bench) -> None:
+    await failing.add_job("a")
+    failing.failing["a"] = ServicePaused("it asks to wait", retry_after=60)
+    await failing.run(minutes=5)
+    assert await failing.open_alerts() == {}
+    assert (await failing.worker.get_job()).failure_cause is FailureCause.SERVICE_ASKS_TO_WAIT
+
+
+async def test_alert_says_newest_time_to_wait_until(failing: Bench) -> None:
+    outages = failing.worker.outages
+    for text in ("until 12:01", "until 12:02"):
+        await outages.record_failure(ServiceUnavailable(text, retry_after=60), "update_line_task")
+        assert await failing.open_alerts() == {TASKS_OUTAGE: text}
+
+
+async def test_unreadable_response_to_read_is_not_verified(failing: Bench) -> None:
+    """Where nothing was started, there is nothing to verify: the job is due again."""
+    await failing.add_job("a")
+
+    async def read(_: Lease) -> Outcome:
+        raise InvalidResponse("GET Task was answered with something that is not valid JSON")
+
+    failing.worker.handler.behaviour = read
+    await failing.run()
+    assert (await failing.worker.get_job()).state is JobState.DUE
+
+
+async def test_service_words_sealed_with_job(failing: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    await failing.add_job("a")
+    said = (OutcomeIssue("error", "processing", "Anna Sample\n has no\x1b right"), OutcomeIssue("error", "invalid", ""))
+    failing.failing["a"] = ServiceRejected("POST was answered with 422", status=422, issues=said)
+    await failing.run()
+    messages = await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))
+    assert {job: each.text for job, each in messages.items()} == {1: "error processing: Anna Sample has no? right"}
+    job = await failing.worker.get_job()
+    assert "Anna" not in str(job)
+    assert "Anna" not in caplog.text

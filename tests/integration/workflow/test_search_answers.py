@@ -1,0 +1,147 @@
+"""What a search answers is held against what was asked: a service that ignores parameters costs no order anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.ports.exchange import SearchKind
+from lab_agent.workflow.search_alerts import SearchAlerts, search_alert_key
+from tests.integration.workflow.conftest import Scenario, pick_template
+from tests.integration.workflow.service_answers import add_rows, answer_with, change_answers, is_read_of, is_search_with
+from tests.integration.workflow.test_held_orders import later
+
+MakeScenario = Callable[..., Scenario]
+
+
+def ignore_part_of(scenario: Scenario, others: list[str]) -> Callable[[], None]:
+    """The service does not know `part-of`, and answers with the line Tasks of other orders, too, and with what has no partOf."""
+
+    def rows() -> list[dict[str, Any]]:
+        world = scenario.world
+        return [task for other in others for task in (*world.line_tasks(other), world.get_task(other))]
+
+    return change_answers(scenario, is_search_with("part-of"), add_rows(rows))
+
+
+async def refresh_search_alerts(scenario: Scenario) -> None:
+    await SearchAlerts(scenario.agent.exchange, scenario.world.store, scenario.world.clock).run()
+
+
+async def test_ignored_part_of_holds_orders_and_cancels_nothing(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    other = scenario.world.place_order(pick_template(scenario.world, 3), relabel=True)
+    restore = ignore_part_of(scenario, [scenario.task, other])
+    await scenario.process_all()
+    await refresh_search_alerts(scenario)
+    states = [(await scenario.world.stored_order(task))[0].state for task in (scenario.task, other)]
+    assert states == [OrderState.HELD] * 2
+    assert {scenario.world.get_task(task)["status"] for task in (*scenario.line_tasks, scenario.task, other)} == {"requested"}
+    assert scenario.world.lis.submitted == []
+    restore()
+    await later(scenario, 301)
+    assert sorted(len(order.lines) for order in scenario.world.lis.submitted) == [2, 3]
+    await refresh_search_alerts(scenario)
+    assert not await scenario.is_alert_open(search_alert_key(SearchKind.LINE_TASKS))
+
+
+async def test_ignored_part_of_opens_alert(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    ignore_part_of(scenario, [scenario.task])
+    await scenario.process_all()
+    await refresh_search_alerts(scenario)
+    assert await scenario.is_alert_open(search_alert_key(SearchKind.LINE_TASKS))
+
+
+async def test_open_order_never_takes_lines_of_others(make_scenario: MakeScenario) -> None:
+    """A glitch while an order is open: the Tasks of others are no late lines of it, and its results still end it."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    other = scenario.world.place_order(pick_template(scenario.world, 3), relabel=True)
+    ignore_part_of(scenario, [other])
+    await scenario.agent.reconcile.run()
+    assert [line.state for line in await scenario.lines()] == [LineState.ACCEPTED] * 2
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert scenario.statuses() == ["completed"] * 2
+
+
+async def test_known_task_is_never_another_orders_line(make_scenario: MakeScenario) -> None:
+    """Even where a Task names two orders as its partOf: whose line it is was decided once."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    first, line = scenario.task, scenario.line_tasks[0]
+    scenario.task = scenario.world.place_order(pick_template(scenario.world, 2), relabel=True)
+    await scenario.process_all()
+    references = [{"reference": f"task/{task}"} for task in (first, scenario.task)]
+    stray = {**scenario.world.get_task(line), "partOf": references}
+    change_answers(scenario, is_search_with("part-of"), add_rows(lambda: [stray]))
+    await scenario.agent.reconcile.run()
+    assert [each.state for each in await scenario.lines()] == [LineState.ACCEPTED] * 2
+
+
+async def test_answers_about_other_orders_hold_the_order(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    stray = {"resourceType": "QuestionnaireResponse", "id": "q9", "subject": {"reference": "procedurerequest/another"}}
+    restore = change_answers(scenario, is_search_with("subject"), add_rows(lambda: [stray]))
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HELD
+    restore()
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+UNREADABLE = [answer_with(500), answer_with(502, "<html>"), answer_with(200, "<html>sign in</html>"), answer_with(200, '{"id": ')]
+
+
+@pytest.mark.parametrize("change", UNREADABLE)
+@pytest.mark.parametrize("what", ["specimen/", "patient/", "procedurerequest/"])
+async def test_broken_resource_counts_like_a_missing_one(make_scenario: MakeScenario, change: Any, what: str) -> None:
+    """An error about one resource, beside good ones, is no outage: the order waits with its reason, then it is held."""
+    scenario = make_scenario(1)
+    restore = change_answers(scenario, is_read_of(what), change)
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert (record.state, what in str(record.reason)) == (OrderState.SEEN, True)
+    await later(scenario, scenario.world.settings.worker.unreadable_after + 60)
+    record = await scenario.order_record()
+    assert (record.state, what in str(record.reason)) == (OrderState.HELD, True)
+    assert not await scenario.is_alert_open("exchange.fetch_order.unavailable")
+    restore()
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize(
+    ("parameter", "status"),
+    # 422 to the search for answers says that the service does not offer it: the answers are unknown then.
+    [("part-of", 403), ("part-of", 418), ("part-of", 422), ("subject", 403), ("subject", 418)],
+)
+async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScenario, parameter: str, status: int) -> None:
+    scenario = make_scenario(1)
+    restore = change_answers(scenario, is_search_with(parameter), answer_with(status))
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert (record.state, str(status) in str(record.reason)) == (OrderState.HELD, True)
+    assert [job.kind for job in await scenario.jobs()] == [JobKind.FETCH_ORDER]
+    restore()
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize("what", ["specimen/", "task/"])
+@pytest.mark.parametrize("status", [400, 418, 422])
+async def test_rejected_read_holds_until_it_is_allowed(make_scenario: MakeScenario, what: str, status: int) -> None:
+    scenario = make_scenario(1)
+    restore = change_answers(scenario, is_read_of(what), answer_with(status))
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert (record.state, str(status) in str(record.reason)) == (OrderState.HELD, True)
+    restore()
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER

@@ -1,0 +1,188 @@
+"""Only requested OrderProcessingTasks are ours: what waits elsewhere waits here, told, and goes on when it is requested again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import LineState, OrderState
+from tests.integration.workflow.conftest import Scenario
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
+from tests.integration.workflow.test_held_orders import later
+
+MakeScenario = Callable[..., Scenario]
+
+ELSEWHERE: list[dict[str, Any]] = [
+    *({"status": status} for status in ("on-hold", "draft", "in-progress", "accepted", "received", "ready")),
+    {"code": {"coding": [{"system": "http://service.test:8480/terminology/task_type", "code": "BillingTask"}]}},
+]
+
+
+def set_task(scenario: Scenario, task: str, fields: dict[str, Any]) -> Callable[[], None]:
+    """Somebody else changes the Task; gives what makes it ours again."""
+    before = scenario.world.get_task(task)
+    scenario.world.update_task(task, **fields)
+    code = before.get("code", {"coding": [{"code": "OrderProcessingTask"}]})
+    return lambda: scenario.world.update_task(task, status="requested", code=code)
+
+
+async def go_on(scenario: Scenario) -> None:
+    for _ in range(2):
+        await later(scenario, scenario.world.settings.worker.hold_retry + 1)
+
+
+async def expect_waiting(scenario: Scenario, task: str) -> None:
+    record = await scenario.order_record()
+    assert scenario.world.lis.submitted == []
+    assert (record.state, f"task/{task}" in str(record.reason)) == (OrderState.HELD, True)
+
+
+@pytest.mark.parametrize("fields", ELSEWHERE, ids=str)
+@pytest.mark.parametrize("is_line", [False, True])
+async def test_order_set_elsewhere_before_look_waits(make_scenario: MakeScenario, fields: dict[str, Any], is_line: bool) -> None:
+    """Between the poll and the look."""
+    scenario = make_scenario(2)
+    await scenario.agent.poll.run()
+    task = scenario.line_tasks[1] if is_line else scenario.task
+    request_again = set_task(scenario, task, fields)
+    await scenario.world.drain(scenario.agent)
+    await expect_waiting(scenario, task)
+    request_again()
+    await go_on(scenario)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+    assert not await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
+
+
+@pytest.mark.parametrize("fields", ELSEWHERE, ids=str)
+@pytest.mark.parametrize("is_line", [False, True])
+async def test_order_set_elsewhere_before_handover_waits(
+    make_scenario: MakeScenario, fields: dict[str, Any], is_line: bool
+) -> None:
+    """Between the assessment and the handover."""
+    scenario = make_scenario(2)
+    await scenario.assess()
+    assert (await scenario.order_record()).state is OrderState.FETCHED
+    task = scenario.line_tasks[1] if is_line else scenario.task
+    request_again = set_task(scenario, task, fields)
+    await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
+    await scenario.world.drain(scenario.agent)
+    await expect_waiting(scenario, task)
+    assert [line.state for line in await scenario.lines()] == [LineState.REQUESTED] * 2
+    request_again()
+    await go_on(scenario)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    assert [scenario.status(), *scenario.statuses()] == ["completed"] * 3
+
+
+async def test_line_changed_while_waiting_is_assessed_as_it_is_now(make_scenario: MakeScenario) -> None:
+    """What waits may be edited: the laboratory gets the order as it was requested last."""
+    scenario = make_scenario(2)
+    await scenario.assess()
+    request_again = set_task(scenario, scenario.task, {"status": "on-hold"})
+    await scenario.world.drain(scenario.agent)
+    scenario.world.end_task(scenario.line_tasks[0])
+    request_again()
+    await go_on(scenario)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [1]
+    assert [line.state for line in await scenario.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_order_ended_before_handover_is_not_handed_over(make_scenario: MakeScenario, whole: bool) -> None:
+    scenario = make_scenario(2)
+    await scenario.assess()
+    for task in (*scenario.line_tasks, scenario.task) if whole else scenario.line_tasks[:1]:
+        scenario.world.end_task(task)
+    await scenario.world.drain(scenario.agent)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == ([] if whole else [1])
+    assert (await scenario.order_record()).state is (OrderState.CLOSED if whole else OrderState.HANDED_OVER)
+
+
+async def test_unreadable_task_before_handover_waits(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    await scenario.assess()
+    restore = change_answers(scenario, is_read_of(f"task/{scenario.line_tasks[0]}"), answer_with(403))
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert scenario.world.lis.submitted == []
+    restore()
+    await go_on(scenario)
+    assert len(scenario.world.lis.submitted) == 1
+
+
+async def test_listed_line_code_is_ours(make_scenario: MakeScenario) -> None:
+    """A service that gives the Tasks of lines a code of their own needs one setting."""
+    scenario = make_scenario(1)
+    exchange = scenario.world.settings.exchange.model_copy(update={"line_task_codes": ("LineTask",)})
+    scenario.world.settings = scenario.world.settings.model_copy(update={"exchange": exchange})
+    scenario.agent = scenario.world.agent("listed")
+    scenario.world.update_task(scenario.line_tasks[0], code={"coding": [{"code": "LineTask"}]})
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+def delete_task(scenario: Scenario, task: str) -> None:
+    """The Task is deleted: its id answers 410, and no search finds it."""
+    change_answers(scenario, is_read_of(f"task/{task}"), answer_with(410))
+    hide_from_search(scenario, task)
+
+
+def hide_from_search(scenario: Scenario, task: str) -> None:
+    scenario.world.force_task(task, partOf=[{"reference": "task/nothing"}])
+
+
+async def test_deleted_line_task_is_a_withdrawn_line(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    deleted = scenario.line_tasks[0]
+    delete_task(scenario, deleted)
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    (line, other) = await scenario.lines()
+    assert (line.task_id, line.state, other.state) == (deleted, LineState.WITHDRAWN, LineState.ACCEPTED)
+    assert [lines for _, lines in scenario.world.lis.cancelled] == [(line.key,)]
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+
+
+async def test_order_task_deleted_before_assessment_ends_order(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    await scenario.agent.poll.run()
+    delete_task(scenario, scenario.task)
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+
+
+@pytest.mark.parametrize("status", [403, 404, 410, 500])
+async def test_unreadable_order_task_after_handover_is_told_once(make_scenario: MakeScenario, status: int) -> None:
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    restore = change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(status))
+    for _ in range(3):
+        await scenario.agent.reconcile.run()
+    told = [event.text for event in await scenario.events() if event.action == "task_unreadable"]
+    assert (len(told), str(status) in told[0]) == (1, True)
+    restore()
+    await scenario.agent.reconcile.run()
+    assert not await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.task_unreadable")
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_line_task_lost_after_handover_is_told_once(make_scenario: MakeScenario, status: int) -> None:
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    change_answers(scenario, is_read_of(f"task/{scenario.line_tasks[0]}"), answer_with(status))
+    hide_from_search(scenario, scenario.line_tasks[0])
+    for _ in range(3):
+        await scenario.agent.reconcile.run()
+    (line,) = await scenario.lines()
+    assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
+    assert line.state is LineState.ACCEPTED
+    assert await scenario.is_alert_open(f"line.{line.key}.task_unreadable")

@@ -1,0 +1,85 @@
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.received_order import ResourceRef
+from lab_agent.domain.values import Identifier
+from lab_agent.exchange.search_criteria import SearchCriteria, found_rows, select_rows
+from lab_agent.ports.exchange import SearchKind
+
+LINES = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", "7"))
+ORDERS = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", status="requested", code="OrderProcessingTask")
+
+
+def line(*references: Any) -> dict[str, Any]:
+    return {"resourceType": "Task", "id": "1", "partOf": [{"reference": each} for each in references]}
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "task/7",
+        "Task/7",
+        "fhir/task/7",
+        "/fhir/Task/7/_history/3",
+        "https://service.example/fhir/Task/7",
+        "http://localhost:8080/fhir/Task/7",
+    ],
+)
+def test_reference_in_any_form_fits(reference: str) -> None:
+    assert select_rows(LINES, [line("task/1", reference)]).rows
+
+
+@pytest.mark.parametrize("reference", ["task/8", "task/77", "procedurerequest/7", "7", "", "/", None, 7, {"x": 1}])
+def test_reference_to_something_else_does_not_fit(reference: Any) -> None:
+    answer = select_rows(LINES, [line(reference)])
+    assert (answer.rows, answer.foreign) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    "row", [{}, {"partOf": 3}, {"partOf": [None]}, {"partOf": {"reference": "task/7"}, "resourceType": "Patient"}]
+)
+def test_malformed_row_does_not_fit(row: dict[str, Any]) -> None:
+    assert select_rows(LINES, [row]).foreign == 1
+
+
+def test_wrong_status_alone_is_out_of_date() -> None:
+    code = {"coding": [{"code": "OrderProcessingTask"}]}
+    rows = [{"resourceType": "Task", "id": str(number), "status": status, "code": code} for number, status in enumerate("ab")]
+    answer = select_rows(ORDERS, [*rows, {**rows[0], "id": "2", "status": "requested"}])
+    assert ([each["id"] for each in answer.rows], answer.outdated, answer.foreign) == (["2"], {"0", "1"}, 0)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "fits"),
+    [
+        ([{"system": "s", "value": "v"}], True),
+        ({"system": "s", "value": "v"}, True),
+        ([{"system": "s", "value": "w"}, {"system": "t", "value": "v"}, {"value": "v"}], False),
+        ([], False),
+    ],
+)
+def test_identifier_is_compared_with_its_system(identifier: Any, fits: bool) -> None:
+    ours = SearchCriteria(
+        kind=SearchKind.BY_IDENTIFIER, resource_type="Observation", identifier=Identifier(system="s", value="v")
+    )
+    assert bool(select_rows(ours, [{"resourceType": "Observation", "identifier": identifier}]).rows) is fits
+
+
+def test_sole_contract_without_identifier_fits() -> None:
+    """The interface does not show the fields of a Contract; where there are several, nobody knows which was meant."""
+    wanted = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Contract", identifier=Identifier(value="C"))
+    contracts = [{"resourceType": "Contract", "id": each} for each in "ab"]
+    assert len(select_rows(wanted, contracts[:1]).rows) == 1
+    assert select_rows(wanted, contracts).foreign == 2
+
+
+def test_included_resources_and_outcomes_are_no_rows() -> None:
+    entries: list[Any] = [
+        {"resource": {"resourceType": "OperationOutcome"}},
+        {"resource": {"resourceType": "Patient"}, "search": {"mode": "include"}},
+        {"resource": {"resourceType": "Patient"}, "search": {"mode": "match"}},
+        {},
+        3,
+    ]
+    assert found_rows({"entry": entries}) == [{"resourceType": "Patient"}]
