@@ -11,12 +11,12 @@ from string import Formatter
 
 from lab_agent.domain.received_order import OrderResource, ReceivedOrder, ResourceRef
 from lab_agent.errors import Problem as SettingsProblem
-from lab_agent.rules import access_rights, container, line, order, patient, questionnaire, specimen
+from lab_agent.rules import access_rights, collection_times, container, line, order, patient, questionnaire, specimen
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.rule import Finding, Rule, Severity, format_message
 
-_RULE_MODULES = (order, line, specimen, container, patient, questionnaire, access_rights)
+_RULE_MODULES = (order, line, specimen, collection_times, container, patient, questionnaire, access_rights)
 RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))
 """Every rule, module by module, in the order in which the rules are defined there."""
 _RULES_BY_ID = {each.id: each for each in RULES}
