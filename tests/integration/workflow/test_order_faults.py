@@ -6,8 +6,10 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from email.utils import format_datetime
 from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.domain.state_machines import OrderState
@@ -100,6 +102,29 @@ async def test_collection_six_minutes_ahead_holds_until_then(make_scenario: Make
     scenario.world.clock.advance(420)
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize(("ahead", "state"), [(0, OrderState.CLOSED), (3600, OrderState.HELD)])
+async def test_collection_days_ahead_is_rejected_where_the_service_confirms_our_clock(
+    make_scenario: MakeScenario, ahead: int, state: OrderState
+) -> None:
+    scenario = make_scenario(1)
+    at = scenario.world.clock.now() + timedelta(days=3)
+    alter(scenario, "Specimen", lambda body: body["collection"].update(collectedDateTime=at.isoformat()))
+    transport = scenario.agent._http._transport  # type: ignore[attr-defined]
+    handle = transport.handle_async_request
+
+    async def dated(request: httpx.Request) -> httpx.Response:
+        answer: httpx.Response = await handle(request)
+        answer.headers["date"] = format_datetime(scenario.world.clock.now() + timedelta(seconds=ahead), usegmt=True)
+        return answer
+
+    transport.handle_async_request = dated
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert record.state is state
+    assert scenario.statuses() == (["cancelled"] if state is OrderState.CLOSED else ["requested"])
+    assert state is OrderState.CLOSED or "ahead of it by 3600 s" in str(record.reason)
 
 
 async def test_shared_tube_of_two_specimens_is_handed_over(make_scenario: MakeScenario) -> None:
