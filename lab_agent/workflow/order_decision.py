@@ -16,6 +16,7 @@ from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.context import RuleContext
+from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import ContractSettings
@@ -25,6 +26,10 @@ from lab_agent.workflow.rejection_breaker import RejectionBreaker
 
 OTHER_LINE_REJECTED = "not performed: another line of this order was rejected, and this laboratory takes orders only whole"
 """Reason for the valid lines of an order under `worker.on_line_error = cancel_order`."""
+
+
+RELEASE_HINT = " Look, then let it go (`lab-agent orders release`) or reject it (`lab-agent orders refuse`)."
+"""What an operator does about an order that is held by a question to a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,9 @@ def decide_lines(
 
 def order_hold_reason(assessed: AssessedOrder) -> str | None:
     """Why the order must be held instead of decided; None if it need not be."""
-    if assessed.assessment.holds:
-        return "; ".join(dict.fromkeys(finding.message for finding in assessed.assessment.holds))
+    if holds := assessed.assessment.holds:
+        reasons = "; ".join(dict.fromkeys(finding.message for finding in holds))
+        return reasons + (RELEASE_HINT if {finding.rule for finding in holds} & RELEASABLE_RULES else "")
     if assessed.contract is None and assessed.assessment.accepted_lines:
         return "no contract is known, though the rules let this pass: see [exchange.contracts] and [rules.severities]"
     return None

@@ -16,6 +16,7 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, LeaseLostError
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow import operator_orders
+from lab_agent.workflow.order_decision import RELEASE_HINT
 from lab_sandbox.references import Ref
 from tests.harness.fault_injection import FaultInjector, SimulatedCrash
 from tests.integration.workflow.conftest import Scenario, pick_template
@@ -281,6 +282,7 @@ async def test_label_of_another_patient_holds(make_scenario: MakeScenario, other
     assert (await scenario.order_record()).state is OrderState.HELD
     assert scenario.statuses() == ["requested"]
     assert "is in use" in str((await scenario.order_record()).reason)
+    assert str((await scenario.order_record()).reason).endswith(RELEASE_HINT)
 
 
 async def test_operator_releases_order_with_label_in_use(make_scenario: MakeScenario) -> None:
