@@ -11,6 +11,7 @@ from typing import Any
 
 from lab_agent.domain.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
+from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.references import leads_elsewhere, parse_reference
 
 _DATE_TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -124,9 +125,12 @@ class JsonReader:
     def as_reference(self) -> ReferenceText:
         """This object as a reference, by address or by identifier."""
         text, identifier = self.text("reference"), self.identifier("identifier")
-        if leads_elsewhere(text, self.base_url):
-            return ReferenceText(where=self.where, text=text, is_foreign=True, identifier=identifier)
-        return ReferenceText(where=self.where, text=text, target=parse_reference(text, self.base_url), identifier=identifier)
+        try:
+            target = parse_reference(text, self.base_url)
+        except ForeignOrigin:
+            target = None
+        is_foreign = target is None and leads_elsewhere(text, self.base_url)
+        return ReferenceText(where=self.where, text=text, target=target, is_foreign=is_foreign, identifier=identifier)
 
     def access_rights(self) -> tuple[AccessRight, ...]:
         """The entries of meta.security."""

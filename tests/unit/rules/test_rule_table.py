@@ -254,7 +254,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("order.address", put(lambda wire: wire["line_tasks"][0], "basedOn", 0, "reference", to="https://other.example/Task/1")),
     ("order.address", elsewhere),
     ("order.address", put(pr1, "specimen", 0, "reference", to="http://exchange.example/api/fhir/Specimen/s1")),
-    ("order.address", put(pr1, "specimen", 0, "reference", to="https://exchange.example/fhir/Specimen/s1")),
+    ("order.address", put(pr1, "specimen", 0, "reference", to="https://exchange.example/other/fhir/Specimen/s1")),
     ("order.address", put(pr1, "subject", "reference", to="http://localhost:8080/fhir/Patient/p1")),
     ("order.address", put(s1, "subject", "reference", to="http://localhost:8080/fhir/Patient/p1")),
     ("order.address", put(answers, "source", "reference", to="http://localhost:8080/fhir/Patient/p1")),
@@ -437,6 +437,7 @@ GOOD: dict[str, Callable[[Wire], None]] = {
     ),
     "both required types": both(item("002.015"), specimen("10", "SST5"), body_answers, urine),
     "rights that are not shown": put(pr1, "meta", to=None),
+    "a reference without the path of the service": put(s1, "subject", "reference", to="https://exchange.example/fhir/Patient/p1"),
     "a collection period": put(s1, "collection", to=PERIOD),
     "a collection time is not always needed": put(s1, "collection", "collectedDateTime", to=None),
 }
