@@ -99,7 +99,7 @@ LINE_TRANSITIONS = _parse_transitions(
     resulted  -> accepted completed cancelled withdrawn
     rejected  -> requested held
     completed -> held
-    cancelled -> held
+    cancelled -> requested held
     withdrawn -> requested held
     """,
 )

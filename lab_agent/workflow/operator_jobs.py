@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from lab_agent.domain.ids import JobId, OrderKey, ReportKey
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.handover import mark_handed_over
-from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, close_order, reopen_lines
+from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, close_order, record_line_end, reopen_lines
 from lab_agent.workflow.rejection_breaker import reset_rule
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
@@ -202,7 +203,11 @@ def _advance_order_after(uow: UnitOfWork, job: Job, order: OrderKey, now: dateti
         reopen_lines(uow, order, now)
     if uow.orders.get_for_update(order).state is OrderState.CLOSED:
         return
+    status = job.payload.get("status")
+    ended_as = status if job.state is JobState.DONE and status in TERMINAL_TASK_STATUSES else None
+    if job.kind is JobKind.UPDATE_LINE_TASK and ended_as is not None:
+        record_line_end(uow, LineKey(job.target), ended_as)
     if job.kind is JobKind.UPDATE_ORDER_TASK and job.state in {JobState.DONE, JobState.DISMISSED}:
-        close_order(uow, order, now, "a person settled the order-level Task")
+        close_order(uow, order, now, "a person settled the order-level Task", ended_as)
     else:
         advance_order(uow, order, now, completing=job if job.state in {JobState.DONE, JobState.DISMISSED} else None)

@@ -18,6 +18,8 @@ from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World
 _TASK_JOBS = (JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
 _LIS_JOBS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
 STEPS = 45
+QUIET_TURNS = 2
+"""After so many the look after the end is over, too: it may find what was put back just before it."""
 
 
 @dataclass
@@ -202,7 +204,7 @@ class SimulationRun:
             agent.injector.crashes = agent.injector.faults = 0.0
             await agent.wait_idle()
         self._request_again()
-        last = self.world.agent("last")
+        last, quiet = self.world.agent("last"), 0
         for turn in range(60):
             await last.poll.run()
             await self.world.drain(last, until=timedelta(seconds=10))
@@ -211,7 +213,8 @@ class SimulationRun:
             await self._decide_held(patient=turn < 12)
             await self._report_open_lines(last)
             await self.world.drain(last, until=timedelta(seconds=10))
-            if await self._all_closed():
+            quiet = quiet + 1 if await self._all_closed() else 0
+            if quiet > QUIET_TURNS:
                 return
             self.world.clock.advance(200)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.workflow import operator_orders
+from lab_agent.workflow import operator_jobs, operator_orders
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.test_concurrency import place_late_line
 from tests.integration.workflow.test_held_orders import later
@@ -80,6 +81,39 @@ async def test_withdrawn_before_handover_and_put_back_is_done(make_scenario: Mak
     scenario.world.force_task(scenario.line_tasks[0], status="cancelled")
     await scenario.agent.reconcile.run()
     assert await held_lines(scenario) == [LineState.WITHDRAWN, LineState.ACCEPTED], "what the partner ends then is seen"
+
+
+async def test_unsubmitted_order_dismissed_and_offered_again_is_done(make_scenario: MakeScenario) -> None:
+    """The laboratory system refused it, an operator dismissed that, and the partner offers it again."""
+    scenario = make_scenario(1)
+    await scenario.assess()
+    (job,) = await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    now = scenario.world.clock.now()
+    dead = job.dead_letter(now, "the adapter is not set up")
+    await scenario.world.store.run(lambda uow: (uow.jobs.save(dead), uow.commit()))
+    await operator_jobs.dismiss_job(scenario.world.store, job.id, by="eve", note="not performed here yet", now=now)
+    await scenario.world.drain(scenario.agent)
+    assert [scenario.status(), *scenario.statuses()] == ["cancelled"] * 2
+    request_again(scenario, *scenario.line_tasks, scenario.task)
+    await look_again(scenario)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert len(scenario.world.lis.submitted) == 1
+
+
+async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    await scenario.report_all()
+    scenario.world.update_task(scenario.task, status="on-hold")
+    await scenario.world.drain(scenario.agent)
+    (job,) = await scenario.jobs()
+    scenario.world.force_task(scenario.task, status="completed")
+    now = scenario.world.clock.now()
+    await operator_jobs.mark_job_done(scenario.world.store, job.id, by="eve", note="set by hand", now=now)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    request_again(scenario, scenario.task)
+    await look_again(scenario)
+    assert (await scenario.order_record()).state is OrderState.HELD
 
 
 async def test_order_requested_before_its_lines_waits_for_them(make_scenario: MakeScenario) -> None:

@@ -80,7 +80,7 @@ def test_ended_line_is_only_held_or_assessed_again() -> None:
 
 def test_line_with_result_is_never_assessed_again() -> None:
     """A person decides about it: the laboratory must not get it twice by itself."""
-    assert LINE_TRANSITIONS[LineState.COMPLETED] == LINE_TRANSITIONS[LineState.CANCELLED] == {LineState.HELD}
+    assert LINE_TRANSITIONS[LineState.COMPLETED] == {LineState.HELD}
 
 
 def test_expired_lease_never_makes_job_due() -> None:

@@ -1,0 +1,101 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.workflow.ended_orders import Revival, decide_revival
+from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks
+from lab_agent.workflow.reopening import find_lines_put_back
+from lab_agent.workflow.task_standing import waiting_reason
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+OURS = {"coding": [{"code": "OrderProcessingTask"}]}
+
+
+def line(state: LineState, ended_as: str | None = None) -> LineRecord:
+    return LineRecord(
+        key=LineKey("L1"), order=OrderKey("R1"), task_id=ResourceId("t1"), state=state, changed_at=NOW, ended_as=ended_as
+    )
+
+
+def known(*, submitted: bool, sent: tuple[str, ...] = ()) -> KnownOrder:
+    order = OrderRecord(
+        key=OrderKey("R1"),
+        task_id=ResourceId("o1"),
+        state=OrderState.CLOSED,
+        seen_at=NOW,
+        changed_at=NOW,
+        sent_statuses=sent,
+        ended_as="cancelled",
+    )
+    return KnownOrder(order, (), submitted)
+
+
+def tasks(status: str, *, open_lines: bool) -> OrderTasks:
+    new = ({"id": "t1", "status": "requested"},) if open_lines else ()
+    return OrderTasks({"status": status, "code": OURS}, new, (), new)
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "submitted", "open_lines", "expected"),
+    [
+        ("requested", (), False, True, Revival.ASSESS_AGAIN),
+        ("requested", (), False, False, Revival.ASSESS_AGAIN),
+        ("requested", (), True, True, Revival.HOLD_LINES),
+        ("requested", (), True, False, Revival.HOLD_ORDER),
+        ("cancelled", ("cancelled",), False, True, Revival.HOLD_ORDER),
+        ("completed", ("completed",), True, True, Revival.HOLD_LINES),
+        ("cancelled", ("cancelled",), False, False, Revival.NONE),
+        ("completed", ("completed",), True, False, Revival.NONE),
+        ("cancelled", (), False, True, Revival.NONE),
+        ("cancelled", ("completed",), True, True, Revival.NONE),
+        ("on-hold", (), False, True, Revival.NONE),
+    ],
+)
+def test_each_revival_is_decided(
+    status: str, sent: tuple[str, ...], submitted: bool, open_lines: bool, expected: Revival
+) -> None:
+    assert decide_revival(known(submitted=submitted, sent=sent), tasks(status, open_lines=open_lines)) is expected
+
+
+@pytest.mark.parametrize(
+    ("state", "ended_as", "status", "offered", "back"),
+    [
+        (LineState.COMPLETED, "completed", "requested", False, True),
+        (LineState.REJECTED, "cancelled", "requested", False, True),
+        (LineState.REJECTED, "cancelled", "cancelled", True, False),
+        (LineState.REJECTED, None, "requested", True, False),  # its update is still on its way
+        (LineState.WITHDRAWN, None, "requested", False, False),  # withdrawn with its order, and left open by the partner
+        (LineState.WITHDRAWN, None, "requested", True, True),
+        (LineState.WITHDRAWN, "cancelled", "on-hold", True, False),
+        (LineState.ACCEPTED, None, "requested", True, False),
+    ],
+)
+def test_only_an_ended_line_is_put_back(state: LineState, ended_as: str | None, status: str, offered: bool, back: bool) -> None:
+    assert bool(find_lines_put_back([line(state, ended_as)], {"t1": status}, order_offered=offered)) is back
+
+
+def task(**fields: Any) -> dict[str, Any]:
+    return {"id": "t1", "status": "requested", **fields}
+
+
+@pytest.mark.parametrize(
+    ("order", "order_line", "waits"),
+    [
+        ({"code": OURS}, {}, False),
+        ({"code": OURS}, {"code": OURS}, False),
+        ({"code": OURS}, {"status": "cancelled"}, False),
+        ({"code": OURS}, {"status": "cancelled", "code": {"coding": [{"code": "BillingTask"}]}}, False),
+        ({"code": OURS}, {"status": "accepted"}, True),
+        ({"code": OURS}, {"status": None}, True),
+        ({"code": OURS}, {"code": {"coding": [{"code": "BillingTask"}]}}, True),
+        ({"code": OURS, "status": "draft"}, {}, True),
+        ({"code": {"coding": [{"code": "BillingTask"}]}}, {}, True),
+        ({}, {}, True),
+    ],
+)
+def test_only_requested_processing_tasks_are_ours(order: dict[str, Any], order_line: dict[str, Any], waits: bool) -> None:
+    assert bool(waiting_reason(task(**order), [task(**order_line)], ("OrderProcessingTask",))) is waits
