@@ -27,6 +27,7 @@ from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.unit_of_work import SqlStore
 
 _STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.TODO: "yellow", CheckStatus.WRONG: "bold red", CheckStatus.SKIPPED: "dim"}
+_LINKS_HINT = "set `exchange.base_url` to the address that the service knows itself by, or correct the proxy before it"
 
 
 def check(
@@ -126,7 +127,24 @@ async def _check_service(settings: Settings, exchange: Exchange) -> list[CheckRe
         CheckResult("exchange", CheckStatus.OK, address),
         CheckResult("sign-in", CheckStatus.OK, settings.exchange.oauth.grant),
     ]
+    reached += await _check_links(exchange)
     return reached + [await _check_contract(exchange, code) for code in settings.exchange.contracts]
+
+
+async def _check_links(exchange: Exchange) -> list[CheckResult]:
+    """Check that the links of the service lead to the address at which we reach it; nothing to say where they do."""
+    try:
+        foreign = await exchange.foreign_links()
+    except Failure as exc:
+        return failed_checks("service links", exc)
+    if "next" in foreign:
+        what = f"its `next` links lead to {foreign['next']}: new orders beyond the first page cannot be fetched"
+        return [CheckResult("service links", CheckStatus.WRONG, what, _LINKS_HINT)]
+    if foreign:
+        names = ", ".join(f"{relation} to {origin}" for relation, origin in sorted(foreign.items()))
+        what = f"its links lead elsewhere ({names}), and its `next` links may"
+        return [CheckResult("service links", CheckStatus.TODO, what, _LINKS_HINT)]
+    return []
 
 
 async def _check_contract(exchange: Exchange, code: str) -> CheckResult:

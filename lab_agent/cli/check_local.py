@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from lab_agent import bootstrap
@@ -19,6 +19,7 @@ from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, 
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
 from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
+from lab_agent.domain.records import FailingJobs
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError, StoreError
 from lab_agent.mappings.loader import MappingsError, load_mapping_tables
 from lab_agent.ports.repositories import UnitOfWork
@@ -27,6 +28,10 @@ from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
+from lab_agent.workflow.attention_alerts import cause_text
+
+_FAILING_FOR = timedelta(minutes=1)
+"""A shorter failure may be over at the next attempt."""
 
 
 async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]:
@@ -35,6 +40,7 @@ async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]
     if found[0].status is CheckStatus.OK:
         store_results, snapshot = await _check_store(settings, offline=offline)
         found += store_results
+        found += _check_failing_jobs(snapshot.failing if snapshot else ())
     found += _check_rules(settings)
     found += await asyncio.to_thread(_check_api, settings, snapshot)
     found += await asyncio.to_thread(_check_mappings, settings)
@@ -42,13 +48,27 @@ async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]
     return found + await _check_adapters(settings, offline=offline)
 
 
+def _check_failing_jobs(failing: Sequence[FailingJobs]) -> list[CheckResult]:
+    """Say what has failed again and again; nothing where nothing has."""
+    return [
+        CheckResult(
+            "jobs",
+            CheckStatus.WRONG,
+            f"{each.count} {each.kind.value} failing since {each.since:%Y-%m-%d %H:%M} UTC: {cause_text(each.cause)}",
+            f"run `lab-agent outbox show {each.first}`",
+        )
+        for each in failing
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """What is read from the store: the active catalogue, the valid tokens, and the labels issued from each pool."""
+    """What is read from the store: the active catalogue, the valid tokens, labels issued from each pool, failing jobs."""
 
     active_version: CatalogueVersion | None
     valid_tokens: tuple[ApiToken, ...]
     labels_issued: Mapping[LabelPool, Mapping[int, int]]
+    failing: tuple[FailingJobs, ...]
 
 
 class ContractScoped(Protocol):
@@ -70,7 +90,8 @@ def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
     issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
-    return StoreSnapshot(uow.catalogues.newest(), tokens, issued)
+    failing = uow.jobs.failing(since=now - _FAILING_FOR)
+    return StoreSnapshot(uow.catalogues.newest(), tokens, issued, failing)
 
 
 def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:

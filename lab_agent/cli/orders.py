@@ -46,6 +46,7 @@ _ORDER_FIELDS = (
 OrderArgument = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
 LineArgument = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
+NoteOption = Annotated[str, typer.Option("--note", help="What you found out; the timeline of the order keeps it.")]
 FetchOption = Annotated[
     bool, typer.Option("--fetch", help="Fetch the order from the service again, instead of using the stored one.")
 ]
@@ -113,6 +114,21 @@ def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = No
 
     run_with_store(config, work)
     print_line(f"order {order} is rejected; its Tasks are being updated")
+
+
+@app.command()
+def release(order: OrderArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None) -> None:
+    """Let a held order go once you have looked: a barcode in use elsewhere, or a time ahead of the clock."""
+    assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(order), fetch=False))
+    holding = {finding.rule for finding in assessed.assessment.holds}
+
+    async def work(context: CommandContext) -> frozenset[str]:
+        return await operator_orders.release_order(
+            context.store, OrderKey(order), holding, note, by=operator_name(by), now=context.now
+        )
+
+    released = run_with_store(config, work)
+    print_line(f"order {order} is released in spite of {', '.join(sorted(released))}; it is being assessed again")
 
 
 @app.command("refuse-line")

@@ -32,6 +32,7 @@ from lab_agent.domain.values import Identifier
 class OrderRecord:
     """An order.
 
+    `released_rules` are the rules whose hold an operator has overridden for it.
     `seen_lines` are the line Task ids of the last part-of answer (an order is assessed after two equal ones). `received` is the
     order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
     `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
@@ -49,6 +50,7 @@ class OrderRecord:
     requisition: Identifier | None = None
     counterparty: str | None = None
     patient_reference: str | None = None
+    released_rules: tuple[str, ...] = ()
     adapter: str | None = None
     accession: str | None = None
     expected_at: datetime | None = None

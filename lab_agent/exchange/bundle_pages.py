@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, ServiceUnavailable
+from lab_agent.errors import DataInvalidError, ForeignOrigin, ServiceUnavailable
 from lab_agent.exchange.fhir_http import is_resource_type
 from lab_agent.exchange.responses import RequestContext, invalid_response, parse_object
 from lab_agent.ports.exchange import Json
+from lab_agent.url_origin import Origin, origin_of
 
 UNNAMED = "?"
 """Stands for the id of a resource that cannot be told from its text."""
@@ -55,6 +56,26 @@ def parse_page(context: RequestContext, body: bytes) -> BundlePage:
     if not is_resource_type(page.bundle, "Bundle"):
         raise invalid_response(context, "something that is not a Bundle")
     return page
+
+
+def find_foreign_links(base: str, bundle: Json) -> dict[str, str]:
+    """Absolute addresses in a page that lead away from the origin of `base`: relation, or `fullUrl`, to their origin."""
+    links = [*_named_urls(bundle.get("link"), "relation", "url"), *_named_urls(bundle.get("entry"), "", "fullUrl")]
+    found = {relation: origin for relation, url in links if (origin := _origin(url)) is not None}
+    return {relation: str(origin) for relation, origin in found.items() if origin != origin_of(base)}
+
+
+def _named_urls(listed: object, name: str, key: str) -> Iterator[tuple[str, str]]:
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and isinstance(url := each.get(key), str):
+            yield str(each.get(name, "")) if name else key, url
+
+
+def _origin(url: str) -> Origin | None:
+    try:
+        return origin_of(url)
+    except ForeignOrigin:  # relative, or no address of the web (`urn:uuid:…`)
+        return None
 
 
 def _parse_entries(bundle: Json, entries: list[bytes]) -> BundlePage:

@@ -12,10 +12,17 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import AuthenticationRequired, InvalidResponse, ResourceNotReadable, SearchNotSupported, ServiceUnavailable
+from lab_agent.errors import (
+    AuthenticationRequired,
+    InvalidResponse,
+    ResourceNotReadable,
+    SearchNotSupported,
+    ServiceRejected,
+    ServiceUnavailable,
+)
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.bundle_pages import BundlePage, parse_page
+from lab_agent.exchange.bundle_pages import BundlePage, find_foreign_links, parse_page
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
 from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows, select_rows
@@ -180,15 +187,15 @@ class ExchangeClient(Exchange):
 
     @override
     async def find_document(self, name: str) -> SavedResource | None:
-        """A service that ignores the search answers with all Binaries: only one with our tag counts."""
         if self._settings.document_search == "off":
             return None
         tag = self._document_tag(name)
+        criteria = SearchCriteria(kind=SearchKind.BY_TAG, resource_type="Binary", tag=tag)
         try:
-            rows = await self._search("Binary", self._urls.by_tag("Binary", tag))
+            answer = await self._search(criteria, self._urls.by_tag("Binary", tag))
         except SearchNotSupported:
             return None
-        found = next((row for row in rows if fhir_http.body_id(row) and fhir_http.has_tag(row, tag)), None)
+        found = next((row for row in answer.rows if fhir_http.body_id(row)), None)
         return await self._to_stored("Binary", found) if found else None
 
     def _document_tag(self, name: str) -> Identifier:
@@ -209,6 +216,15 @@ class ExchangeClient(Exchange):
     async def check(self) -> None:
         """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())
+
+    @override
+    async def foreign_links(self) -> Mapping[str, str]:
+        """Pages of one Task are asked for, since one long page has no `next` link."""
+        try:
+            page, _ = await self._fetch_page("Task", UrlTemplates(self._settings.paths, page_size=1).order_tasks())
+        except ServiceRejected:  # it does not know `_count`
+            page, _ = await self._fetch_page("Task", self._urls.order_tasks())
+        return find_foreign_links(self._base, page.bundle)
 
     @override
     def service_clock_offset(self) -> timedelta | None:
@@ -307,7 +323,9 @@ def _parse_stored(
     if resource_id is None or not version:
         raise invalid_response(context, f"something that is not a {resource_type} with id and version")
     found = sent if body is None else body
-    return SavedResource(resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created)
+    return SavedResource(
+        resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created, echoed=body is None
+    )
 
 
 def _parse_body(context: RequestContext, answer: HttpResponse, resource_type: str) -> Json | None:

@@ -1,7 +1,7 @@
 """What a search asked for, and which rows of its answer fit that. Pure.
 
 A lenient FHIR server ignores the parameters that it does not know and answers with everything that it has. So each row is held
-against the search itself: its type, `status`, `code`, `partOf`, `subject` and `identifier`. What does not fit is left aside.
+against the search itself: its type, `status`, `code`, `partOf`, `subject`, `identifier` and tag. What does not fit is left aside.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
+from lab_agent.exchange.fhir_http import has_tag
 from lab_agent.fhir.references import canonical_type
 from lab_agent.ports.exchange import Json, SearchKind
 
@@ -37,6 +38,7 @@ class SearchCriteria:
     part_of: ResourceRef | None = None
     subject: ResourceRef | None = None
     identifier: Identifier | None = None
+    tag: Identifier | None = None
 
     def compare(self, row: Json) -> Fit:
         """Compare one row; references are compared by type and id, codes without their system."""
@@ -46,6 +48,7 @@ class SearchCriteria:
             and (self.part_of is None or self.part_of in _references(row.get("partOf")))
             and (self.subject is None or self.subject in _references(row.get("subject")))
             and (self.identifier is None or self.identifier in _identifiers(row.get("identifier")))
+            and (self.tag is None or has_tag(row, self.tag))
         )
         if not fits:
             return Fit.FOREIGN

@@ -18,13 +18,17 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedResource:
-    """A resource as it is on the service. `created` is false where a conditional create found an existing one."""
+    """A resource as it is on the service. `created` is false where a conditional create found an existing one.
+
+    `echoed`: the answer to a write had no resource in it, and `body` is what was sent.
+    """
 
     resource_type: str
     id: ResourceId
     version: str
     body: Json
     created: bool = False
+    echoed: bool = False
 
 
 class SearchKind(StrEnum):
@@ -34,6 +38,7 @@ class SearchKind(StrEnum):
     LINE_TASKS = "line_tasks"
     QUESTIONNAIRES = "questionnaires"
     BY_IDENTIFIER = "by_identifier"
+    BY_TAG = "by_tag"
 
 
 class UnfilteredSearch(PermanentFailure):
@@ -122,6 +127,12 @@ class Exchange(Protocol):
 
     async def check(self) -> None:
         """Sign in and ask one harmless question; raises what is wrong."""
+        ...
+
+    async def foreign_links(self) -> Mapping[str, str]:
+        """Where the links of a page of new orders lead away from the service's own origin: relation (`fullUrl` for those of the
+        resources) to origin. A `next` link that does is not followed.
+        """
         ...
 
     def service_clock_offset(self) -> timedelta | None:

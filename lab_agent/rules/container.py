@@ -143,6 +143,7 @@ def _barcodes(context: RuleContext) -> Iterator[tuple[ReceivedContainer, tuple[s
     "{where}: barcode {label} is in use for a patient who is not this one, or may not be. Please check whose tube it is; if it "
     "is not the same tube, put a new barcode on it.",
     may_refuse=True,
+    may_release=True,
 )
 def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
     """Held, for the laboratory may have issued a barcode twice itself (law 10); a Patient created anew is compared."""

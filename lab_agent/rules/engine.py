@@ -20,6 +20,8 @@ _RULE_MODULES = (order, line, specimen, container, patient, questionnaire, acces
 RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))
 """Every rule, module by module, in the order in which the rules are defined there."""
 _RULES_BY_ID = {each.id: each for each in RULES}
+RELEASABLE_RULES = frozenset(each.id for each in RULES if each.may_release)
+"""Ids of the rules whose hold an operator may override for one order."""
 
 
 @dataclass(frozen=True, slots=True)

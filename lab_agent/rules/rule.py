@@ -41,7 +41,8 @@ class Rule:
     """One rule.
 
     `section` is the part of the interface document that it comes from, `message` a template with `{where}` and the values of its
-    violations. `may_refuse` lets settings make a rule that holds reject.
+    violations. `may_refuse` lets settings make a rule that holds reject. `may_release` lets an operator hand an order over in
+    spite of it, once somebody has looked.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Rule:
     check: RuleCheck
     message: str
     may_refuse: bool = False
+    may_release: bool = False
 
     @property
     def allowed_severities(self) -> frozenset[Severity]:
@@ -59,11 +61,21 @@ class Rule:
         return frozenset(Severity)
 
 
-def rule(id_: str, severity: Severity, section: str, message: str, *, may_refuse: bool = False) -> Callable[[RuleCheck], Rule]:
+def rule(
+    id_: str, severity: Severity, section: str, message: str, *, may_refuse: bool = False, may_release: bool = False
+) -> Callable[[RuleCheck], Rule]:
     """Make a `Rule` of the check below the decorator; the arguments are the fields of `Rule`."""
 
     def make(check: RuleCheck) -> Rule:
-        return Rule(id=id_, severity=severity, section=section, check=check, message=message, may_refuse=may_refuse)
+        return Rule(
+            id=id_,
+            severity=severity,
+            section=section,
+            check=check,
+            message=message,
+            may_refuse=may_refuse,
+            may_release=may_release,
+        )
 
     return make
 

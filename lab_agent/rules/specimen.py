@@ -254,6 +254,7 @@ def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
     "{where}: {text} is ahead of the laboratory's clock (the service's clock is ahead of it by {offset} s). The laboratory "
     "checks its clock; if that is right, please check the clock of the ordering system.",
     may_refuse=True,
+    may_release=True,
 )
 def _check_collected_ahead(context: RuleContext) -> Iterator[Violation]:
     """Held: the clock that is off may be ours. The order goes on by itself when the time has passed."""

@@ -129,8 +129,8 @@ _ORDER_STATE_MEANINGS = {
     OrderState.SEEN: "found by the poll, or offered again after its end; its resources are being fetched",
     OrderState.FETCHED: "assessed and accepted; being submitted to the laboratory system",
     OrderState.HELD: (
-        "needs an operator, or waits for the partner: the cause may be on our side, or its Tasks are not requested now, so nothing "
-        "is rejected; it is reassessed automatically"
+        "needs an operator, or waits for the partner: the cause may be on our side, or its Tasks are not requested now, so "
+        "nothing is rejected; it is reassessed automatically"
     ),
     OrderState.HANDED_OVER: "in the laboratory system; results are awaited",
     OrderState.REPORTED: "every line is finished; the order-level Task is updated next",

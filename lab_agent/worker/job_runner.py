@@ -55,7 +55,7 @@ class JobRunner:
                 ended = await self._run_to_end(lease)
             self.on_attempt(ended.kind.value, ended.state.value)
             if ended.failing_since is None:
-                await self.outages.end_part(ended.kind)
+                await self.outages.end_part(ended.kind, was_failing=job.failing_since is not None)
         except LeaseLostError:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:

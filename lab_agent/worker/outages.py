@@ -71,9 +71,14 @@ class OutageTracker:
         """Whether our own database could not be written when it was last tried: nothing in it can say so."""
         return STORE_OUTAGE in self._active
 
-    async def end_part(self, kind: JobKind) -> None:
-        """End the outage of one kind of job, unless one that began or joined it has not succeeded yet."""
+    async def end_part(self, kind: JobKind, *, was_failing: bool = False) -> None:
+        """End the outage of one kind of job, unless one that began or joined it has not succeeded yet.
+
+        `was_failing`: the job that has ended had failed before; another worker, which may be gone, may have told so.
+        """
         key = exchange_part_outage(kind.value)
+        if was_failing:
+            self._known_ended.discard(key)
         if key in self._known_ended:
             return
         if not await self._store.run(lambda uow: uow.jobs.failing(since=self._clock.now(), kind=kind)):
@@ -82,8 +87,7 @@ class OutageTracker:
     async def end_settled_parts(self) -> None:
         """End the outages of kinds of jobs of which none fails any more: an operator or another worker has settled it."""
         for kind in JobKind:
-            if exchange_part_outage(kind.value) in self._active:
-                await self.end_part(kind)
+            await self.end_part(kind)
 
     def is_known(self, failure: LabAgentError, part: str = "") -> bool:
         """Whether a failure (of the kind of job `part`) belongs to an outage that is reported already."""

@@ -50,7 +50,10 @@ class PollInterval:
         return self.shortest if found else min(max(wait, self.shortest) * 1.5, max(self.longest, self.shortest))
 
 
-_SERVICE_JOB_KINDS = (JobKind.FETCH_ORDER, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
+_SERVICE_JOB_KINDS = (
+    *(JobKind.FETCH_ORDER, JobKind.SUBMIT_ORDER),  # which reads the Tasks once more
+    *(JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK),
+)
 _LIS_JOB_KINDS = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
 
 

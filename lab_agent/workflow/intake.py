@@ -145,8 +145,8 @@ class FetchOrderHandler:
         except UnfilteredSearch as unfiltered:  # what else it holds may be another order's: nothing is decided on it
             return Held(str(unfiltered))
         except ServiceRejected as rejection:  # a right may be granted later: never a reason to reject (law 10)
-            may_pass = isinstance(rejection, ResourceNotReadable) or rejection.status == NO_STATUS
-            return self._wait_or_hold(order, str(rejection), at_once=not may_pass)
+            may_pass = isinstance(rejection, ResourceNotReadable) and rejection.status in UNREADABLE_STATUSES
+            return self._wait_or_hold(order, str(rejection), at_once=not (may_pass or rejection.status == NO_STATUS))
         except InvalidResponse as failure:  # one of its Tasks or answers has invalid JSON; the service itself answers
             return self._wait_or_hold(order, str(failure))
         except ServiceUnavailable as failure:

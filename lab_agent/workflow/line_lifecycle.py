@@ -42,10 +42,10 @@ _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, Jo
 
 
 def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> None:
-    """Complete those of the lines that are open; their Tasks follow."""
+    """Complete those of the lines that wait for a result; their Tasks follow. A person decides about one that is held."""
     wanted = set(keys)
     for line in uow.orders.lines(order):
-        if line.key in wanted and line.state not in ENDED_LINES:
+        if line.key in wanted and line.state in {LineState.ACCEPTED, LineState.RESULTED}:
             completed = line.transition_to(LineState.COMPLETED, now)
             uow.orders.save_line(completed)
             uow.jobs.add(jobs.update_line_task(completed, jobs.TASK_COMPLETED, now))

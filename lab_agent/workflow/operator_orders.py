@@ -1,21 +1,25 @@
 """What a person decides about held orders and lines (law 10).
 
-A held order may be rejected; a line that came after its order was assessed is entered in the laboratory by hand, or rejected.
+A held order may be rejected, or released where a rule only asks a person to look. A line that came after its order was assessed
+is entered in the laboratory by hand, or rejected.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, LineRecord
+from lab_agent.domain.records import Event, JobKind, LineRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.workflow.line_lifecycle import advance_order, late_line_alert_key
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.order_decision import held_order_alert_key
@@ -46,6 +50,31 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
         uow.commit()
 
     await store.run(write)
+
+
+async def release_order(
+    store: Store, key: OrderKey, holding_rules: Collection[str], note: str, *, by: str, now: datetime
+) -> frozenset[str]:
+    """Override the rules that hold an order, so that it is assessed again and goes on; gives those that were overridden.
+
+    Only rules that ask a person to look can be overridden: the others need their cause mended. Raises `InputError` for an empty
+    note, `StoreError`, and `InvalidTransitionError` if the order is not held, or not by such a rule.
+    """
+    note, released = validate_note(note), frozenset(holding_rules) & RELEASABLE_RULES
+
+    def write(uow: UnitOfWork) -> None:
+        order = uow.orders.get_for_update(key)
+        if order.state is not OrderState.HELD or not released:
+            why = "held by no rule that a person may override" if order.state is OrderState.HELD else order.state.value
+            raise InvalidTransitionError(f"order {key} is {why}; see to what its reason says, or reject it")
+        uow.orders.save(replace(order, released_rules=tuple(sorted({*order.released_rules, *released}))))
+        text = f"released in spite of {', '.join(sorted(released))}: {note}"
+        uow.events.add(Event(order=key, at=now, action="operator", text=text, by=by))
+        uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)
+        uow.commit()
+
+    await store.run(write)
+    return released
 
 
 async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:

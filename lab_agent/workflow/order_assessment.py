@@ -88,7 +88,10 @@ class OrderAssessor:
         """
         facts = await self._gather_facts(key, received)
         catalogue = self.catalogues()
-        severities = {**self.rules.severities, **({UNREADABLE_RULE: "refuse"} if reject_unreadable else {})}
+        released = await self.store.run(lambda uow: uow.orders.get_for_update(key).released_rules)
+        severities = {**self.rules.severities, **dict.fromkeys(released, "warn")}
+        if reject_unreadable:
+            severities[UNREADABLE_RULE] = "refuse"
         assessment = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
         return AssessedOrder(graph, received, assessment, RuleContext(received, catalogue, facts).contract, catalogue, facts)
 

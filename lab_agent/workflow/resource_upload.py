@@ -12,7 +12,14 @@ from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.lab_messages import ObservationStatus
 from lab_agent.domain.records import UploadRecord
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import MultipleMatches, PermanentFailure, ServiceRejected, StaleVersion, TemporaryFailure
+from lab_agent.errors import (
+    MultipleMatches,
+    PermanentFailure,
+    ResourceNotReadable,
+    ServiceRejected,
+    StaleVersion,
+    TemporaryFailure,
+)
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
 from lab_agent.fhir.content_meaning import clinical_meaning
 from lab_agent.fhir.report_builder import FINAL_STATUSES
@@ -22,6 +29,10 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
+_NOT_READABLE_HINT = (
+    "it is our own upload. If the service gives its creator no right, have the right to it granted there, and set "
+    "`exchange.grant_own_read` for those to come"
+)
 _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport, beside value[x], that a new version may leave out: then they are removed."""
 
@@ -49,7 +60,7 @@ class Uploader:
         there = await self._find(resource_type, identifier) if self.verifying else None
         if there is None:
             await self.lease.mark_started()
-            there = await self.exchange.create(resource_type, body, if_none_exist=identifier)
+            there = await self._read_existing(await self.exchange.create(resource_type, body, if_none_exist=identifier))
         if there.created or self._matches(there.body, body) or self._matches(there.body, self._keep_final(there.body, body)):
             await self._save_upload(there, identifier, body)
             return there.id
@@ -66,12 +77,28 @@ class Uploader:
             raise MultipleMatches(text, status=412)
         return found[0] if found else None
 
+    async def _read_existing(self, saved: SavedResource) -> SavedResource:
+        """What a conditional create found, where its answer does not show it; as it was sent, if we may not read it."""
+        if saved.created or not saved.echoed:
+            return saved
+        try:
+            return await self.exchange.read(saved.resource_type, saved.id)
+        except ResourceNotReadable:
+            return saved
+
+    async def _read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
+        try:
+            return await self.exchange.read(resource_type, resource_id)
+        except ResourceNotReadable as exc:
+            exc.args = (f"{exc}; {_NOT_READABLE_HINT}",)
+            raise
+
     async def _update(
         self, resource_type: str, resource_id: str, identifier: Identifier, body: Json, known: UploadRecord | None = None
     ) -> str:
         doubtful = self.verifying or (known is not None and not split_digest(known.digest).content)
         for attempt in range(MAX_CONFLICT_RETRIES):
-            current = await self.exchange.read(resource_type, ResourceId(resource_id))
+            current = await self._read(resource_type, ResourceId(resource_id))
             body = self._keep_final(current.body, body)
             if (doubtful or attempt) and self._matches(current.body, body):
                 await self._save_upload(current, identifier, body)  # an earlier attempt did it, and its response was lost

@@ -25,5 +25,5 @@ def test_diagram_has_exactly_the_listed_transitions(moves: dict) -> None:  # typ
 
 
 def test_final_state_drawn_as_end() -> None:
-    assert "closed --> [*]" in state_diagram(ORDER_TRANSITIONS)
+    assert "done --> [*]" in state_diagram(JOB_TRANSITIONS)
     assert "[*] --> seen" in state_diagram(ORDER_TRANSITIONS)

@@ -64,9 +64,15 @@ class FaultyStore:
 
 
 class FaultyTransport(httpx.AsyncBaseTransport):
-    """The network: requests and answers are lost, the service fails or is busy, and a part-of answer is incomplete at first."""
+    """The network: requests and answers are lost, the service fails or is busy, and a part-of answer is incomplete at first.
 
-    def __init__(self, app: Any, injector: FaultInjector, truncated: set[str]) -> None:
+    Now and then the service ignores `part-of`: it answers with `all_tasks`.
+    """
+
+    def __init__(
+        self, app: Any, injector: FaultInjector, truncated: set[str], all_tasks: Callable[[], list[dict[str, Any]]] = list
+    ) -> None:
+        self._all_tasks = all_tasks
         self._inner = httpx.ASGITransport(app)
         self._injector = injector
         self._truncated = truncated
@@ -91,6 +97,8 @@ class FaultyTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status_code, headers=headers, content=content)
 
     def _maybe_truncate(self, order: str, content: bytes) -> bytes:
+        if self._injector.draw_fault("lenient", "exact", "exact", "exact") == "lenient":
+            return json.dumps({**json.loads(content), "entry": [{"resource": task} for task in self._all_tasks()]}).encode()
         if order in self._truncated or not self._injector.draw_fault("short"):
             return content
         self._truncated.add(order)

@@ -113,6 +113,13 @@ class ResultsBench:
     def line_key(self, number: int) -> LineKey:
         return LineKey(f"L{number}")
 
+    def restart_agent(self, transport: httpx.AsyncBaseTransport, **changes: Any) -> None:
+        """A new run of the agent, which reaches the service by this transport, with these settings of the exchange."""
+        settings = self.settings.exchange.model_copy(update=changes)
+        http = HttpClient(http_options(settings), transport=transport)
+        self.exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "again"))
+        self._runner = None
+
     def inject_faults(self, *rules: FaultRule) -> None:
         self.app.state.service.faults.activate(FaultPlan(faults=rules))
 
@@ -217,14 +224,14 @@ def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Setting
 async def open_bench(
     results: dict[str, Any] | None = None,
     *,
-    exchange_settings: dict[str, Any] | None = None,
+    exchange: dict[str, Any] | None = None,
     strict: bool = False,
     rules: dict[str, Any] | None = None,
     **more: Any,
 ) -> AsyncIterator[ResultsBench]:
-    """`exchange_settings` change single settings of the agent; `strict` and `rules` are those of the service."""
+    """`exchange` changes single settings of the agent; `strict` and `rules` are those of the service."""
     settings = make_settings(results, **more)
-    changes = {**({"paths": UrlTemplateSettings(**STU3_PATHS)} if strict else {}), **(exchange_settings or {})}
+    changes = {**({"paths": UrlTemplateSettings(**STU3_PATHS)} if strict else {}), **(exchange or {})}
     settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=changes)})
     account = replace(ACCOUNT, spelling="fhir") if strict else ACCOUNT
     service_rules = RuleSettings(history_limit=100, **(rules or {}))

@@ -36,6 +36,11 @@ def _rename_meaning(body: Any) -> Any:
     return {**body, "referenceRange": ranges}
 
 
+def _complete_ranges(body: Any) -> Any:
+    ranges = [each if each.keys() & {"low", "high", "text"} else {**each, "text": "see above"} for each in body["referenceRange"]]
+    return {**body, "referenceRange": ranges}
+
+
 def _lengthen_rights(body: Any) -> Any:
     rights = [
         {**each, "system": each["system"] if _ABSOLUTE.fullmatch(each["system"]) else f"urn:right:{each['system']}"}
@@ -59,6 +64,7 @@ def _capitalise_references(value: Any) -> Any:
 
 DEVIATIONS: dict[str, Callable[[Any], Any]] = {
     "Observation.referenceRange.meaning": lambda body: _rename_meaning(body) if "referenceRange" in body else body,
+    "Observation.referenceRange": lambda body: _complete_ranges(body) if "referenceRange" in body else body,
     "Resource.meta.security.system": lambda body: _lengthen_rights(body) if body.get("meta", {}).get("security") else body,
     "Reference.reference": _capitalise_references,
     "Task.intent": lambda body: {"intent": "order", **body} if body["resourceType"] == "Task" else body,

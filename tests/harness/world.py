@@ -74,7 +74,8 @@ class SimulatedAgent:
         self.store = FaultyStore(world.store, injector)
         self.adapters = SingleAdapterSource(FaultyLis(world.lis, injector))
         self._http = HttpClient(
-            http_options(world.settings.exchange), transport=FaultyTransport(world.app, injector, world.truncated_orders)
+            http_options(world.settings.exchange),
+            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
@@ -145,6 +146,7 @@ class World:
         self.truncated_orders: set[str] = set()
         self.edits: dict[str, list[str]] = {}
         self.ended_by_partner: dict[str, str] = {}
+        self.placed: list[str] = []
 
     def agent(self, name: str = "worker", **chances: float) -> SimulatedAgent:
         return SimulatedAgent(self, name, FaultInjector(Random(self.rng.random()), **chances))
@@ -162,12 +164,19 @@ class World:
         if relabel:
             _replace_labels(bundle, self.rng)
         kept = self.service.orders.create(bundle, self.clinic)
-        return next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body))
+        self.placed.append(next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body)))
+        return self.placed[-1]
 
     def get_task(self, task_id: str) -> dict[str, Any]:
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         return dict(json.loads(kept.body))
+
+    def all_tasks(self) -> list[dict[str, Any]]:
+        """Every Task that was placed, of every order."""
+        return [
+            self.get_task(task) for order in self.placed for task in (order, *(each["id"] for each in self.line_tasks(order)))
+        ]
 
     def line_tasks(self, order_task: str) -> list[dict[str, Any]]:
         found = self.service.store.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
@@ -203,7 +212,7 @@ class World:
         return order
 
     def _create_task(self, body: dict[str, Any]) -> str:
-        new = {key: value for key, value in body.items() if key not in {"id", "meta", "output"}} | {"status": "requested"}
+        new = {key: value for key, value in body.items() if key not in {"id", "meta", "output", "note"}} | {"status": "requested"}
         return self.service.resources.create("Task", new, self.clinic, self._laboratory_grants("read", "updatebody")).ref.id
 
     def _replace(self, ref: Ref, **fields: Any) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from lab_agent.domain.ids import LineKey, OrderKey, line_key
-from lab_agent.domain.records import JobKind
-from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState
-from lab_agent.workflow import operator_jobs
+from lab_agent.domain.records import JobKind, OrderRecord
+from lab_agent.domain.state_machines import JobState, LineState, OrderState
+from lab_agent.workflow import operator_jobs, operator_orders
 from tests.harness.fault_injection import SimulatedCrash
-from tests.harness.orders import procedure_requests, templates
+from tests.harness.orders import BASE, procedure_requests, templates
 from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World
 
 _TASK_JOBS = (JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
@@ -27,7 +27,12 @@ class SimulatedOrder:
     task: str
     lines: tuple[str, ...]
     invalid_lines: frozenset[str]
-    rejected_by_lis: dict[str, str] = field(default_factory=dict)
+    repeats: str | None = None
+    """The order whose ProcedureRequests it is about, too."""
+    set_aside: set[str] = field(default_factory=set)
+    """Tasks that somebody else had put into another status."""
+    revived: set[str] = field(default_factory=set)
+    """Tasks that had ended and were requested again."""
 
 
 class SimulationRun:
@@ -43,6 +48,8 @@ class SimulationRun:
         self.world = World(seed, rules={"stale_code": chance.choice([409, 412])}, **options)
         self.crashes, self.faults = chance.choice([0.0, 0.004, 0.02]), chance.choice([0.0, 0.05, 0.2])
         self.world.lis.can_confirm = chance.random() < 0.75
+        self.unruly = chance.random() < 0.5
+        """Whether others set statuses, take back ends, and order twice."""
         self.rng = self.world.rng
         self.orders: list[SimulatedOrder] = []
         self.agents: list[SimulatedAgent] = []
@@ -55,6 +62,7 @@ class SimulationRun:
             await self._step()
             for _ in range(self.rng.randrange(6)):
                 await asyncio.sleep(0)
+            await Invariants(self).check_at_any_time()
         await self._run_to_completion()
         await Invariants(self).check()
 
@@ -68,6 +76,10 @@ class SimulationRun:
             self._reconcile: 3,
             self._edit_task: 4,
             self._end_tasks: 1,
+            self._set_aside: 2 if self.unruly else 0,
+            self._request_again: 2 if self.unruly else 0,
+            self._revive: 1 if self.unruly else 0,
+            self._order_again: 1 if self.unruly and len(self.orders) < 4 else 0,
             self._report_line: 3,
             self._advance_clock: 5,
         }
@@ -120,6 +132,42 @@ class SimulationRun:
             for task in (*order.lines, order.task):
                 self.world.end_task(task)
 
+    def _set_aside(self) -> None:
+        """Somebody else puts a requested Task into a status that is not ours."""
+        order = self.rng.choice(self.orders)
+        task = self.rng.choice([order.task, *order.lines])
+        if self.world.get_task(task)["status"] == "requested":
+            self.world.update_task(task, status=self.rng.choice(["on-hold", "draft", "in-progress", "received"]))
+            order.set_aside.add(task)
+
+    def _request_again(self) -> None:
+        """What somebody had set aside is requested again."""
+        for order in self.orders:
+            for task in sorted(order.set_aside):
+                if self.world.get_task(task)["status"] not in TERMINAL_STATUSES:
+                    self.world.force_task(task, status="requested")
+            order.set_aside.clear()
+
+    def _revive(self) -> None:
+        """An order that ended is offered again as a whole, or one of its lines is put back."""
+        order = self.rng.choice(self.orders)
+        ended = [task for task in order.lines if self.world.get_task(task)["status"] in TERMINAL_STATUSES]
+        if self.world.get_task(order.task)["status"] in TERMINAL_STATUSES:
+            ended.append(order.task)
+        elif ended:
+            ended = [self.rng.choice(ended)]
+        for task in ended:
+            self.world.force_task(task, status="requested")
+            order.revived.add(task)
+
+    def _order_again(self) -> None:
+        """The partner makes a second order about the same ProcedureRequests."""
+        order = self.rng.choice(self.orders)
+        task = self.world.order_again(order.task)
+        lines = self.world.line_tasks(task)
+        invalid = frozenset(str(line["id"]) for line in lines if self._has_unknown_item(line))
+        self.orders.append(SimulatedOrder(task, tuple(str(line["id"]) for line in lines), invalid, repeats=order.task))
+
     def _report_line(self) -> None:
         """The laboratory reports, or rejects, a line that it has."""
         order = self.rng.choice(self.orders)
@@ -153,12 +201,14 @@ class SimulationRun:
         for agent in self.agents:
             agent.injector.crashes = agent.injector.faults = 0.0
             await agent.wait_idle()
+        self._request_again()
         last = self.world.agent("last")
-        for _ in range(60):
+        for turn in range(60):
             await last.poll.run()
             await self.world.drain(last, until=timedelta(seconds=10))
             await last.reconcile.run()
             await self._decide_as_operator()
+            await self._decide_held(patient=turn < 12)
             await self._report_open_lines(last)
             await self.world.drain(last, until=timedelta(seconds=10))
             if await self._all_closed():
@@ -177,19 +227,37 @@ class SimulationRun:
                     else:
                         await operator_jobs.retry_job(self.world.store, job.id, by="person", now=now)
 
+    async def _decide_held(self, *, patient: bool) -> None:
+        """A person refuses what is held for good, and repeats what could not be done while somebody else had a Task."""
+        now, store = self.world.clock.now(), self.world.store
+        for order in await self.known_orders():
+            record, lines = await self.world.stored_order(order.task)
+            for line in lines:
+                if line.state is LineState.HELD and record.state is not OrderState.HELD:
+                    await operator_orders.reject_line(store, line.key, "order it anew", by="person", now=now)
+            if record.state is OrderState.HELD and record.received is not None and not patient:
+                await operator_orders.reject_order(store, BASE, record.key, "order it anew", by="person", now=now)
+            for job in await self.world.jobs(order.task):
+                if job.state is JobState.DEAD_LETTER:
+                    await operator_jobs.retry_job(store, job.id, by="person", now=now)
+
     async def _report_open_lines(self, agent: SimulatedAgent) -> None:
         for order in await self.known_orders():
             _, lines = await self.world.stored_order(order.task)
-            keys = {line.key for line in lines if line.state not in ENDED_LINES}
+            keys = {line.key for line in lines if line.state is LineState.ACCEPTED}
             for submitted in self.world.lis.submitted:
                 for line in submitted.lines:
                     if line.key in keys:
                         await self.world.end_line(agent.store, line.key)
 
     async def _all_closed(self) -> bool:
-        return all(
-            [(await self.world.stored_order(order.task))[0].state is OrderState.CLOSED for order in await self.known_orders()]
-        )
+        orders = await self.known_orders()
+        closed = [(await self.world.stored_order(order.task))[0].state is OrderState.CLOSED for order in orders]
+        return all(closed) and not any([await self.world.jobs(order.task) for order in orders])
+
+    def repeated(self, order: SimulatedOrder) -> bool:
+        """Whether there is a second order about the same ProcedureRequests."""
+        return any(other.repeats == order.task for other in self.orders)
 
     async def known_orders(self) -> list[SimulatedOrder]:
         """The orders that any worker saw: one that the partner ended at once is none of ours."""
@@ -208,12 +276,46 @@ class Invariants:
         """Check every law for every order."""
         seen = await self.run.known_orders()
         assert all(order in seen or order.task in self.run.world.ended_by_partner for order in self.run.orders)
+        await self.check_at_any_time()
         for order in seen:
             await self._check_nothing_open(order)
-            await self._check_submitted_once(order)
-            await self._check_task_statuses(order)
-            await self._check_cancellations(order)
+            if order.revived or order.repeats or self.run.repeated(order):
+                self._check_all_ended(order)
+            else:
+                await self._check_submitted_once(order)
+                await self._check_task_statuses(order)
+                await self._check_cancellations(order)
             self._check_partner_edits(order)
+
+    async def check_at_any_time(self) -> None:
+        """What holds after every step: no order goes to the laboratory twice, no request is done twice, no line changes hands."""
+        submitted = self.run.world.lis.submitted
+        assert max(Counter(order.key for order in submitted).values(), default=0) <= 1, "handed over twice"
+        for order in await self.run.known_orders():
+            record, lines = await self.run.world.stored_order(order.task)
+            assert {line.task_id for line in lines} <= set(order.lines), "a line of another order was taken"
+            self._check_nothing_silent(order, record)
+        await self._check_requests_done_once()
+
+    def _check_nothing_silent(self, order: SimulatedOrder, record: OrderRecord) -> None:
+        assert record.state is not OrderState.HELD or record.reason, "held without a reason"
+
+    async def _check_requests_done_once(self) -> None:
+        """Lines that the laboratory works on, or has done, are about different ProcedureRequests."""
+        at_work = {LineState.ACCEPTED, LineState.RESULTED, LineState.COMPLETED}
+        requests: Counter[object] = Counter()
+        for order in await self.run.known_orders():
+            _, lines = await self.run.world.stored_order(order.task)
+            requests.update(line.procedure_request_id for line in lines if line.state in at_work)
+        assert max(requests.values(), default=0) <= 1, "one ProcedureRequest is done in two orders"
+
+    def _check_all_ended(self, order: SimulatedOrder) -> None:
+        """Nothing that was taken up again stays requested, but for lines of an order that ended before that."""
+        world = self.run.world
+        assert world.get_task(order.task)["status"] in TERMINAL_STATUSES
+        for task in order.lines:
+            ended = world.get_task(task)["status"] in TERMINAL_STATUSES
+            assert ended or task in order.revived or order.task in world.ended_by_partner
 
     async def _check_nothing_open(self, order: SimulatedOrder) -> None:
         record, lines = await self.run.world.stored_order(order.task)

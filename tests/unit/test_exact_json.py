@@ -58,6 +58,19 @@ def test_invalid_json_rejected(data: bytes) -> None:
         exact_json.loads(data)
 
 
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
+def test_nesting_is_bounded(opened: str, closed: str) -> None:
+    """What is read can be walked through and written again, however deep it is nested."""
+
+    def nested(levels: int) -> str:
+        return opened * levels + "1" + closed * levels
+
+    deepest = nested(exact_json.MAX_DEPTH)
+    assert exact_json.dumps(exact_json.loads(deepest)).decode() == deepest
+    with pytest.raises(DataInvalidError, match="levels deep"):
+        exact_json.loads(nested(exact_json.MAX_DEPTH + 1))
+
+
 @pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), float("nan")])
 def test_value_json_cannot_express_is_named(value: Any) -> None:
     with pytest.raises(DataInvalidError, match=r"document\.a\[1\]"):

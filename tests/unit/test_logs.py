@@ -159,3 +159,11 @@ def test_repeated_setup_does_not_duplicate_lines(log):
     stream = log()
     logs.get_logger("x").info("once", action="x")
     assert len(read(stream)) == 1
+
+
+def test_control_characters_become_escapes(log):
+    stream = log(format="console")
+    logs.get_logger("x").warning("held", action="x", reason="a\x1b]0;t\x07\u202eb", error=ServiceUnavailable("\x9bc"))
+    shown = stream.getvalue()
+    assert not set("\x1b\x07\x9b\u202e") & set(shown)
+    assert "\\u001b" in shown

@@ -6,13 +6,49 @@ import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from lab_agent.domain.state_machines import JOB_TRANSITIONS, LINE_TRANSITIONS, ORDER_TRANSITIONS, REPORT_TRANSITIONS, StateT
+from lab_agent.domain.state_machines import (
+    ENDED_LINES,
+    JOB_TRANSITIONS,
+    LINE_TRANSITIONS,
+    ORDER_TRANSITIONS,
+    REPORT_TRANSITIONS,
+    OrderState,
+    StateT,
+)
 from lab_agent.status.formatting import state_meaning
 
+_ENDS = frozenset({OrderState.CLOSED, *ENDED_LINES})
+"""States in which nothing is left to do, although something may come back to life."""
 _STATES_HEAD = """# The states
 
 Generated from the tables in `lab_agent/domain/state_machines.py`, which alone decide which transitions are legal; any other
 raises an error and changes nothing. The meanings are those that the status page shows.
+"""
+
+_COMES_BACK = """
+## What comes back to life
+
+Only requested Tasks are ours. An order that is on hold, a draft, or taken on by somebody else waits here as held, before its
+assessment and right before its handover, and is assessed again when it is requested again. Of what had ended:
+
+| What is seen | What follows |
+|---|---|
+| an order that the laboratory never had is requested again, changed or not | it is assessed like a new order: `closed` → `seen` |
+| the same, but none of its lines is requested yet | held; it goes on when lines are requested |
+| lines of an order that was rejected as a whole come before its Task is ended | all is assessed again: `rejected` → `seen` |
+| such lines come after we ended its Task (a look five minutes after the end finds them) | the order is held; it goes on when \
+its Task is requested again, and an operator may refuse it |
+| a line is requested again, or is new, in an order that the laboratory has or had | the line is held: \
+`lab-agent orders accept-line` or `refuse-line` |
+| only the Task of such an order is requested again | the order is held; it goes on when a line is requested, and ends with \
+its Task |
+| lines that are open in an order that the partner ended | nothing: they are the partner's |
+| a second order about ProcedureRequests that are done, or being done, in another | held, until that line is withdrawn |
+| an order from before `worker.ignore_before` | nothing |
+
+A closed order is looked at once more five minutes after its end, and whenever the poll finds its Task requested two minutes or
+more after its end: a search index may be that slow. A line that is put back later than that, in an order whose own Task stays
+ended, is not seen: the laboratory picks up orders by their order-level Task alone (interface: States).
 """
 
 
@@ -24,7 +60,7 @@ def states_page() -> str:
         _state_machine_section("A version of a report", REPORT_TRANSITIONS),
         _state_machine_section("A job (a row of the outbox)", JOB_TRANSITIONS),
     )
-    return _STATES_HEAD + "".join(parts)
+    return _STATES_HEAD + "".join(parts) + _COMES_BACK
 
 
 def _state_machine_section(title: str, transitions: Mapping[StateT, frozenset[StateT]]) -> str:
@@ -42,7 +78,7 @@ def _diagram_transitions(transitions: Mapping[StateT, frozenset[StateT]]) -> Ite
     yield f"[*] --> {order[0].value}"
     for state, targets in transitions.items():
         yield from (f"{state.value} --> {target.value}" for target in sorted(targets, key=order.index))
-        if not targets:
+        if not targets or state in _ENDS:
             yield f"{state.value} --> [*]"
 
 

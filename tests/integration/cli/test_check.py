@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,7 +17,8 @@ import httpx
 import pytest
 
 from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.domain.records import StoredToken
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.records import JobKind, NewJob, StoredToken
 from tests.harness.paths import CATALOGUE
 from tests.harness.programs import free_port
 
@@ -212,6 +214,59 @@ def test_check_against_exchange_tries_everything(cli, at_service):
     assert found["adapter folder"] == "ok"
     assert found["contract C-200"] == "WRONG", "the service does not know it"
     assert done.code == 1
+
+
+class ProxiedService(BaseHTTPRequestHandler):
+    """A service behind a proxy, whose links name its own address inside."""
+
+    relation = "next"
+
+    def do_POST(self) -> None:
+        self._answer({"access_token": "t"})
+
+    def do_GET(self) -> None:
+        link = {"relation": self.relation, "url": "http://internal:8080/fhir/task?page=2"}
+        self._answer({"resourceType": "Bundle", "type": "searchset", "link": [link]})
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def _answer(self, body: object) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.mark.parametrize(("relation", "status"), [("next", "WRONG"), ("self", "to do")])
+def test_links_to_other_origin_are_reported(cli, lab, monkeypatch, relation, status):
+    """A service that knows itself by another address than ours leads us away, page after page."""
+    monkeypatch.setattr(ProxiedService, "relation", relation)
+    with ThreadingHTTPServer(("127.0.0.1", 0), ProxiedService) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        lab.config.write_text(lab.config.read_text().replace("http://127.0.0.1:9", f"http://127.0.0.1:{server.server_port}"))
+        found = said(cli("check", "--json"))
+        server.shutdown()
+    assert found["exchange"][0] == "ok"
+    assert (found["service links"][0], "http://internal:8080" in found["service links"][1]) == (status, True)
+    assert "exchange.base_url" in found["service links"][2]
+
+
+def test_job_that_fails_for_long_is_wrong(cli, lab):
+    def fail(uow):
+        ago = datetime.now(UTC) - timedelta(minutes=5)
+        names = {"dedup_key": "j", "ordering_key": "j", "target": "x", "due_at": ago}
+        uow.jobs.add(NewJob(kind=JobKind.DELIVER_REPORT, **names))
+        (job,) = uow.jobs.claim(list(JobKind), owner="w", now=ago, lease=timedelta(hours=1), limit=1)
+        uow.jobs.save(job.outcome_unknown(ago, ago, "500").failed(ago, FailureCause.OUTCOME_UNKNOWN))
+
+    lab.write(fail)
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    status, detail, hint = said(done)["jobs"]
+    assert (status, detail.startswith("1 deliver_report failing since")) == ("WRONG", True)
+    assert "outbox show 1" in hint
 
 
 def test_exchange_checked_even_without_database(cli, at_service):

@@ -127,6 +127,21 @@ def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
     assert "only a held order" in again.err
 
 
+def test_held_order_released_after_somebody_looked(cli: Cli, lab: LaboratoryFolder) -> None:
+    def ahead(wire: dict[str, Any]) -> None:
+        wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2999-03-02T08:30:00+03:00"
+
+    put_order(lab, OrderState.HELD, ahead)
+    assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
+    done = cli("orders", "release", KEY, "--note", "the clinic's clock is wrong", "--by", "eve")
+    assert done.code == 0, done.err
+    assert "specimen.collected-ahead" in done.out
+    assert cli("orders", "judge", KEY, "--json").json()["held_because"] is None
+    again = cli("orders", "release", KEY, "--note", "again")
+    assert again.code == 1
+    assert "orders refuse" in again.err or "reject it" in again.err
+
+
 @pytest.mark.parametrize(("command", "state"), [("refuse-line", "rejected"), ("accept-line", "accepted")])
 def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: str, state: str) -> None:
     put_order(lab, OrderState.HANDED_OVER)

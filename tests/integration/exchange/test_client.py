@@ -612,6 +612,33 @@ async def test_check_requests_one_page(make_client: Make, router: respx.MockRout
     assert route.call_count == 1
 
 
+@pytest.mark.parametrize(
+    ("onward", "address", "expected"),
+    [
+        (None, "urn:uuid:1", {}),
+        ("?page=2", f"{BASE}fhir/Task/t1", {}),
+        ("http://internal:8080/api/x", "urn:uuid:1", {"next": "http://internal:8080"}),
+        (None, "https://other.example/api/fhir/Task/t1", {"fullUrl": "https://other.example:443"}),
+        ("http://service.example/api/x", "nonsense://", {"next": "http://service.example:80"}),
+    ],
+)
+async def test_foreign_links_found_in_first_page(
+    make_client: Make, router: respx.MockRouter, onward: str | None, address: str, expected: dict[str, str]
+) -> None:
+    page = bundle(task(1), onward=onward)
+    page["entry"][0]["fullUrl"] = address
+    route = router.get(url__startswith=BASE).respond(json=page)
+    assert await make_client().foreign_links() == expected
+    assert route.calls.last.request.url.params["_count"] == "1"
+
+
+async def test_foreign_links_found_without_page_size(make_client: Make, router: respx.MockRouter) -> None:
+    pages = {"json": bundle(task(1), onward="http://internal:8080/x")}
+    router.get(url__startswith=BASE, params__contains={"_count": "1"}).respond(400)
+    router.get(url__startswith=BASE).respond(**pages)
+    assert await make_client().foreign_links() == {"next": "http://internal:8080"}
+
+
 # --- Retry-After
 
 

@@ -22,10 +22,10 @@ from lab_sandbox.config import CLINIC_GUID
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.workspace import Workspace, create_workspace
 from tests.harness.paths import ROOT
-from tests.integration.hapi.stu3_server import Stu3Server
+from tests.integration.hapi.stu3_server import FHIR_JSON, Stu3Server
 
 HERE = Path(__file__).parent
-FETCH_SECONDS, COMPILE_SECONDS, READY_SECONDS = 240, 60, 60
+FETCH_SECONDS, COMPILE_SECONDS, READY_SECONDS = 240, 60, 180
 
 
 @pytest.fixture(scope="session")
@@ -77,8 +77,17 @@ def server_address(java_command: list[str], tmp_path_factory: pytest.TempPathFac
         assert server.stdout
         port = server.stdout.readline().strip().decode()
         assert port.isdecimal(), log.read_text()[-4000:]
-        yield f"http://127.0.0.1:{port}/"
+        address = f"http://127.0.0.1:{port}/"
+        _warm_up(address)
+        yield address
         server.stdin.close()  # it ends when its standard input does
+
+
+def _warm_up(address: str) -> None:
+    """The validator reads all of STU3 for its first resource, which takes longer than an agent waits."""
+    with httpx.Client(trust_env=False, timeout=READY_SECONDS) as http:
+        answer = http.post(f"{address}fhir/Patient", json={"resourceType": "Patient"}, headers=FHIR_JSON)
+    assert answer.status_code == 201, answer.text
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.workspace import Workspace
 from tests.harness.clock import wait_until
 from tests.harness.orders import UNKNOWN_ITEM
+from tests.harness.stu3_schema import DEVIATIONS
 from tests.integration.hapi.stu3_server import FHIR_JSON, Json, PlacedOrder, Stu3Server
+from tests.integration.results.test_stu3_deviations import EXAMPLES
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(400)]
 
@@ -103,6 +105,13 @@ async def test_server_is_strict_as_stu3_is(server: Stu3Server) -> None:
     as_json = await server.http.post("Binary", json=binary)
     assert (await server.http.get(as_fhir.headers["Location"])).content == b"hello"
     assert (await server.http.get(as_json.headers["Location"])).content == as_json.request.content
+
+
+async def test_named_deviations_are_those_that_it_refuses(server: Stu3Server) -> None:
+    """All of them but the short names of rights, which this server lets pass, since nothing could be sent to it otherwise."""
+    assert set(EXAMPLES) == set(DEVIATIONS)
+    for name, body in EXAMPLES.items():
+        await server.create(body, status=201 if name == "Resource.meta.security.system" else 422)
 
 
 async def test_order_over_several_pages_is_handed_over(server: Stu3Server, lis: LaboratorySystem) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
@@ -17,6 +19,11 @@ from lab_sandbox.faults.plan import FaultKind, FaultRule
 from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
+
+
+def _forget_uploads(uow: Any) -> None:
+    uow._data.uploads.clear()
+    uow.commit()
 
 
 async def test_final_report_completes_lines_and_order(bench: ResultsBench) -> None:
@@ -132,6 +139,34 @@ async def test_own_rights_granted_only_where_set(granted: bool) -> None:
             assert own == ({"read", "readhistory", "updatebody"} if granted else set())
 
 
+class WithoutResources(httpx.ASGITransport):
+    """A service that answers writes without the resource (FHIR: `Prefer: return=OperationOutcome`)."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.headers["Prefer"] = "return=OperationOutcome"
+        return await super().handle_async_request(request)
+
+
+async def test_value_found_by_an_answer_without_it_is_corrected(bench: ResultsBench) -> None:
+    """A conditional create that finds our older value may answer without showing it: it is read before it is believed."""
+    bench.restart_agent(WithoutResources(bench.app))
+    await bench.receive(make_report(version=1))
+    await bench.store.run(_forget_uploads)
+    await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+    versions = await bench.resource_versions("Observation", "RORDER.rep.hb")
+    assert [(each["status"], str(each["valueQuantity"]["value"])) for each in versions] == [("final", "13.20"), ("amended", "15")]
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_correction_where_the_creator_has_no_right(granted: bool) -> None:
+    """A service may give its creator no right to what it created: then we grant it ourselves, or say what to set."""
+    async with open_bench(rules={"creator_rights": False}, exchange={"grant_own_read": granted}) as bench:
+        await bench.receive(make_report(version=1))
+        corrected = await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+        assert corrected.state is (ReportState.DELIVERED if granted else ReportState.MATCHED)
+        assert ["exchange.grant_own_read" in (job.reason or "") for job in await bench.jobs()] == [True] * (not granted)
+
+
 async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
     """The service may number our resources for itself; a correction must not drop that number (law 4)."""
     await bench.receive(make_report(version=1))
@@ -157,11 +192,7 @@ async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench) 
     """A value whose upload the store has lost is amended all the same."""
     await bench.receive(make_report(version=1))
 
-    def forget(uow: object) -> None:
-        uow._data.uploads.clear()  # type: ignore[attr-defined]
-        uow.commit()  # type: ignore[attr-defined]
-
-    await bench.store.run(forget)
+    await bench.store.run(_forget_uploads)
     await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
     assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
 

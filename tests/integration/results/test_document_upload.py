@@ -13,9 +13,6 @@ import pytest
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.state_machines import JobState, ReportState
-from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
 from lab_agent.workflow.document_upload import NOT_AS_SENT_ALERT
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
@@ -111,10 +108,7 @@ class Stu3Transport(httpx.AsyncBaseTransport):
 def start_agent(bench: ResultsBench, **changes: Any) -> Stu3Transport:
     """A new run of the agent, with these settings, before a service that treats Binaries as STU3 does."""
     transport = Stu3Transport(bench.app)
-    exchange = bench.settings.exchange.model_copy(update=changes)
-    http = HttpClient(http_options(exchange), transport=transport)
-    bench.exchange = ExchangeClient(exchange, http, Authenticator(exchange.oauth, http, bench.store, bench.clock, "again"))
-    bench._runner = None
+    bench.restart_agent(transport, **changes)
     return transport
 
 

@@ -69,7 +69,7 @@ async def test_writes_answered_without_the_resource_are_done(body: str) -> None:
 
 
 async def test_granted_own_right_lets_corrections_through() -> None:
-    async with open_bench(exchange_settings={"grant_own_read": True}, rules={"creator_rights": False}) as bench:
+    async with open_bench(exchange={"grant_own_read": True}, rules={"creator_rights": False}) as bench:
         await report_and_correct(bench)
         assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 3
         assert (await bench.order_status()).order == "completed"

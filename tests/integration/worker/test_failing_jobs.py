@@ -122,6 +122,21 @@ async def test_outage_ends_only_by_success_of_what_failed(failing: Bench) -> Non
     assert await failing.open_alerts() == {}
 
 
+async def test_outage_told_by_dead_worker_is_ended_by_another(failing: Bench) -> None:
+    worker = failing.worker
+    other = OutageTracker(worker.store, worker.clock, service_reachable)
+    await other.end_settled_parts()
+    await failing.add_job("a")
+    failing.failing["a"] = ServiceUnavailable("500")
+    await failing.run()
+    assert set(await failing.open_alerts()) == {TASKS_OUTAGE}
+    failing.failing.clear()
+    worker.outages = other
+    worker.runner = worker.make_runner("two")
+    await failing.run(minutes=5)
+    assert await failing.open_alerts() == {}
+
+
 async def test_outage_ends_when_operator_settles_job(failing: Bench) -> None:
     await failing.add_job("bad")
     failing.failing["bad"] = ServiceUnavailable("500")

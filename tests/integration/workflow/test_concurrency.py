@@ -13,7 +13,7 @@ import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import LeaseLostError
+from lab_agent.errors import InvalidTransitionError, LeaseLostError
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow import operator_orders
 from lab_sandbox.references import Ref
@@ -281,6 +281,24 @@ async def test_label_of_another_patient_holds(make_scenario: MakeScenario, other
     assert (await scenario.order_record()).state is OrderState.HELD
     assert scenario.statuses() == ["requested"]
     assert "is in use" in str((await scenario.order_record()).reason)
+
+
+async def test_operator_releases_order_with_label_in_use(make_scenario: MakeScenario) -> None:
+    """Somebody has looked: the name was changed by marriage, say."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    scenario.task = await order_again(scenario, birthDate="1950-01-01")
+    await scenario.process_all()
+    record, now = await scenario.order_record(), scenario.world.clock.now()
+    store, rules = scenario.world.store, ["tube.label-in-use", "order.catalogue"]
+    with pytest.raises(InvalidTransitionError):
+        await operator_orders.release_order(store, record.key, rules[1:], "looked", by="eve", now=now)
+    released = await operator_orders.release_order(store, record.key, rules, "looked", by="eve", now=now)
+    assert released == {"tube.label-in-use"}
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert "tube.label-in-use" in await scenario.reported_rules("warn")
+    assert not await scenario.is_alert_open(f"order.{record.key}.held")
 
 
 async def test_label_of_same_patient_created_anew_warns(make_scenario: MakeScenario) -> None:

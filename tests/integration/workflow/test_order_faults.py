@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.rules.engine import RULES
-from tests.harness.orders import BASE
+from lab_sandbox.config import SandboxConfig
+from tests.harness.orders import BASE, find_template
+from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario, alter
 
 Change = Callable[[dict[str, Any]], None]
@@ -115,3 +119,77 @@ async def test_shared_tube_of_two_specimens_is_handed_over(make_scenario: MakeSc
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert "tube.label-shared" in await scenario.reported_rules("warn")
+
+
+async def test_link_that_names_two_contracts_is_rejected(make_scenario: MakeScenario) -> None:
+    """The reference names one contract, and the identifier beside it another."""
+    scenario = make_scenario(1)
+    reference = f"contract/{SandboxConfig().contracts[0].resource_id()}"
+    other = {"system": "http://codes.lab.example/contract", "value": "C-200"}
+    links = [{"reference": reference, "identifier": other}]
+    alter(scenario, "ProcedureRequest", lambda body: body.update(supportingInfo=links))
+    await scenario.process_all()
+    assert scenario.statuses() == ["cancelled"]
+    assert await scenario.reported_rules() == {"order.one-contract"}
+
+
+def scenario_of(study: str, change: Callable[[dict[str, Any]], None] = lambda _: None) -> Scenario:
+    """A world with an order of one study alone, its bundle changed before it is placed."""
+    world = World(study, rules={"off": ("two-barcodes",)})
+    at = world.clock.now().replace(minute=0, second=0)
+    template = find_template(at, lambda plan: {item.id for item in plan.basket.items} == {study})
+    bundle = copy.deepcopy(template.bundle)
+    change(bundle)
+    return Scenario(world, world.agent(), world.place_order(replace(template, bundle=bundle)))
+
+
+def without_second_labels(bundle: dict[str, Any]) -> None:
+    for specimen in resources(bundle, "Specimen"):
+        for container in specimen["container"]:
+            container["identifier"] = [one for one in container["identifier"] if one["system"].endswith("/labels")]
+
+
+def resources(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_second_barcode_is_asked_for_without_its_system(given: bool) -> None:
+    scenario = scenario_of("042.036", (lambda _: None) if given else without_second_labels)
+    exchange = scenario.world.settings.exchange.model_copy(update={"second_labels_system": None})
+    scenario.world.settings = scenario.world.settings.model_copy(update={"exchange": exchange})
+    scenario.agent = scenario.world.agent("without the system")
+    await scenario.process_all()
+    assert scenario.statuses() == (["requested"] if given else ["cancelled"])
+    assert await scenario.reported_rules() == (set() if given else {"tube.second-label"})
+    assert ("tube.second-label-unset" in await scenario.reported_rules("warn")) is given
+
+
+async def test_second_barcode_in_use_by_another_holds() -> None:
+    scenario = scenario_of("042.036")
+    await scenario.process_all()
+    at = scenario.world.clock.now().replace(minute=0, second=0)
+    again = find_template(at, lambda plan: {item.id for item in plan.basket.items} == {"042.036"})
+    other = replace(again, patient={**again.patient, "birthDate": "1950-01-01"})
+    scenario.task = scenario.world.place_order(other, relabel=True)
+    await scenario.process_all()
+    assert "is in use" in await hold_reason(scenario)
+
+
+def four_samples_of_one_minute(bundle: dict[str, Any]) -> None:
+    """A tolerance test with a fourth sample, none of which says its time point, all taken at once."""
+    specimens = resources(bundle, "Specimen")
+    fourth = copy.deepcopy(specimens[0])
+    fourth["container"][0]["identifier"][0]["value"] = "7777777777"
+    bundle["entry"].append({"fullUrl": "urn:uuid:00000000-0000-4000-8000-000000000004", "resource": fourth})
+    resources(bundle, "ProcedureRequest")[0]["specimen"].append({"reference": "urn:uuid:00000000-0000-4000-8000-000000000004"})
+    for specimen in (*specimens, fourth):
+        specimen["collection"]["collectedDateTime"] = specimens[0]["collection"]["collectedDateTime"]
+        specimen["extension"][0]["valueString"] = "specimen=13"
+
+
+async def test_fourth_sample_does_not_switch_the_alignment_check_off() -> None:
+    scenario = scenario_of("006.001", four_samples_of_one_minute)
+    await scenario.process_all()
+    assert scenario.statuses() == ["cancelled"]
+    assert await scenario.reported_rules() == {"specimen.tolerance-sequence"}

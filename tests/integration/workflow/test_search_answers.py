@@ -117,8 +117,11 @@ async def test_broken_resource_counts_like_a_missing_one(make_scenario: MakeScen
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
 
 
-@pytest.mark.parametrize("parameter", ["part-of", "subject"])
-@pytest.mark.parametrize("status", [403, 418, 422])
+@pytest.mark.parametrize(
+    ("parameter", "status"),
+    # 422 to the search for answers says that the service does not offer it: the answers are unknown then.
+    [("part-of", 403), ("part-of", 418), ("part-of", 422), ("subject", 403), ("subject", 418)],
+)
 async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScenario, parameter: str, status: int) -> None:
     scenario = make_scenario(1)
     restore = change_answers(scenario, is_search_with(parameter), answer_with(status))

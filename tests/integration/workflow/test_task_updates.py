@@ -102,7 +102,7 @@ async def test_late_acknowledgement_moves_no_ended_task(make_scenario: MakeScena
 async def test_partner_outputs_are_kept_beside_ours(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1, spoil=0)
     await scenario.assess()
-    scenario.world.update_task(scenario.line_tasks[0], output=[{"valueString": "theirs"}])
+    scenario.world.update_task(scenario.line_tasks[0], output=[{"type": {"text": "note"}, "valueString": "theirs"}])
     await scenario.world.drain(scenario.agent)
     assert scenario.outputs(scenario.line_tasks[0])[0] == "theirs"
     assert len(scenario.outputs(scenario.line_tasks[0])) == 2

@@ -48,6 +48,7 @@ def test_worker_names_differ_between_starts() -> None:
         (LisUnavailable(retry_after=30), RetryAt(NOW + timedelta(seconds=30))),
         (OutcomeUnknown(), VerifyFirst(NOW + timedelta(seconds=1))),
         (LisOutcomeUnknown(), VerifyFirst(NOW + timedelta(seconds=1))),
+        (ServiceRejected("x", status=418, may_pass=True), RetryAt(NOW + timedelta(seconds=1))),
         (ServiceRejected(status=400), DeadLetter()),
         (LisRejected(), DeadLetter()),
         (Failure(), DeadLetter()),

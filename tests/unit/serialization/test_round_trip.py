@@ -19,10 +19,11 @@ from lab_agent.domain.lab_order import (
     OrderSpecimen,
 )
 from lab_agent.domain.report_documents import is_openable_url
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Period, Quantity, Range, Ratio, SampledData
 
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(min_value=datetime(1900, 1, 2), timezones=offsets)  # noqa: DTZ001
+days = st.builds(lambda day, length: PartialDate(day.isoformat()[:length]), st.dates(), st.sampled_from([4, 7, 10]))
 numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30)
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=12)
 names = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=12)
@@ -64,7 +65,7 @@ VALUES = {
     ),
     "value_attachment": documents,
     "value_time": st.times(),
-    "value_date_time": moments,
+    "value_date_time": moments | days,
     "value_period": st.lists(moments, min_size=2, max_size=2).map(sorted).map(lambda ends: Period(start=ends[0], end=ends[1])),
 }
 
@@ -88,7 +89,7 @@ reports = st.builds(
     LabReport,
     report_id=names,
     order=names,
-    effective=moments,
+    effective=moments | days,
     issued=moments,
     observations=st.lists(observations(), max_size=3).map(tuple),
     documents=st.lists(documents, max_size=2).map(tuple),

@@ -444,6 +444,11 @@ def test_schemas_match_what_is_accepted() -> None:
     assert serialization.order_schema()["$defs"]["OrderPatient"]["properties"]["birth_date"]
     named = schema["$defs"]["LabReport"]["properties"]
     assert (named["barcode"]["maxLength"], named["lines"]["items"]["maxLength"]) == (200, 200)
+    assert [each.get("format", each.get("pattern")) for each in named["effective"]["anyOf"]] == [
+        "date-time",
+        r"^\d{4}(-\d\d(-\d\d)?)?$",
+    ]
+    assert named["issued"]["format"] == "date-time"
     assert "maxLength" not in json.dumps([serialization.order_schema(), schema["$defs"]["ReportedObservation"]])
 
 

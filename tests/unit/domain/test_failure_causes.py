@@ -1,0 +1,39 @@
+import pytest
+
+from lab_agent import errors
+from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
+from lab_agent.errors import OutcomeIssue
+from lab_agent.workflow.attention_alerts import cause_text
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (errors.AuthenticationRequired("x"), FailureCause.SIGN_IN),
+        (errors.ServiceUnavailable("x"), FailureCause.SERVICE_UNAVAILABLE),
+        (errors.ServiceUnavailable("x", retry_after=3), FailureCause.SERVICE_ASKS_TO_WAIT),
+        (errors.ServicePaused("x", retry_after=3), FailureCause.SERVICE_ASKS_TO_WAIT),
+        (errors.OutcomeUnknown("x"), FailureCause.OUTCOME_UNKNOWN),
+        (errors.InvalidResponse("x"), FailureCause.INVALID_RESPONSE),
+        (errors.SearchNotSupported("x", status=400, may_pass=True), FailureCause.READ_REJECTED),
+        (errors.ForeignLink("x"), FailureCause.FOREIGN_LINK),
+        (errors.LisUnavailable("x"), FailureCause.LIS_UNAVAILABLE),
+        (errors.LisOutcomeUnknown("x"), FailureCause.LIS_OUTCOME_UNKNOWN),
+        (errors.TemporaryFailure("x"), FailureCause.OTHER),
+    ],
+)
+def test_each_failure_has_its_cause(failure: errors.Failure, expected: FailureCause) -> None:
+    assert find_cause(failure) is expected
+
+
+def test_every_cause_has_a_mend() -> None:
+    assert all(cause_text(cause) for cause in FailureCause)
+
+
+def test_issues_are_one_printable_line_each_and_bounded() -> None:
+    many = tuple(OutcomeIssue("error", "invalid", f"element {number}\x1b[2J\nis wrong") for number in range(50))
+    lines = format_issues((OutcomeIssue("fatal", "", ""), OutcomeIssue("error", "", "x" * 5000), *many)).splitlines()
+    assert len(lines) == 10
+    assert all(line.isprintable() and len(line) < 1300 for line in lines)
+    assert lines[1] == "error invalid: element 0?[2J is wrong"
+    assert format_issues(()) == ""
