@@ -227,9 +227,13 @@ def check_transition(before: Json, after: Json, *, is_owner: bool, problems: Pro
     """Checks a Task's change of status ("States and transitions").
 
     The laboratory takes a Task from requested to completed or cancelled, by way of statuses that the interface does not show,
-    and no further. The owner may offer a Task again, or withdraw it as entered in error; nobody turns one end into another.
+    and no further, and says why it cancels a test. The owner may offer a Task again, or withdraw it as entered in error; nobody
+    turns one end into another.
     """
     old, new = before.get("status"), after.get("status")
+    texts = [one.get("valueString") for one in as_list(after.get("output")) if isinstance(one, dict)]
+    if old != new == "cancelled" and not is_owner and as_list(after.get("basedOn")) and not any(map(is_text, texts)):
+        problems.add("Task.output", "task-reason", "required, the reason why the test is cancelled, as valueString", "required")
     if old == new or old not in TERMINAL_STATUSES or (is_owner and new not in TERMINAL_STATUSES - {"entered-in-error"}):
         return
     problems.add("Task.status", "task-transition", f"{old} is an end: a Task cannot go from {old} to {new}", "business-rule")

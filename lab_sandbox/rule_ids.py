@@ -74,6 +74,7 @@ SwitchableRule = Literal[
     "task-notification",
     "task-output",
     "task-part-of",
+    "task-reason",
     "task-requested",
     "task-rights",
     "task-status",

@@ -25,7 +25,7 @@ from lab_agent.settings.root import load_settings
 from lab_api.app import create_app as create_api
 from lab_api.response_cache import CurrentCatalogue
 from lab_sandbox.app import create_app
-from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
+from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig
 from lab_sandbox.demo.checks import CheckList, LisRecord
 from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.lis.messages import SimulatorBehaviour
@@ -247,6 +247,7 @@ def world(tmp_path: Path) -> DemoWorld:
     settings = load_settings(ROOT / "config" / "sandbox.toml", {})
     catalogue = CurrentCatalogue(load_catalogue(CATALOGUE), now)
     api = httpx.ASGITransport(create_api(settings.api, catalogue))
-    service = create_app(SandboxConfig(base_url=BASE), transport=api)
+    # A reason that is missing is to fail its check, so the service takes such a Task.
+    service = create_app(SandboxConfig(base_url=BASE, rules=RuleSettings(off=("task-reason",))), transport=api)
     known = set(catalogue.responses.catalogue.contracts["C-100"].items)
     return DemoWorld(httpx.ASGITransport(service), tmp_path, known)

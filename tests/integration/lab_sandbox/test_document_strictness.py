@@ -49,7 +49,7 @@ async def test_specimen_without_collection_time_accepted(world, helpers):
 async def set_status(world, task, status, headers):
     path = f"/fhir/task/{task['id']}"
     current = await world.client.get(path, headers=headers)
-    body = current.json() | {"status": status}
+    body = current.json() | {"status": status, "output": [{"valueString": "haemolysed"}]}
     return await world.client.put(path, json=body, headers=headers | {"If-Match": current.headers["etag"]})
 
 
@@ -63,6 +63,18 @@ async def test_laboratory_cannot_change_ended_task(world, helpers, first, second
     assert answer.status_code == 422
     assert "task-transition" in helpers.diagnostics(answer)
     assert (await set_status(world, task, first, world.laboratory)).status_code == 200, "an update without a new status"
+
+
+@pytest.mark.parametrize("output", [[], [{"valueString": " "}]])
+async def test_laboratory_cannot_cancel_test_without_reason(world, helpers, output):
+    order, line = (await world.created_order())["Task"][:2]
+    put = world.laboratory | {"If-Match": 'W/"1"'}
+    body = line | {"status": "cancelled", "output": output}
+    refused = await world.client.put(f"/fhir/task/{line['id']}", json=body, headers=put)
+    assert refused.status_code == 422
+    assert "task-reason" in helpers.diagnostics(refused)
+    body = order | {"status": "cancelled"}
+    assert (await world.client.put(f"/fhir/task/{order['id']}", json=body, headers=put)).status_code == 200
 
 
 async def test_laboratory_may_acknowledge_before_the_end(world):

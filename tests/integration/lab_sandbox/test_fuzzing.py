@@ -48,13 +48,23 @@ class Runner:
         return self.runner.run(coroutine)
 
 
-@pytest.fixture(scope="module")
-def runner(request):
+def running(request, **changes):
     module = request.config.pluginmanager.get_plugin(str(request.path.with_name("conftest.py")))
-    created = Runner(module.make_world())
+    created = Runner(module.make_world(**changes))
     yield created
     created(module.close(created.world))
     created.runner.close()
+
+
+@pytest.fixture(scope="module")
+def runner(request):
+    yield from running(request)
+
+
+@pytest.fixture(scope="module")
+def strict_runner(request):
+    """A strict service that takes the document's spelling, so that an order gets past the first rule."""
+    yield from running(request, strict=True, rules={"off": ["stu3-type-name"]})
 
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -137,6 +147,12 @@ def test_any_request_gets_documented_response(runner, data):
 @settings(max_examples=60, **QUIET)
 def test_damaged_order_stored_whole_or_not_at_all(runner, helpers, data):
     send_damaged_order(runner, helpers, data)
+
+
+@given(data=st.data())
+@settings(max_examples=30, **QUIET)
+def test_damaged_order_at_strict_service(strict_runner, helpers, data):
+    send_damaged_order(strict_runner, helpers, data)
 
 
 @pytest.mark.proof

@@ -112,6 +112,13 @@ async def test_demo_config_keeps_base_url_on_other_port(request):
         assert (await client.get("/sandbox/faults")).status_code == 404
 
 
+async def test_strict_is_an_option_of_the_command():
+    async with running_sandbox("--strict") as address, httpx.AsyncClient(base_url=address) as client:
+        assert (await client.get("/fhir/contract", auth=CLINIC)).status_code == 404
+        answer = await client.get("/fhir/Contract", auth=CLINIC)
+        assert answer.headers["content-type"].startswith("application/fhir+json")
+
+
 async def test_connection_reset_before_work(client, helpers):
     before = await patient_count(client)
     await activate(client, {"kind": "reset", "route": "POST *", "count": 1})
