@@ -17,6 +17,7 @@ from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.lis.simulator import local_now
 from lab_sandbox.demo.processes import ProcessGroup, start_all
 from lab_sandbox.demo.runner import build_account, run_daily_flow
+from lab_sandbox.demo.scenario_mapping import MappingScenario
 from lab_sandbox.demo.workspace import Workspace, create_workspace
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import Clinic
@@ -26,11 +27,15 @@ from tests.harness.recording_proxy import recording_proxy
 from tests.harness.sent_bodies import find_body_violations
 from tests.harness.stu3_schema import is_checked
 
+STEP_SECONDS = 120.0
+"""How long each step of the laboratory may take."""
+
 
 @pytest.mark.proof
-@pytest.mark.timeout(300)
-async def test_every_body_of_the_demo_is_valid_stu3() -> None:
-    workspace = create_workspace(ROOT / "config", other_ports=True)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "plain"])
+async def test_every_body_of_the_demo_is_valid_stu3(*, strict: bool) -> None:
+    workspace = create_workspace(ROOT / "config", other_ports=True, strict=strict)
     try:
         async with recording_proxy(workspace.service_url) as proxy:
             await run_flow(reached_at(workspace, proxy.url))
@@ -53,11 +58,12 @@ def reached_at(workspace: Workspace, url: str) -> Workspace:
 
 
 async def run_flow(workspace: Workspace) -> None:
-    """All points of the daily flow; every check of the clinic passes."""
+    """All that the demo does; every check of the clinic passes."""
     console, check_list = DemoConsole(Console(file=io.StringIO())), CheckList(lambda _check: None)
     async with ProcessGroup(workspace.folder, workspace.logs) as processes:
         await start_all(processes, workspace, console)
         async with open_partner_client(build_account(workspace)) as client:
             clinic = Clinic(client, LabelSequence(), local_now, "bodies")
-            await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout=60.0)
+            await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout=STEP_SECONDS)
+            await MappingScenario(workspace, client, check_list, console, STEP_SECONDS).run()
     assert [check for check in check_list.checks if not check.ok] == []
