@@ -11,8 +11,8 @@ from typing_extensions import override
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.ids import OrderKey
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
+from lab_agent.store.catalogue_tables import catalogues, issued_labels, label_ranges, turnaround_notices
 from lab_agent.store.row_mapping import chunked, insert_new, to_record, to_values
-from lab_agent.store.tables import catalogues, issued_labels, label_ranges, turnaround_notices
 
 
 class SqlCatalogueRepository(CatalogueRepository):

@@ -11,15 +11,14 @@ from typing_extensions import override
 
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, JobState
 from lab_agent.ports.repositories import Purge
+from lab_agent.store.catalogue_tables import catalogues, issued_labels
 from lab_agent.store.row_mapping import chunked, in_states
 from lab_agent.store.tables import (
     alerts,
-    catalogues,
     documents,
     events,
     hosted_documents,
     identities,
-    issued_labels,
     jobs,
     label_uses,
     lines,

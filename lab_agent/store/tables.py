@@ -1,4 +1,6 @@
-"""The tables: medical data, identification data and documents (encrypted), tokens and accounts, the catalogue.
+"""The tables: medical data, identification data and documents (encrypted), tokens and accounts.
+
+Those of the catalogue are in `catalogue_tables`.
 
 SQLModel makes each `Table` of a class: columns, nullability and keys follow from the annotations and `Field`. It is used for
 declaring alone: no row becomes an object, and statements are SQLAlchemy Core on the `Table`s at the end of this module. Partial
@@ -9,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, Column, Index, MetaData, Table, text
-from sqlmodel import Field, SQLModel
+from sqlalchemy import BigInteger, Column, Index, Table
+from sqlmodel import Field
 
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.records import HoldReason, JobKind
@@ -31,7 +32,6 @@ from lab_agent.domain.state_machines import (
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.credential_repositories import Role
 from lab_agent.store.column_types import (
-    DecimalText,
     EnumText,
     ExactJson,
     IdentifierText,
@@ -42,25 +42,7 @@ from lab_agent.store.column_types import (
     UtcDateTime,
 )
 from lab_agent.store.row_mapping import states_condition
-
-METADATA = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-
-def _partial_index(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
-    return Index(name, *columns, unique=unique, sqlite_where=text(condition), postgresql_where=text(condition))
-
-
-class TableRow(SQLModel):
-    """What all tables share: one `MetaData` of our own."""
-
-    metadata: ClassVar[MetaData] = METADATA
+from lab_agent.store.table_base import METADATA, TableRow, partial_index
 
 
 # --- medical ------------------------------------------------------------------------------------------------------------
@@ -71,8 +53,8 @@ class OrderRow(TableRow, table=True):
     __table_args__ = (
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
-        _partial_index("ix_orders_open", "state <> 'closed'", "key"),
-        _partial_index("ix_orders_look_again", "look_again_at IS NOT NULL", "look_again_at"),
+        partial_index("ix_orders_open", "state <> 'closed'", "key"),
+        partial_index("ix_orders_look_again", "look_again_at IS NOT NULL", "look_again_at"),
     )
 
     key: str = Field(sa_type=PlainText, primary_key=True)
@@ -136,13 +118,13 @@ class JobRow(TableRow, table=True):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        _partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "due_at", "id"),
-        _partial_index("ix_jobs_ordering_key", states_condition(BLOCKING_STATES), "ordering_key", "id"),
-        _partial_index("ix_jobs_leased", states_condition(IN_FLIGHT_STATES), "lease_until"),
-        _partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "changed_at"),
+        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "due_at", "id"),
+        partial_index("ix_jobs_ordering_key", states_condition(BLOCKING_STATES), "ordering_key", "id"),
+        partial_index("ix_jobs_leased", states_condition(IN_FLIGHT_STATES), "lease_until"),
+        partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "changed_at"),
         Index("ix_jobs_order_key_id", "order_key", "id"),
         Index("ix_jobs_kind_state_id", "kind", "state", "id"),
-        _partial_index("ix_jobs_failing", "failing_since IS NOT NULL", "failing_since"),
+        partial_index("ix_jobs_failing", "failing_since IS NOT NULL", "failing_since"),
         {"sqlite_autoincrement": True},
     )
 
@@ -175,7 +157,7 @@ class ReportRow(TableRow, table=True):
         Index("ix_reports_source_message", "source", "message"),
         Index("ix_reports_order_key_report_id", "order_key", "report_id"),
         Index("ix_reports_state", "state", "sequence"),
-        _partial_index("ix_reports_needing_operator", states_condition(REPORTS_NEEDING_OPERATOR), "sequence"),
+        partial_index("ix_reports_needing_operator", states_condition(REPORTS_NEEDING_OPERATOR), "sequence"),
         {"sqlite_autoincrement": True},
     )
 
@@ -239,7 +221,7 @@ class AlertRow(TableRow, table=True):
     """Something worth waking somebody for (`Alert`); at most one of a key is open."""
 
     __tablename__ = "alerts"
-    __table_args__ = (_partial_index("uq_alerts_open", "closed_at IS NULL", "key", unique=True),)
+    __table_args__ = (partial_index("uq_alerts_open", "closed_at IS NULL", "key", unique=True),)
     number: int = Field(sa_type=RowNumber, primary_key=True)
     key: str = Field(sa_type=IndexableText)
     text: str = Field(sa_type=PlainText)
@@ -328,61 +310,6 @@ class UserRow(TableRow, table=True):
     changed_at: datetime = Field(sa_type=UtcDateTime)
 
 
-# --- what the laboratory offers ---------------------------------------------------------------------------------------------
-class CatalogueRow(TableRow, table=True):
-    """An imported catalogue (`CatalogueVersion`); the one with the highest number is in force."""
-
-    __tablename__ = "catalogues"
-    __table_args__: ClassVar[Any] = {"sqlite_autoincrement": True}
-    number: int = Field(sa_type=RowNumber, primary_key=True)
-    version: str = Field(sa_type=PlainText)
-    since: datetime = Field(sa_type=UtcDateTime, index=True)
-    content: bytes
-    origin: str = Field(sa_type=PlainText)
-    actor: str | None = Field(sa_type=PlainText)
-
-
-class TurnaroundNoticeRow(TableRow, table=True):
-    """A stopped or delayed test (`TurnaroundNotice`)."""
-
-    __tablename__ = "turnaround_notices"
-    number: int = Field(sa_type=RowNumber, primary_key=True)
-    key: str = Field(sa_type=PlainText, unique=True)
-    item: str = Field(sa_type=IndexableText, index=True)
-    contract: str | None = Field(sa_type=PlainText)
-    start_at: datetime = Field(sa_type=UtcDateTime)
-    end_at: datetime = Field(sa_type=UtcDateTime, index=True)
-    delay_hours: Decimal | None = Field(sa_type=DecimalText)
-    caption: str = Field(sa_type=PlainText)
-    made_at: datetime = Field(sa_type=UtcDateTime)
-    actor: str | None = Field(sa_type=PlainText)
-    lifted_at: datetime | None = Field(sa_type=UtcDateTime)
-
-
-class LabelRangeRow(TableRow, table=True):
-    """The next number of a pool of barcodes; it only grows."""
-
-    __tablename__ = "label_ranges"
-    pattern: str = Field(sa_type=IndexableText, primary_key=True)
-    first: int = Field(sa_column=Column(BigInteger(), primary_key=True, autoincrement=False))
-    next_number: int = Field(sa_type=BigInteger)
-
-
-class IssuedLabelRow(TableRow, table=True):
-    """A barcode that was given out (`IssuedLabel`)."""
-
-    __tablename__ = "issued_labels"
-    number: int = Field(sa_type=RowNumber, primary_key=True)
-    label: str = Field(sa_type=IndexableText, unique=True)
-    pool: str = Field(sa_type=IndexableText)
-    serial: int = Field(sa_type=BigInteger)
-    basket: str | None = Field(sa_type=IndexableText, index=True)
-    tube_slot: str = Field(sa_type=PlainText)
-    issued_at: datetime = Field(sa_type=UtcDateTime)
-    used_at: datetime | None = Field(sa_type=UtcDateTime)
-    order_key: str | None = Field(sa_type=PlainText, index=True)
-
-
 class ApiTokenRow(TableRow, table=True):
     """A credential of a caller of the laboratory's API (`ApiToken`)."""
 
@@ -413,8 +340,4 @@ hosted_documents: Table = METADATA.tables["hosted_documents"]
 oauth_tokens: Table = METADATA.tables["oauth_tokens"]
 leases: Table = METADATA.tables["leases"]
 users: Table = METADATA.tables["users"]
-catalogues: Table = METADATA.tables["catalogues"]
-turnaround_notices: Table = METADATA.tables["turnaround_notices"]
-label_ranges: Table = METADATA.tables["label_ranges"]
-issued_labels: Table = METADATA.tables["issued_labels"]
 api_tokens: Table = METADATA.tables["api_tokens"]

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from lab_agent.store import catalogue_tables as _catalogue_tables  # noqa: F401 - declares its tables in METADATA
 from lab_agent.store.tables import METADATA
 
 context.configure(

@@ -10,7 +10,7 @@ import pytest
 
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.errors import AlreadyExistsError
-from lab_agent.store import tables
+from lab_agent.store import catalogue_tables, tables
 from lab_agent.store.row_mapping import to_values
 
 HOUR = timedelta(hours=1)
@@ -126,9 +126,9 @@ async def test_api_tokens_round_trip(transact, factory):
 
 def test_each_record_field_has_a_column():
     for record, table in (
-        (CatalogueVersion, tables.catalogues),
-        (TurnaroundNotice, tables.turnaround_notices),
-        (IssuedLabel, tables.issued_labels),
+        (CatalogueVersion, catalogue_tables.catalogues),
+        (TurnaroundNotice, catalogue_tables.turnaround_notices),
+        (IssuedLabel, catalogue_tables.issued_labels),
         (ApiToken, tables.api_tokens),
     ):
         blank = object.__new__(record)
