@@ -30,8 +30,8 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
 _NOT_READABLE_HINT = (
-    "it is our own upload. If the service gives its creator no right, have the right to it granted there, and set "
-    "`exchange.grant_own_read` for those to come"
+    "it is our own upload, which was deleted there, or to which the service gives its creator no right. Have it restored or the "
+    "right granted there; with `exchange.grant_own_read`, those to come grant it themselves"
 )
 _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport, beside value[x], that a new version may leave out: then they are removed."""
