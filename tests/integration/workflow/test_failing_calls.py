@@ -63,7 +63,7 @@ async def test_poison_in_one_order_stops_no_other(poison: str) -> None:
     assert (await world.stored_order(placed[1]))[0].state is OrderState.HANDED_OVER
 
 
-async def test_poison_line_is_never_left_out_of_its_order() -> None:
+async def test_poison_line_never_left_out_of_order() -> None:
     """An order that cannot be read whole is not handed over in part; it goes on when it can be read."""
     world = World("line")
     agent, (task,) = await place_orders(world, 1)
