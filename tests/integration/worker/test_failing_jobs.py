@@ -122,7 +122,7 @@ async def test_outage_ends_only_by_success_of_what_failed(failing: Bench) -> Non
     assert await failing.open_alerts() == {}
 
 
-async def test_outage_told_by_dead_worker_is_ended_by_another(failing: Bench) -> None:
+async def test_outage_told_by_dead_worker_ended_by_another(failing: Bench) -> None:
     worker = failing.worker
     other = OutageTracker(worker.store, worker.clock, service_reachable)
     await other.end_settled_parts()
