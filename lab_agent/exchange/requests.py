@@ -20,6 +20,8 @@ _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)
 _MAX_RETRY_WAIT = 5.0
 _ACCEPT_JSON = {"Accept": "application/json"}
+_FRESH = {"Cache-Control": "no-cache"}
+"""Servers and proxies may answer a GET from a cache; a search that is a minute old misses lines, and shows what has ended."""
 
 
 class AuthorizedRequests:
@@ -56,7 +58,7 @@ class AuthorizedRequests:
         return await self._send_checked(context, method, address, {"Content-Type": "application/json", **headers}, sent)
 
     async def _get_object(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
-        answer = await self._send_checked(context, "GET", address, {}, b"")
+        answer = await self._send_checked(context, "GET", address, _FRESH, b"")
         return parse_object(context, answer.body), answer
 
     async def _send_checked(
