@@ -24,6 +24,8 @@ _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)
 _MAX_RETRY_WAIT = 5.0
 T = TypeVar("T")
+_FRESH = {"Cache-Control": "no-cache"}
+"""Servers and proxies may answer a GET from a cache; a search that is a minute old misses lines, and shows what has ended."""
 
 
 class AuthorizedRequests:
@@ -81,7 +83,7 @@ class AuthorizedRequests:
     async def _get_parsed(
         self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
     ) -> tuple[T, HttpResponse]:
-        answer = await self._send_checked(context, "GET", address, {}, b"")
+        answer = await self._send_checked(context, "GET", address, _FRESH, b"")
         return parse(context, answer.body), answer
 
     async def _send_checked(

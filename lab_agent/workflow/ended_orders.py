@@ -21,10 +21,11 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.jobs import TASK_REQUESTED
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import LabAgentError, PermanentFailure, StoreUnreachableError
+from lab_agent.errors import LabAgentError, ServiceRejected, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.fetching import NO_STATUS
 from lab_agent.workflow.line_lifecycle import LOOK_AGAIN_AFTER, LateLineFinder
 from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, load_known_order, read_order_tasks
 from lab_agent.workflow.reopening import (
@@ -37,7 +38,7 @@ from lab_agent.workflow.reopening import (
 
 log = structlog.get_logger(__name__)
 
-_BATCH = 20
+_BATCH = 100
 
 
 class Revival(Enum):
@@ -82,7 +83,8 @@ class EndedOrderLooker:
         except StoreUnreachableError:
             raise
         except LabAgentError as exc:
-            again = None if isinstance(exc, PermanentFailure) else self.clock.now() + LOOK_AGAIN_AFTER
+            gone = isinstance(exc, ServiceRejected) and exc.status != NO_STATUS
+            again = None if gone else self.clock.now() + LOOK_AGAIN_AFTER
             log.debug("ended order not looked at", action="ended_order_not_read", order=order.key, reason=str(exc))
             await self.store.run(lambda uow: _set_next_look(uow, order.key, again))
             return False

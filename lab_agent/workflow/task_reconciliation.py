@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
@@ -104,7 +104,10 @@ class Reconciler:
     async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
         """Read the Tasks. A line that the search misses, or calls requested after its end, is read by its id."""
         order_task = await self._read_task(order.task_id)
-        tasks = await read_line_tasks(self.exchange, order.task_id)
+        try:
+            tasks = await read_line_tasks(self.exchange, order.task_id)
+        except ServiceRejected as rejection:  # then every line is read by its id
+            tasks, order_task = (), replace(order_task, unreadable=str(rejection))
         readings = {str(task.get("id")): TaskReading(task_status(task)) for task in tasks}
         back = {line.task_id for line in find_lines_put_back(lines, {task: each.status for task, each in readings.items()})}
         for line in lines:
@@ -124,7 +127,8 @@ class Reconciler:
         for line in reading.late if order.state in _CAN_GET_LINES else ():
             hold_late_line(uow, line, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
-        tell_unreadable(uow, key, order_task_alert_key(key), "the order-level Task", reading.order.unreadable, now)
+        what = "the order-level Task, or the list of the line Tasks,"
+        tell_unreadable(uow, key, order_task_alert_key(key), what, reading.order.unreadable, now)
         if key not in busy:
             _compare_order(uow, order, reading.order.status, now)
         for known in uow.orders.lines(key):

@@ -59,6 +59,7 @@ async def test_poll_url_matches_interface(make_client: Make, router: respx.MockR
     request = route.calls.last.request
     assert str(request.url) == f"{BASE}fhir/task?status=requested&code=OrderProcessingTask"
     assert request.headers["authorization"] == "Bearer t1"
+    assert request.headers["cache-control"] == "no-cache"
 
 
 async def test_line_task_search_sends_page_size(make_client: Make, router: respx.MockRouter) -> None:

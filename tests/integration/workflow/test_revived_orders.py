@@ -11,6 +11,7 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
 from tests.integration.workflow.conftest import Scenario, pick_template
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 from tests.integration.workflow.test_concurrency import place_late_line
 from tests.integration.workflow.test_held_orders import later
 
@@ -236,6 +237,20 @@ async def test_ended_order_is_looked_at_once(make_scenario: MakeScenario) -> Non
     assert (await scenario.order_record()).look_again_at is not None
     await look_again(scenario)
     assert (await scenario.order_record()).look_again_at is None
+
+
+@pytest.mark.parametrize(("status", "is_looked_at_later"), [(500, True), (403, False), (410, False)])
+async def test_ended_order_that_cannot_be_read_stops_nobody(
+    make_scenario: MakeScenario, status: int, is_looked_at_later: bool
+) -> None:
+    scenario = make_scenario(1)
+    await hand_over_and_report(scenario)
+    change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(status))
+    second = scenario.world.place_order(pick_template(scenario.world, 2), relabel=True)
+    await look_again(scenario)
+    record = await scenario.order_record()
+    assert (record.state, record.look_again_at is not None) == (OrderState.CLOSED, is_looked_at_later)
+    assert (await scenario.world.stored_order(second))[0].state is OrderState.HANDED_OVER
 
 
 def hide_lines(scenario: Scenario, *hidden: str) -> Callable[[], None]:

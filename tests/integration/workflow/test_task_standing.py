@@ -10,7 +10,7 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import Scenario
-from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of, is_search_with
 from tests.integration.workflow.test_held_orders import later
 
 MakeScenario = Callable[..., Scenario]
@@ -186,3 +186,16 @@ async def test_line_task_lost_after_handover_is_told_once(make_scenario: MakeSce
     assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
     assert line.state is LineState.ACCEPTED
     assert await scenario.is_alert_open(f"line.{line.key}.task_unreadable")
+
+
+async def test_line_search_refused_after_handover_is_told_once(make_scenario: MakeScenario) -> None:
+    """The lines are read by their ids then, so that a withdrawal is seen all the same."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    change_answers(scenario, is_search_with("part-of"), answer_with(403))
+    for _ in range(3):
+        await scenario.agent.reconcile.run()
+    assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
+    scenario.world.end_task(scenario.line_tasks[0])
+    await scenario.agent.reconcile.run()
+    assert [line.state for line in await scenario.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
