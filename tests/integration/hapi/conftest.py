@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -120,6 +121,13 @@ def _wait_until_ready(workspace: Workspace, process: subprocess.Popen[bytes]) ->
     with httpx.Client(transport=transport, trust_env=False, timeout=READY_SECONDS) as http:
         assert http.get(f"{workspace.status_url}/healthz").status_code == 200
     assert process.poll() is None
+
+
+@pytest.fixture
+def agent_log(installation: Workspace) -> Iterator[None]:
+    """Shows the end of the agent's log beside a test that fails."""
+    yield
+    sys.stdout.write((installation.logs / "agent.log").read_text()[-4000:])
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from tests.harness.orders import BASE, OrderTemplate, templates
 
 Json = dict[str, Any]
 FHIR_JSON = {"Content-Type": "application/fhir+json"}
+_ORDERED_AT = datetime.now().astimezone().replace(microsecond=0)
+"""One time for all orders of a run: each has barcodes of its own."""
 _IN_ORDER = ("Specimen", "ProcedureRequest", "QuestionnaireResponse", "Task")
 
 
@@ -50,7 +52,7 @@ class Stu3Server:
 
     async def place_order(self, *, lines: int, number: int, unknown_item: str | None = None) -> PlacedOrder:
         """Place an order with so many lines; `number` chooses among those; the last line may be for an unknown item."""
-        fitting = [each for each in templates(_now()) if _count_lines(each) == lines]
+        fitting = [each for each in templates(_ORDERED_AT) if _count_lines(each) == lines]
         patient = await self.create(fitting[number].patient)
         resources = await self._respelled(fitting[number], patient["id"])
         if unknown_item:
@@ -97,10 +99,6 @@ class Stu3Server:
         answer = await self.http.post("Contract", json=contract, headers={**FHIR_JSON, "If-None-Exist": condition})
         assert answer.status_code in {200, 201}, answer.text
         return str(answer.json()["id"])
-
-
-def _now() -> datetime:
-    return datetime.now().astimezone().replace(minute=0, second=0, microsecond=0)
 
 
 def _count_lines(template: OrderTemplate) -> int:

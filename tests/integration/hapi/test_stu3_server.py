@@ -20,6 +20,8 @@ from tests.integration.results.test_stu3_deviations import EXAMPLES
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(400)]
 
+STEP_SECONDS = 120.0
+"""How long the agent may take, on a machine that is busy."""
 PDF = b"%PDF-1.4\n" + bytes(range(256)) + b"\n%%EOF\n"
 
 
@@ -66,7 +68,7 @@ def _items(order: Json) -> set[str]:
 
 
 @pytest.fixture
-def lis(installation: Workspace) -> LaboratorySystem:
+def lis(installation: Workspace, agent_log: None) -> LaboratorySystem:
     return LaboratorySystem(installation)
 
 
@@ -77,7 +79,7 @@ async def wait_for_status(server: Stu3Server, task: str, status: str) -> Json:
         found.update(await server.read(f"Task/{task}"))
         return bool(found["status"] == status)
 
-    await wait_until(has_it, f"Task {task} {status}")
+    await wait_until(has_it, f"Task {task} {status}", STEP_SECONDS)
     return found
 
 
@@ -154,7 +156,7 @@ async def test_correction_amends_only_what_changed(server: Stu3Server, lis: Labo
     async def corrected() -> bool:
         return bool((await server.read(f"DiagnosticReport/{report['id']}"))["meta"]["versionId"] == "2")
 
-    await wait_until(corrected, "the corrected report")
+    await wait_until(corrected, "the corrected report", STEP_SECONDS)
     now: Any = await server.read(f"DiagnosticReport/{report['id']}")
     assert now["status"] == "final"
     observations = [await server.read(each["reference"]) for each in now["result"]]
