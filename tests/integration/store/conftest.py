@@ -18,7 +18,7 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
-from lab_agent.store.tables import METADATA
+from lab_agent.store.table_base import METADATA
 from lab_agent.store.unit_of_work import SqlStore
 from tests.fakes.memory_store import MemoryStore
 

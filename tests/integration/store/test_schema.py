@@ -68,13 +68,13 @@ def test_migrations_and_tables_agree(empty_url):
     upgrade(empty_url)
     with closing_engine(empty_url) as engine, engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        differences = compare_metadata(context, tables.METADATA)
+        differences = compare_metadata(context, table_base.METADATA)
     assert differences == []
 
 
 def test_partial_indexes_of_migrations_and_tables_agree(empty_url):
     upgrade(empty_url)
-    wanted = {index.name for table in tables.METADATA.tables.values() for index in table.indexes if index.dialect_kwargs}
+    wanted = {index.name for table in table_base.METADATA.tables.values() for index in table.indexes if index.dialect_kwargs}
     listed = "SELECT name FROM sqlite_master WHERE sql LIKE '% WHERE %'"
     if empty_url.startswith("postgresql"):
         listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
