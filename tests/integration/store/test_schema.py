@@ -18,7 +18,7 @@ from sqlalchemy import text
 from lab_agent.domain import records
 from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import UserRecord
-from lab_agent.store import tables
+from lab_agent.store import table_base, tables
 from lab_agent.store.engine import create_file, open_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import to_values
