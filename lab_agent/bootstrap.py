@@ -45,7 +45,7 @@ from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, Schedul
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.delivery import DeliverReportHandler
-from lab_agent.workflow.ended_orders import EndedOrderLooker
+from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
@@ -237,10 +237,10 @@ def build_late_lines(components: Components) -> LateLineFinder:
 
 
 def build_poller(components: Components) -> OrderPoller:
-    """Build what asks for new orders, and looks at ended ones again."""
+    """Build what asks for new orders, and checks ended ones again."""
     exchange, store, clock = components.exchange, components.store, components.clock
     late_lines = build_late_lines(components)
-    ended_orders = EndedOrderLooker(exchange, store, clock, late_lines)
+    ended_orders = EndedOrderChecker(exchange, store, clock, late_lines)
     return OrderPoller(exchange, store, clock, components.settings.exchange.base_url, ended_orders)
 
 

@@ -32,13 +32,13 @@ from lab_agent.domain.values import Identifier
 class OrderRecord:
     """An order.
 
-    `released_rules` are the rules whose hold an operator has overridden for it.
-    `seen_lines` are the line Task ids of the last part-of answer (an order is assessed after two equal ones). `received` is the
-    order as fetched, without identification data; `lab_order` the part of `LabOrder` that identifies nobody; both are JSON.
-    `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
-    statuses that we ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level
-    Task ended, whoever set it; None while it is open, or was left alone. A closed order is looked at once more at
-    `look_again_at`. `reopened` counts how often the order was taken up again after a decision.
+    `seen_lines` are the line Task ids with their statuses, as the last part-of answer had them (an order is assessed after two
+    equal ones). `received` is the order as fetched, without identification data; `lab_order` the part of `LabOrder` that
+    identifies nobody; both are JSON. `released_rules` are the rules whose hold an operator has overridden for it. `adapter`
+    names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the statuses that we
+    ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level Task ended, whoever
+    set it; None while it is open, or was left alone. A closed order is checked once more at `recheck_at`. `reopened` counts how
+    often the order was taken up again after a decision.
     """
 
     key: OrderKey
@@ -60,7 +60,7 @@ class OrderRecord:
     lab_order: bytes | None = None
     sent_statuses: tuple[str, ...] = ()
     ended_as: str | None = None
-    look_again_at: datetime | None = None
+    recheck_at: datetime | None = None
     reopened: int = 0
 
     def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:

@@ -128,8 +128,8 @@ class OrderRepository(Protocol):
         """Closed orders among these order-level Tasks whose Task had ended; those that were left alone are none."""
         ...
 
-    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
-        """Closed orders whose `look_again_at` has come, longest due first."""
+    def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        """Closed orders whose `recheck_at` has come, longest due first."""
         ...
 
     def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:

@@ -128,11 +128,11 @@ class SqlOrderRepository(OrderRepository):
         return tuple(found)
 
     @override
-    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+    def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
         due = (
             select(orders)
-            .where(orders.c.look_again_at.is_not(None), orders.c.look_again_at <= now, orders.c.state == OrderState.CLOSED)
-            .order_by(orders.c.look_again_at, orders.c.key)
+            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, orders.c.state == OrderState.CLOSED)
+            .order_by(orders.c.recheck_at, orders.c.key)
             .limit(limit)
         )
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())

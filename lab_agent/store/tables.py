@@ -54,7 +54,7 @@ class OrderRow(TableRow, table=True):
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
         partial_index("ix_orders_open", "state <> 'closed'", "key"),
-        partial_index("ix_orders_look_again", "look_again_at IS NOT NULL", "look_again_at"),
+        partial_index("ix_orders_recheck", "recheck_at IS NOT NULL", "recheck_at"),
     )
 
     key: str = Field(sa_type=PlainText, primary_key=True)
@@ -77,7 +77,7 @@ class OrderRow(TableRow, table=True):
     lab_order: bytes | None
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
     ended_as: str | None = Field(sa_type=PlainText)
-    look_again_at: datetime | None = Field(sa_type=UtcDateTime)
+    recheck_at: datetime | None = Field(sa_type=UtcDateTime)
     reopened: int
 
 

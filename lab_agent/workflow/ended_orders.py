@@ -1,4 +1,4 @@
-"""Looks at orders that have ended: once some minutes after their end, and whenever their Task is requested again.
+"""Checks orders that have ended: once some minutes after their end, and whenever their Task is requested again.
 
 What is decided:
 
@@ -26,7 +26,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.fetching import NO_STATUS
-from lab_agent.workflow.line_lifecycle import LOOK_AGAIN_AFTER, LateLineFinder
+from lab_agent.workflow.line_lifecycle import RECHECK_AFTER, LateLineFinder
 from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, load_known_order, read_order_tasks
 from lab_agent.workflow.reopening import (
     OFFERED_AGAIN_AFTER_HANDOVER,
@@ -63,8 +63,8 @@ def decide_revival(known: KnownOrder, tasks: OrderTasks) -> Revival:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedOrderLooker:
-    """Looks at closed orders whose `look_again_at` has come."""
+class EndedOrderChecker:
+    """Checks closed orders whose `recheck_at` has come."""
 
     exchange: Exchange
     store: Store
@@ -72,29 +72,29 @@ class EndedOrderLooker:
     late_lines: LateLineFinder
 
     async def run(self) -> int:
-        """Look at the orders that are due; how many came back to life. Raises `StoreUnreachableError`."""
-        due = await self.store.run(lambda uow: uow.orders.orders_to_look_at(now=self.clock.now(), limit=_BATCH))
-        return sum([await self._try_look(order) for order in due])
+        """Check the orders that are due; how many came back to life. Raises `StoreUnreachableError`."""
+        due = await self.store.run(lambda uow: uow.orders.orders_to_recheck(now=self.clock.now(), limit=_BATCH))
+        return sum([await self._try_check(order) for order in due])
 
-    async def _try_look(self, order: OrderRecord) -> bool:
-        """Look at one order; what goes wrong with it alone is logged, and the others go on (law 9)."""
+    async def _try_check(self, order: OrderRecord) -> bool:
+        """Check one order; what goes wrong with it alone is logged, and the others go on (law 9)."""
         try:
-            return await self._look(order.key)
+            return await self._check(order.key)
         except StoreUnreachableError:
             raise
         except LabAgentError as exc:
             gone = isinstance(exc, ServiceRejected) and exc.status != NO_STATUS
-            again = None if gone else self.clock.now() + LOOK_AGAIN_AFTER
-            log.debug("ended order not looked at", action="ended_order_not_read", order=order.key, reason=str(exc))
-            await self.store.run(lambda uow: _set_next_look(uow, order.key, again))
+            again = None if gone else self.clock.now() + RECHECK_AFTER
+            log.debug("ended order not checked", action="ended_order_not_read", order=order.key, reason=str(exc))
+            await self.store.run(lambda uow: _set_next_check(uow, order.key, again))
             return False
 
-    async def _look(self, key: OrderKey) -> bool:
+    async def _check(self, key: OrderKey) -> bool:
         known = await self.store.run(lambda uow: load_known_order(uow, key))
         tasks = await read_order_tasks(self.exchange, known, strict=False)
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:
-            await self.store.run(lambda uow: _set_next_look(uow, key, None))
+            await self.store.run(lambda uow: _set_next_check(uow, key, None))
             return False
         late = await self.late_lines.find_in(key, tasks.new) if revival is Revival.HOLD_LINES else ()
         return await self.store.run(lambda uow: self._apply(uow, known, tasks, revival, late))
@@ -118,15 +118,15 @@ class EndedOrderLooker:
         return True
 
 
-def look_now(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-    """Let a closed order be looked at now."""
+def recheck_now(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    """Let a closed order be checked now."""
     order = uow.orders.get_for_update(key)
-    if order.state is OrderState.CLOSED and (order.look_again_at is None or order.look_again_at > now):
-        uow.orders.save(replace(order, look_again_at=now))
+    if order.state is OrderState.CLOSED and (order.recheck_at is None or order.recheck_at > now):
+        uow.orders.save(replace(order, recheck_at=now))
 
 
-def _set_next_look(uow: UnitOfWork, key: OrderKey, at: datetime | None) -> None:
+def _set_next_check(uow: UnitOfWork, key: OrderKey, at: datetime | None) -> None:
     order = uow.orders.get_for_update(key)
     if order.state is OrderState.CLOSED:
-        uow.orders.save(replace(order, look_again_at=at))
+        uow.orders.save(replace(order, recheck_at=at))
         uow.commit()

@@ -141,7 +141,7 @@ class FetchOrderHandler:
         if order.state not in UNDECIDED_ORDERS:
             return NothingToDo(f"the order is {order.state.value}")
         try:
-            return await self._look(known)
+            return await self._read_and_assess(known)
         except UnfilteredSearch as unfiltered:  # what else it holds may be another order's: nothing is decided on it
             return Held(str(unfiltered))
         except ServiceRejected as rejection:  # a right may be granted later: never a reason to reject (law 10)
@@ -181,7 +181,7 @@ class FetchOrderHandler:
                 ignore_order(uow, key, assessed, now, before)
         return job.complete(now)
 
-    async def _look(self, known: KnownOrder) -> FetchResult:
+    async def _read_and_assess(self, known: KnownOrder) -> FetchResult:
         """Read the order as it is now. Raises `ServiceRejected`, and `ServiceUnavailable` for a search that fails."""
         order = known.order
         tasks = await read_order_tasks(self.exchange, known)

@@ -36,7 +36,7 @@ from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.fetching import fetch_linked
 from lab_agent.workflow.order_lookup import order_codes
 
-LOOK_AGAIN_AFTER = timedelta(minutes=5)
+RECHECK_AFTER = timedelta(minutes=5)
 _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
 """Jobs that must be settled before their order may end."""
 
@@ -261,8 +261,8 @@ def _is_submit_started(uow: UnitOfWork, key: OrderKey) -> bool:
 
 
 def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) -> None:
-    """Close it. One that ended is looked at once more some minutes later: an index may have been slow to show all its lines."""
+    """Close it. One that ended is checked once more some minutes later: an index may have been slow to show all its lines."""
     closed = order.transition_to(OrderState.CLOSED, now, text)
-    uow.orders.save(replace(closed, look_again_at=now + LOOK_AGAIN_AFTER if order.ended_as is not None else None))
+    uow.orders.save(replace(closed, recheck_at=now + RECHECK_AFTER if order.ended_as is not None else None))
     uow.alerts.close(order_task_alert_key(order.key), now=now)
     uow.events.add(Event(order=order.key, at=now, action="closed", text=text))

@@ -16,7 +16,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.ended_orders import EndedOrderLooker, look_now
+from lab_agent.workflow.ended_orders import EndedOrderChecker, recheck_now
 
 INDEX_LAG = timedelta(minutes=2)
 """How long after its end an order may still be found in status requested: search indexes are slow."""
@@ -28,14 +28,14 @@ log = structlog.get_logger(__name__)
 class OrderPoller:
     """Searches order-level Tasks in status requested; known ones are dropped before anything else is read.
 
-    One whose order has ended is looked at again. Order keys are derived from `base_url`.
+    One whose order has ended is checked again. Order keys are derived from `base_url`.
     """
 
     exchange: Exchange
     store: Store
     clock: Clock
     base_url: str
-    ended_orders: EndedOrderLooker
+    ended_orders: EndedOrderChecker
 
     async def run(self) -> int:
         """Poll once; the number of orders that are new, or came back to life. Raises what the exchange port raises."""
@@ -69,5 +69,5 @@ class OrderPoller:
         uow.key_values.set(LAST_POLL_KEY, now.isoformat())
         for order in uow.orders.ended_orders(requested):
             if now - order.changed_at >= INDEX_LAG:
-                look_now(uow, order.key, now)
+                recheck_now(uow, order.key, now)
         uow.commit()

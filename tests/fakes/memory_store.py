@@ -607,9 +607,9 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(order for order in self._closed() if order.task_id in task_ids and order.ended_as is not None)
 
     @override
-    def orders_to_look_at(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
-        due = [order for order in self._closed() if order.look_again_at is not None and order.look_again_at <= now]
-        return tuple(sorted(due, key=lambda order: (order.look_again_at, order.key))[:limit])
+    def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        due = [order for order in self._closed() if order.recheck_at is not None and order.recheck_at <= now]
+        return tuple(sorted(due, key=lambda order: (order.recheck_at, order.key))[:limit])
 
     @override
     def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:

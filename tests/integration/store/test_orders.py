@@ -28,7 +28,7 @@ async def test_order_round_trips(transact, factory):
         lab_order=b"{}",
         sent_statuses=("accepted", "completed"),
         ended_as="completed",
-        look_again_at=factory.now + timedelta(minutes=5),
+        recheck_at=factory.now + timedelta(minutes=5),
         reopened=2,
     )
     await transact(lambda uow: uow.orders.add(order))
@@ -84,14 +84,14 @@ async def test_ended_orders_are_closed_with_an_ended_task(transact, factory):
     assert await transact(lambda uow: uow.orders.ended_orders(tasks[:2])) == ()
 
 
-async def test_orders_to_look_at_come_by_time(transact, factory):
+async def test_orders_to_recheck_come_by_time(transact, factory):
     later, due, first = (
-        factory.order(state=OrderState.CLOSED, look_again_at=factory.now + timedelta(seconds=seconds)) for seconds in (1, 0, -5)
+        factory.order(state=OrderState.CLOSED, recheck_at=factory.now + timedelta(seconds=seconds)) for seconds in (1, 0, -5)
     )
-    taken_up = factory.order(state=OrderState.SEEN, look_again_at=factory.now)
+    taken_up = factory.order(state=OrderState.SEEN, recheck_at=factory.now)
     await transact(lambda uow: [uow.orders.add(order) for order in (later, due, first, taken_up, factory.order())])
-    assert await transact(lambda uow: uow.orders.orders_to_look_at(now=factory.now, limit=5)) == (first, due)
-    assert await transact(lambda uow: uow.orders.orders_to_look_at(now=factory.now, limit=1)) == (first,)
+    assert await transact(lambda uow: uow.orders.orders_to_recheck(now=factory.now, limit=5)) == (first, due)
+    assert await transact(lambda uow: uow.orders.orders_to_recheck(now=factory.now, limit=1)) == (first,)
 
 
 async def test_lines_about_requests_are_those_of_other_orders(transact, factory):

@@ -23,7 +23,7 @@ def request_again(scenario: Scenario, *tasks: str) -> None:
         scenario.world.force_task(task, status="requested")
 
 
-async def look_again(scenario: Scenario) -> None:
+async def recheck(scenario: Scenario) -> None:
     """Time enough for the poll to believe its search, and for everything that follows."""
     scenario.world.clock.advance(301)
     await scenario.agent.poll.run()
@@ -50,7 +50,7 @@ async def test_refused_order_offered_again_unchanged_is_refused_again(make_scena
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.CLOSED
     request_again(scenario, *scenario.line_tasks, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert [scenario.status(), *scenario.statuses()] == ["cancelled"] * 2
     assert (await scenario.order_record()).state is OrderState.CLOSED
     assert len(scenario.outputs(scenario.line_tasks[0])) == 1
@@ -61,7 +61,7 @@ async def test_refused_order_mended_and_offered_again_is_done(make_scenario: Mak
     await scenario.process_all()
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
     request_again(scenario, *scenario.line_tasks, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     await scenario.report_all()
     await scenario.world.drain(scenario.agent)
@@ -77,7 +77,7 @@ async def test_withdrawn_before_handover_and_put_back_is_done(make_scenario: Mak
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.CLOSED
     request_again(scenario, *scenario.line_tasks, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
     scenario.world.force_task(scenario.line_tasks[0], status="cancelled")
     await scenario.agent.reconcile.run()
@@ -96,7 +96,7 @@ async def test_unsubmitted_order_dismissed_and_offered_again_is_done(make_scenar
     await scenario.world.drain(scenario.agent)
     assert [scenario.status(), *scenario.statuses()] == ["cancelled"] * 2
     request_again(scenario, *scenario.line_tasks, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert len(scenario.world.lis.submitted) == 1
 
@@ -113,7 +113,7 @@ async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: Make
     await operator_jobs.mark_job_done(scenario.world.store, job.id, by="eve", note="set by hand", now=now)
     assert (await scenario.order_record()).state is OrderState.CLOSED
     request_again(scenario, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert (await scenario.order_record()).state is OrderState.HELD
 
 
@@ -121,7 +121,7 @@ async def test_order_requested_before_its_lines_waits_for_them(make_scenario: Ma
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
     request_again(scenario, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert (await scenario.order_record()).state is OrderState.HELD
     assert scenario.status() == "requested"
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
@@ -144,7 +144,7 @@ async def test_order_put_back_after_handover_holds_its_lines(make_scenario: Make
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.CLOSED
     request_again(scenario, *scenario.line_tasks, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     assert await held_lines(scenario) == [LineState.HELD] * 2
     assert len(await alerts(scenario)) == 2
     assert len(scenario.world.lis.submitted) == 1
@@ -163,7 +163,7 @@ async def test_only_order_task_offered_again_after_results_is_held(make_scenario
     scenario = make_scenario(1)
     await hand_over_and_report(scenario)
     request_again(scenario, scenario.task)
-    await look_again(scenario)
+    await recheck(scenario)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
     assert await scenario.is_alert_open(f"order.{record.key}.held")
@@ -221,7 +221,7 @@ async def test_line_added_after_the_end_is_held(make_scenario: MakeScenario) -> 
     scenario = make_scenario(1)
     await hand_over_and_report(scenario)
     late = await place_late_line(scenario)
-    await look_again(scenario)
+    await recheck(scenario)
     line = (await scenario.lines())[1]
     assert (line.task_id, line.state) == (late, LineState.HELD)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
@@ -234,9 +234,9 @@ async def test_line_added_after_the_end_is_held(make_scenario: MakeScenario) -> 
 async def test_ended_order_is_looked_at_once(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
     await hand_over_and_report(scenario)
-    assert (await scenario.order_record()).look_again_at is not None
-    await look_again(scenario)
-    assert (await scenario.order_record()).look_again_at is None
+    assert (await scenario.order_record()).recheck_at is not None
+    await recheck(scenario)
+    assert (await scenario.order_record()).recheck_at is None
 
 
 @pytest.mark.parametrize(("status", "is_looked_at_later"), [(500, True), (403, False), (410, False)])
@@ -247,9 +247,9 @@ async def test_ended_order_that_cannot_be_read_stops_nobody(
     await hand_over_and_report(scenario)
     change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(status))
     second = scenario.world.place_order(pick_template(scenario.world, 2), relabel=True)
-    await look_again(scenario)
+    await recheck(scenario)
     record = await scenario.order_record()
-    assert (record.state, record.look_again_at is not None) == (OrderState.CLOSED, is_looked_at_later)
+    assert (record.state, record.recheck_at is not None) == (OrderState.CLOSED, is_looked_at_later)
     assert (await scenario.world.stored_order(second))[0].state is OrderState.HANDED_OVER
 
 
@@ -295,7 +295,7 @@ async def test_good_lines_found_after_the_end_are_held_then_done(make_scenario: 
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.CLOSED
     show()
-    await look_again(scenario)
+    await recheck(scenario)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
     assert all(f"task/{task}" in str(record.reason) for task in good)
@@ -311,7 +311,7 @@ async def test_good_lines_found_after_the_end_can_be_refused(make_scenario: Make
     show = hide_lines(scenario, *good)
     await scenario.process_all()
     show()
-    await look_again(scenario)
+    await recheck(scenario)
     await later(scenario, 301)
     service, now = scenario.world.settings.exchange.base_url, scenario.world.clock.now()
     key = (await scenario.order_record()).key

@@ -212,13 +212,13 @@ def upgrade() -> None:
         sa.Column("lab_order", sa.LargeBinary(), nullable=True),
         sa.Column("sent_statuses", sa.Text(), nullable=False),
         sa.Column("ended_as", sa.Text(), nullable=True),
-        sa.Column("look_again_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("recheck_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reopened", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
     op.create_index("ix_orders_accession", "orders", ["accession"])
-    op.create_index("ix_orders_look_again", "orders", ["look_again_at"], **_where("look_again_at IS NOT NULL"))
+    op.create_index("ix_orders_recheck", "orders", ["recheck_at"], **_where("recheck_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
     op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
