@@ -46,7 +46,7 @@ its Task |
 | a second order about ProcedureRequests that are done, or being done, in another | held, until that line is withdrawn |
 | an order from before `worker.ignore_before` | nothing |
 
-A closed order is looked at once more five minutes after its end, and whenever the poll finds its Task requested two minutes or
+A closed order is checked once more five minutes after its end, and whenever the poll finds its Task requested two minutes or
 more after its end: a search index may be that slow. A line that is put back later than that, in an order whose own Task stays
 ended, is not seen: the laboratory picks up orders by their order-level Task alone (interface: States).
 """
