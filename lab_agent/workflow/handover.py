@@ -66,7 +66,7 @@ SubmitOutcome = Submitted | NotReceived | NotNeeded | NotRequested | Unverifiabl
 
 @dataclass(frozen=True, slots=True)
 class SubmitOrderHandler:
-    """Read the Tasks once more, prepare, commit *started*, submit, commit *done*; after a crash, ask before anything is done again."""
+    """Read the Tasks once more, prepare, commit *started*, submit, commit *done*; after a crash, ask first."""
 
     store: Store
     clock: Clock
