@@ -76,7 +76,7 @@ def load_known_order(uow: UnitOfWork, key: OrderKey) -> KnownOrder:
 async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: bool = True) -> OrderTasks | None:
     """Read the Tasks of an order; None if the service has deleted its order-level Task (410).
 
-    What a search says of lines that had ended may be out of date, so these are read by their ids. Raises what the exchange port
+    What a search says may be out of date: lines that had ended, or are said to have, are read by their ids. Raises what the exchange port
     raises; `UnfilteredSearch` only if `strict`.
     """
     try:
@@ -87,7 +87,10 @@ async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: boo
         raise
     search = exchange.line_tasks if strict else lambda task: read_line_tasks(exchange, task)
     ended = known.ended_lines()
-    found = [await _read_again(exchange, task) if task.get("id") in ended else task for task in await search(known.order.task_id)]
+    found = [
+        await _read_again(exchange, task) if task.get("id") in ended or task_status(task) in TERMINAL_TASK_STATUSES else task
+        for task in await search(known.order.task_id)
+    ]
     statuses = {str(task.get("id")): task_status(task) for task in found}
     decided = {line.task_id for line in known.lines if line.state is not LineState.REQUESTED}
     return OrderTasks(

@@ -96,22 +96,20 @@ class Reconciler:
         """Check one order, if it is decided. Raises what the ports raise."""
         if order.state in UNDECIDED_ORDERS:
             return False
-        lines = await self.store.run(lambda uow: uow.orders.lines(order.key))
-        reading = await self._read(order, lines)
-        await self.store.run(lambda uow: self._compare(uow, order.key, reading))
-        return True
+        known = await self.store.run(lambda uow: (uow.orders.get_for_update(order.key), uow.orders.lines(order.key)))
+        reading = await self._read(*known)
+        return await self.store.run(lambda uow: self._compare(uow, known, reading))
 
     async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
-        """Read the Tasks. A line that the search misses, or calls requested after its end, is read by its id."""
+        """Read the Tasks. What a search says may be out of date: a line is read by its id before anything is done about it."""
         order_task = await self._read_task(order.task_id)
         try:
             tasks = await read_line_tasks(self.exchange, order.task_id)
         except ServiceRejected as rejection:  # then every line is read by its id
             tasks, order_task = (), replace(order_task, unreadable=str(rejection))
         readings = {str(task.get("id")): TaskReading(task_status(task)) for task in tasks}
-        back = {line.task_id for line in find_lines_put_back(lines, {task: each.status for task, each in readings.items()})}
         for line in lines:
-            if line.task_id in back or (line.task_id not in readings and line.state not in ENDED_LINES):
+            if _is_read_by_id(line, readings.get(line.task_id)):
                 readings[line.task_id] = await self._read_task(line.task_id)
         return OrderReading(order_task, readings, await self.late_lines.find_in(order.key, tasks))
 
@@ -121,22 +119,26 @@ class Reconciler:
         except ServiceRejected as rejection:
             return TaskReading(status=DELETED if rejection.status == DELETED_STATUS else None, unreadable=str(rejection))
 
-    def _compare(self, uow: UnitOfWork, key: OrderKey, reading: OrderReading) -> None:
-        now = self.clock.now()
+    def _compare(self, uow: UnitOfWork, known: tuple[OrderRecord, tuple[LineRecord, ...]], reading: OrderReading) -> bool:
+        """Compare what is stored with the reading, unless it changed meanwhile: the reading may be older than that then."""
+        key, now = known[0].key, self.clock.now()
         order = uow.orders.get_for_update(key)
-        for line in reading.late if order.state in _CAN_GET_LINES else ():
-            hold_late_line(uow, line, now)
+        if (order, uow.orders.lines(key)) != known:
+            return False
+        for late in reading.late if order.state in _CAN_GET_LINES else ():
+            hold_late_line(uow, late, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
         what = "the order-level Task, or the list of the line Tasks,"
         tell_unreadable(uow, key, order_task_alert_key(key), what, reading.order.unreadable, now)
         if key not in busy:
             _compare_order(uow, order, reading.order.status, now)
-        for known in uow.orders.lines(key):
-            if known.key not in busy and known.task_id in reading.lines:
-                _compare_line(uow, known, reading.lines[known.task_id], now)
+        for line in uow.orders.lines(key):
+            if line.key not in busy and line.task_id in reading.lines:
+                _compare_line(uow, line, reading.lines[line.task_id], now)
         self._hold_lines_put_back(uow, key, busy, reading, now)
         advance_order(uow, key, now)
         uow.commit()
+        return True
 
     def _hold_lines_put_back(
         self, uow: UnitOfWork, key: OrderKey, busy: Collection[str], reading: OrderReading, now: datetime
@@ -146,6 +148,13 @@ class Reconciler:
         statuses = {task: each.status for task, each in reading.lines.items()}
         back = find_lines_put_back([line for line in uow.orders.lines(key) if line.key not in busy], statuses)
         hold_lines_again(uow, key, [line.key for line in back], (), now)
+
+
+def _is_read_by_id(line: LineRecord, found: TaskReading | None) -> bool:
+    """Whether the search misses the line's Task, or gives it a status that would change the line."""
+    if line.state in ENDED_LINES:
+        return found is not None and bool(find_lines_put_back([line], {line.task_id: found.status}))
+    return found is None or _is_ended_by_others(found.status, line.sent_statuses)
 
 
 def _compare_order(uow: UnitOfWork, order: OrderRecord, status: str | None, now: datetime) -> None:

@@ -53,3 +53,16 @@ def is_read_of(resource: str) -> Callable[[httpx.Request], bool]:
 def is_search_with(parameter: str) -> Callable[[httpx.Request], bool]:
     """Searches with this parameter."""
     return lambda request: request.method == "GET" and parameter in request.url.params
+
+
+def answer_as_before(scenario: Scenario, *tasks: str) -> Change:
+    """A change of a search: it gives these Tasks as they are now, whatever becomes of them, as an index that is behind does."""
+    before = {task: scenario.world.get_task(task) for task in tasks}
+
+    def change(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        bundle = json.loads(response.content)
+        for entry in bundle.get("entry", []):
+            entry["resource"] = before.get(entry["resource"]["id"], entry["resource"])
+        return httpx.Response(200, json=bundle)
+
+    return change
