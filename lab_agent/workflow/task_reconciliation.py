@@ -12,10 +12,18 @@ from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
-from lab_agent.errors import LabAgentError, ServiceRejected, ServiceUnavailable, StoreUnreachableError, TemporaryFailure
+from lab_agent.errors import (
+    ForeignLink,
+    InvalidResponse,
+    LabAgentError,
+    ServiceRejected,
+    ServiceUnavailable,
+    StoreUnreachableError,
+    TemporaryFailure,
+)
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, raise_if_unavailable, read_or_reject
 from lab_agent.workflow.line_lifecycle import (
@@ -103,15 +111,24 @@ class Reconciler:
     async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
         """Read the Tasks. What a search says may be out of date: a line is read by its id before anything is done about it."""
         order_task = await self._read_task(order.task_id)
-        try:
-            tasks = await read_line_tasks(self.exchange, order.task_id)
-        except ServiceRejected as rejection:  # then every line is read by its id
-            tasks, order_task = (), replace(order_task, unreadable=str(rejection))
+        tasks, failure = await self._search_lines(order.task_id)
+        if failure is not None:  # then every line is read by its id
+            order_task = replace(order_task, unreadable=failure)
         readings = {str(task.get("id")): TaskReading(task_status(task)) for task in tasks}
         for line in lines:
             if _is_read_by_id(line, readings.get(line.task_id)):
                 readings[line.task_id] = await self._read_task(line.task_id)
         return OrderReading(order_task, readings, await self.late_lines.find_in(order.key, tasks))
+
+    async def _search_lines(self, order_task: ResourceId) -> tuple[tuple[Json, ...], str | None]:
+        """The line Tasks, or why this one search fails. Raises what the exchange port raises if it is unavailable."""
+        try:
+            return await read_line_tasks(self.exchange, order_task), None
+        except (ServiceRejected, InvalidResponse, ForeignLink) as failure:
+            return (), str(failure)
+        except ServiceUnavailable as failure:
+            await raise_if_unavailable(self.exchange, failure)
+            return (), str(failure)
 
     async def _read_task(self, task: ResourceId) -> TaskReading:
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from lab_agent.domain.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import Scenario, pick_template
-from tests.integration.workflow.service_answers import answer_as_before, change_answers, is_search_with
+from tests.integration.workflow.service_answers import Change, answer_as_before, answer_with, change_answers, is_search_with
 
 MakeScenario = Callable[..., Scenario]
 
@@ -40,3 +42,37 @@ async def test_line_reported_as_ended_before_assessment_is_read(make_scenario: M
     scenario.world.force_task(put_back, status="requested")
     await scenario.process_all()
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+
+
+POISONED = answer_with(200, '{"resourceType": "Bundle", "type": "searchset", "entry": [{"x": "\\ud83d"}]}')
+
+
+@pytest.mark.parametrize(
+    "answer", [POISONED, answer_with(422), answer_with(400), answer_with(502)], ids=["poisoned", "422", "400", "502"]
+)
+async def test_withdrawal_behind_failing_search_is_seen_and_told_once(make_scenario: MakeScenario, answer: Change) -> None:
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    restore = change_answers(scenario, is_search_with("part-of"), answer)
+    for _ in range(3):
+        await scenario.agent.reconcile.run()
+    key = (await scenario.order_record()).key
+    assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
+    scenario.world.end_task(scenario.line_tasks[0])
+    await scenario.agent.reconcile.run()
+    assert [line.state for line in await scenario.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
+    restore()
+    await scenario.agent.reconcile.run()
+    assert not await scenario.is_alert_open(f"order.{key}.task_unreadable")
+
+
+async def test_order_withdrawn_behind_failing_search_is_cancelled_at_lis(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    change_answers(scenario, is_search_with("part-of"), POISONED)
+    for task in (*scenario.line_tasks, scenario.task):
+        scenario.world.end_task(task)
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    assert len(scenario.world.lis.cancelled) == 1
+    assert (await scenario.order_record()).state is OrderState.CLOSED
