@@ -182,7 +182,7 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             clock,
             adapters,
             TaskInspector(exchange, settings.exchange.line_task_codes),
-            settings.worker.acknowledge_status,
+            settings.worker,
         ),
         CancelOrderHandler(store, clock, adapters),
         MatchReportHandler(clock, build_matcher(settings, components.mapping_cache, components.catalogue_cache.view)),

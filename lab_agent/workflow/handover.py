@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 import structlog
 
 from lab_agent.domain import jobs
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.errors import LisRejected, PermanentFailure
+from lab_agent.errors import LisRejected, PermanentFailure, TemporaryFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
+from lab_agent.settings.groups import WorkerSettings
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
 from lab_agent.workflow.line_lifecycle import advance_order, withdraw_line, withdraw_order
 from lab_agent.workflow.reopening import is_possibly_submitted, take_back
@@ -72,8 +74,7 @@ class SubmitOrderHandler:
     clock: Clock
     adapters: AdapterSource
     inspector: TaskInspector
-    acknowledge_status: str | None = None
-    """Task status that tells the partner of the handover; None: Tasks stay `requested` until they end."""
+    settings: WorkerSettings
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.SUBMIT_ORDER})
 
@@ -89,7 +90,7 @@ class SubmitOrderHandler:
             return NotNeeded("every line was withdrawn before the handover")
         adapter = self.adapters.get(record.adapter)
         if not lease.job.started:
-            if (standing := await self._inspect(record)) != Standing():
+            if (standing := await self._inspect(record, lease.job)) != Standing():
                 return NotRequested(standing)
             await adapter.prepare(order)
             await lease.mark_started()
@@ -97,9 +98,16 @@ class SubmitOrderHandler:
         log.info("order handed over", action="order_handed_over", order=key, adapter=record.adapter)
         return Submitted(answer)
 
-    async def _inspect(self, order: OrderRecord) -> Standing:
+    async def _inspect(self, order: OrderRecord, job: Job) -> Standing:
+        """Inspect the Tasks. Raises `TemporaryFailure` for a while if only a read fails: a lost right or copy may come back."""
         lines = await self.store.run(lambda uow: uow.orders.lines(order.key))
-        return await self.inspector.inspect(order, [line for line in lines if line.state is LineState.ACCEPTED])
+        standing = await self.inspector.inspect(order, [line for line in lines if line.state is LineState.ACCEPTED])
+        if standing.unreadable is None or standing.ended or standing.ended_lines or standing.waiting:
+            return replace(standing, unreadable=None)
+        since = job.failing_since if job.failure_cause is FailureCause.OTHER else None
+        if since is None or self.clock.now() < since + timedelta(seconds=self.settings.unreadable_after):
+            raise TemporaryFailure(standing.unreadable)
+        return standing
 
     async def verify(self, lease: Lease) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; if it cannot say, a person decides."""
@@ -171,19 +179,21 @@ class SubmitOrderHandler:
         if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
             advance_order(uow, key, now, completing=job)
             return job.mark_obsolete(now, "it was withdrawn before the handover")
-        if standing.waiting is None:
+        reason = standing.waiting or standing.unreadable
+        if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")
-        take_back(uow, key, now, standing.waiting)
+        take_back(uow, key, now, reason, retry_at=now + timedelta(seconds=self.settings.hold_retry))
         log.warning("order held", action="order_held", order=key, rules=[])
-        return job.mark_obsolete(now, standing.waiting)
+        return job.mark_obsolete(now, reason)
 
     def _add_acknowledgements(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-        if self.acknowledge_status is None or uow.orders.get_for_update(key).state is not OrderState.HANDED_OVER:
+        status = self.settings.acknowledge_status
+        if status is None or uow.orders.get_for_update(key).state is not OrderState.HANDED_OVER:
             return
-        uow.jobs.add(jobs.update_order_task(key, self.acknowledge_status, now, uow.orders.get_for_update(key).reopened))
+        uow.jobs.add(jobs.update_order_task(key, status, now, uow.orders.get_for_update(key).reopened))
         for line in uow.orders.lines(key):
             if line.state is LineState.ACCEPTED:
-                uow.jobs.add(jobs.update_line_task(line, self.acknowledge_status, now))
+                uow.jobs.add(jobs.update_line_task(line, status, now))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,8 @@ def load_known_order(uow: UnitOfWork, key: OrderKey) -> KnownOrder:
 async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: bool = True) -> OrderTasks | None:
     """Read the Tasks of an order; None if the service has deleted its order-level Task (410).
 
-    What a search says may be out of date: lines that had ended, or are said to have, are read by their ids. Raises what the exchange port
-    raises; `UnfilteredSearch` only if `strict`.
+    What a search says may be out of date: lines that had ended, or are said to have, are read by their ids, and so are all lines
+    of an order that was taken up again. Raises what the exchange port raises; `UnfilteredSearch` only if `strict`.
     """
     try:
         order_task = (await read_or_reject(exchange, "Task", known.order.task_id)).body
@@ -86,11 +86,7 @@ async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: boo
             return None
         raise
     search = exchange.line_tasks if strict else lambda task: read_line_tasks(exchange, task)
-    ended = known.ended_lines()
-    found = [
-        await _read_again(exchange, task) if task.get("id") in ended or task_status(task) in TERMINAL_TASK_STATUSES else task
-        for task in await search(known.order.task_id)
-    ]
+    found = [await _confirm(exchange, known, task) for task in await search(known.order.task_id)]
     statuses = {str(task.get("id")): task_status(task) for task in found}
     decided = {line.task_id for line in known.lines if line.state is not LineState.REQUESTED}
     return OrderTasks(
@@ -117,8 +113,12 @@ def find_other_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder) ->
     return None
 
 
-async def _read_again(exchange: Exchange, task: Json) -> Json:
+async def _confirm(exchange: Exchange, known: KnownOrder, task: Json) -> Json:
+    """Read a line Task by its id, where what the search says of it is not enough."""
+    has_ended, said_to_have_ended = task.get("id") in known.ended_lines(), task_status(task) in TERMINAL_TASK_STATUSES
+    if not (has_ended or said_to_have_ended or known.order.reopened):
+        return task
     try:
         return (await read_or_reject(exchange, "Task", ResourceId(str(task.get("id"))))).body
     except ServiceRejected:  # it cannot be read, so nobody knows that it is requested
-        return {**task, "status": None}
+        return task if said_to_have_ended and not has_ended else {**task, "status": None}

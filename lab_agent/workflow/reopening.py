@@ -54,21 +54,27 @@ def offer_again(uow: UnitOfWork, key: OrderKey, now: datetime, text: str) -> Non
     uow.jobs.add(jobs.fetch_order(key, now, order.reopened))
 
 
-def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
-    """Hold an order that had been decided, and fetch it again: what was stored of it may not be what is wanted now."""
+def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, retry_at: datetime | None = None) -> None:
+    """Hold an order that had been decided, and fetch it again (at `retry_at`, if not at once).
+
+    What was stored of it may not be what is wanted now.
+    """
     order = uow.orders.get_for_update(key)
     reopened = order.reopened + 1
     uow.orders.save(replace(order, seen_lines=None, received=None, recheck_at=None, reopened=reopened))
     hold_order(uow, key, None, now, reason)
-    uow.jobs.add(jobs.fetch_order(key, now, reopened))
+    uow.jobs.add(jobs.fetch_order(key, retry_at or now, reopened))
 
 
-def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str) -> None:
-    """Take an accepted order back before its handover: it waits, and is assessed again when it goes on."""
+def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, retry_at: datetime) -> None:
+    """Take an accepted order back before its handover: it waits, and is assessed again from `retry_at` on.
+
+    Not at once: a search that is behind would have it accepted again, and so on.
+    """
     for line in uow.orders.lines(key):
         if line.state is LineState.ACCEPTED:
             uow.orders.save_line(line.transition_to(LineState.REQUESTED, now))
-    hold_again(uow, key, now, reason)
+    hold_again(uow, key, now, reason, retry_at=retry_at)
 
 
 def hold_lines_again(

@@ -22,9 +22,12 @@ DELETED = "deleted"
 """How a Task ended that the service does not have any more (410)."""
 
 
-def waiting_reason(order_task: Json, line_tasks: Iterable[Json], line_codes: Collection[str]) -> str | None:
-    """Why the order waits, as its Tasks are; None if all of it may be worked on. Ended lines are somebody's decision already."""
-    problems = [*_order_problems(order_task)]
+def waiting_reason(order_task: Json | None, line_tasks: Iterable[Json], line_codes: Collection[str]) -> str | None:
+    """Why the order waits, as its Tasks are; None if all of it may be worked on. Ended lines are somebody's decision already.
+
+    `order_task` is None where it cannot be read.
+    """
+    problems = [] if order_task is None else [*_order_problems(order_task)]
     problems += [problem for task in line_tasks for problem in _line_problems(task, line_codes)]
     if not problems:
         return None
@@ -38,12 +41,13 @@ class Standing:
     """How the Tasks of an accepted order are right before its handover.
 
     `ended` is how the order-level Task was ended by somebody else, `ended_lines` the same of lines. `waiting` says why the order
-    waits.
+    waits, `unreadable` which of its Tasks cannot be read just now.
     """
 
     ended: str | None = None
     ended_lines: tuple[tuple[LineKey, str], ...] = ()
     waiting: str | None = None
+    unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,12 @@ class TaskInspector:
         return Standing(
             ended_lines=tuple((key, status) for key, status in ended if status is not None),
             waiting=self._waiting_reason(order_task, open_tasks),
+            unreadable=_unreadable_reason((order_task, *open_tasks)),
         )
 
     def _waiting_reason(self, order_task: Json | ServiceRejected, line_tasks: list[Json | ServiceRejected]) -> str | None:
-        unreadable = [str(task) for task in (order_task, *line_tasks) if isinstance(task, ServiceRejected)]
-        if unreadable or isinstance(order_task, ServiceRejected):
-            return join_limited(dict.fromkeys(unreadable))
-        return waiting_reason(order_task, [task for task in line_tasks if not isinstance(task, ServiceRejected)], self.line_codes)
+        readable = [task for task in line_tasks if not isinstance(task, ServiceRejected)]
+        return waiting_reason(None if isinstance(order_task, ServiceRejected) else order_task, readable, self.line_codes)
 
     async def _read(self, task: ResourceId, semaphore: asyncio.Semaphore) -> Json | ServiceRejected:
         async with semaphore:
@@ -79,6 +82,11 @@ class TaskInspector:
                 return (await read_or_reject(self.exchange, "Task", task)).body
             except ServiceRejected as rejection:
                 return rejection
+
+
+def _unreadable_reason(tasks: Iterable[Json | ServiceRejected]) -> str | None:
+    reasons = dict.fromkeys(str(task) for task in tasks if isinstance(task, ServiceRejected))
+    return join_limited(reasons) if reasons else None
 
 
 def _terminal_status(task: Json | ServiceRejected) -> str | None:
@@ -114,4 +122,4 @@ def _name(task: Json) -> str:
 
 
 def _describe(status: str | None) -> str:
-    return "without a status" if status is None else f"'{shorten(status)}', which we did not set"
+    return "without a status that can be read" if status is None else f"'{shorten(status)}', which we did not set"

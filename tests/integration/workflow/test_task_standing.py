@@ -10,7 +10,13 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import Scenario
-from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of, is_search_with
+from tests.integration.workflow.service_answers import (
+    answer_as_before,
+    answer_with,
+    change_answers,
+    is_read_of,
+    is_search_with,
+)
 from tests.integration.workflow.test_held_orders import later
 
 MakeScenario = Callable[..., Scenario]
@@ -107,12 +113,56 @@ async def test_unreadable_task_before_handover_waits(make_scenario: MakeScenario
     scenario = make_scenario(1)
     await scenario.assess()
     restore = change_answers(scenario, is_read_of(f"task/{scenario.line_tasks[0]}"), answer_with(403))
-    await scenario.world.drain(scenario.agent)
+    await work_for(scenario, scenario.world.settings.worker.unreadable_after * 2)
     assert (await scenario.order_record()).state is OrderState.HELD
     assert scenario.world.lis.submitted == []
     restore()
     await go_on(scenario)
     assert len(scenario.world.lis.submitted) == 1
+
+
+async def work_for(scenario: Scenario, seconds: float) -> None:
+    for _ in range(int(seconds / 30)):
+        await scenario.agent.run_jobs(limit=20)
+        scenario.world.clock.advance(30)
+
+
+@pytest.mark.parametrize("status", [403, 404, 502])
+async def test_task_unreadable_for_a_moment_before_handover_holds_nothing(make_scenario: MakeScenario, status: int) -> None:
+    scenario = make_scenario(2)
+    await scenario.assess()
+    restore = change_answers(scenario, is_read_of(f"task/{scenario.line_tasks[1]}"), answer_with(status))
+    await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
+    restore()
+    record = await scenario.order_record()
+    assert (record.state, scenario.world.lis.submitted) == (OrderState.FETCHED, [])
+    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+    await work_for(scenario, 60)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+
+
+@pytest.mark.parametrize("status", [403, 502])
+async def test_task_that_stays_unreadable_before_handover_is_held_once(make_scenario: MakeScenario, status: int) -> None:
+    """The search shows it, so that the order would be accepted and taken back again and again."""
+    scenario = make_scenario(2)
+    change_answers(scenario, is_read_of(f"task/{scenario.line_tasks[1]}"), answer_with(status))
+    await scenario.agent.poll.run()
+    await work_for(scenario, 3600)
+    record = await scenario.order_record()
+    reasons = [event.text for event in await scenario.events() if event.action == "held"]
+    assert (record.state, len(reasons), len(set(reasons))) == (OrderState.HELD, len(reasons), len(reasons))
+    assert len(reasons) <= 2, "why it was taken back, and why it waits"
+    assert await scenario.is_alert_open(f"order.{record.key}.held")
+
+
+async def test_order_put_on_hold_before_handover_is_held_once_though_search_is_behind(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    await scenario.assess()
+    change_answers(scenario, is_search_with("part-of"), answer_as_before(scenario, *scenario.line_tasks))
+    scenario.world.update_task(scenario.line_tasks[1], status="on-hold")
+    await work_for(scenario, 1800)
+    assert [event.action for event in await scenario.events()].count("held") == 1
+    await expect_waiting(scenario, scenario.line_tasks[1])
 
 
 async def test_listed_line_code_is_ours(make_scenario: MakeScenario) -> None:
