@@ -9,7 +9,9 @@ import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import OrderState
+from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import Metrics
+from lab_agent.worker.outages import EXCHANGE_OUTAGE
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.workflow.intake import ASKED_TO_WAIT
 from lab_sandbox.faults.plan import FaultPlan, FaultRule, Poison
@@ -145,3 +147,38 @@ def make_poll_task(scenario: Scenario) -> PollTask:
         reschedule=lambda _: None,
         wake=lambda: None,
     )
+
+
+async def test_pause_asked_for_in_check_of_ended_orders_is_told() -> None:
+    world = World("wait")
+    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1), spoil=0))
+    await scenario.process_all()
+    world.clock.advance(301)
+    restore = change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(503, **{"Retry-After": "600"}))
+    with pytest.raises(ServiceUnavailable):
+        await scenario.agent.ended_orders.run()
+    restore()
+    poll = make_poll_task(scenario)
+    await poll.run()
+    world.place_order(pick_template(world, 1), relabel=True)
+    assert EXCHANGE_OUTAGE in await open_alert_keys(world)
+    world.clock.advance(601)
+    await poll.run()
+    assert EXCHANGE_OUTAGE not in await open_alert_keys(world)
+    await world.drain(scenario.agent)
+    assert len(world.lis.submitted) == 1
+
+
+async def test_ended_order_that_cannot_be_read_stops_no_other() -> None:
+    world = World("wait")
+    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1), spoil=0))
+    other = world.place_order(pick_template(world, 1), spoil=0, relabel=True)
+    await scenario.process_all()
+    world.clock.advance(301)
+    world.force_task(other, status="requested")
+    change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(502))
+    assert await scenario.agent.ended_orders.run() == 1
+
+
+async def open_alert_keys(world: World) -> set[str]:
+    return {alert.key for alert in world.store._data.alerts if alert.closed_at is None}  # type: ignore[attr-defined]
