@@ -54,6 +54,11 @@ ASKED_TO_WAIT = (
     "the service asks everybody to wait (503 or 429 with Retry-After) whenever the resources of this order are read; "
     "ask whoever runs the service"
 )
+LINES_DIFFER = (
+    "the list of its line Tasks differs from one reading to the next; ask whoever runs the service whether copies of its search "
+    "index differ"
+)
+NO_LINES = "no line Tasks are found for it"
 QUESTIONNAIRE_SEARCH_MISSING_SINCE = "questionnaires.unknown_since"
 """Key of the time since when the service offers no search of answers; empty if it does."""
 
@@ -100,12 +105,14 @@ class Ignored:
 class Held:
     """The order is held and fetched again later; `assessed` is None where it could not be read.
 
-    It is fetched again after `seconds`, and not before `worker.hold_retry`.
+    It is fetched again after `seconds`, and not before `worker.hold_retry`. `line_tasks` are its line Tasks as found, where they
+    are not known to be complete.
     """
 
     reason: str
     assessed: AssessedOrder | None = None
     seconds: float = 0.0
+    line_tasks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +175,13 @@ class FetchOrderHandler:
         order = uow.orders.get_for_update(key)
         if isinstance(result, NothingToDo) or order.state not in UNDECIDED_ORDERS:
             return job.complete(now, result.reason if isinstance(result, NothingToDo) else "it was decided elsewhere")
-        since = (order.unreadable_since or now) if _is_unreadable(order, result) else None
-        if since != order.unreadable_since:
-            uow.orders.save(replace(order, unreadable_since=since))
+        _record_reading(uow, order, result, now)
         match result:
             case LinesBack(back, late):
                 hold_lines_again(uow, key, back, late, now)
             case LinesChanging(line_tasks):
-                uow.orders.save(replace(uow.orders.get_for_update(key), seen_lines=line_tasks))
+                if order.seen_lines is not None and order.unreadable_since is not None:
+                    _record_waiting(uow, key, LINES_DIFFER if line_tasks else NO_LINES, now)
                 at = now + timedelta(seconds=self.settings.second_look_after)
                 return job.reschedule(now, at, f"{len(line_tasks)} line Tasks found; reading once more whether these are all")
             case Waiting(reason=reason, seconds=seconds):
@@ -201,6 +207,9 @@ class FetchOrderHandler:
         if tasks.has_ended and not (tasks.status in order.sent_statuses and tasks.has_open_lines):
             return TaskEnded(str(tasks.status))
         found = tasks.fingerprint
+        changed = order.seen_lines is not None and order.seen_lines != found
+        if changed and self._is_unreadable_for(order, self.settings.unreadable_after):
+            return Held(LINES_DIFFER, line_tasks=found)
         if order.seen_lines != found or (not found and not self._is_unreadable_for(order, self.settings.unreadable_after)):
             return LinesChanging(found)
         if known.submitted and not tasks.has_ended and tasks.has_open_lines:
@@ -305,6 +314,15 @@ class FetchOrderHandler:
         rules = sorted({each.rule for each in assessed.assessment.holds}) if assessed else []
         log.warning("order held", action="order_held", order=key, rules=rules)
         return job.reschedule(now, now + timedelta(seconds=max(seconds, self.settings.hold_retry)), reason)
+
+
+def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchResult, now: datetime) -> None:
+    """Record since when the order cannot be read whole, and the list of its lines, where it is still to be confirmed."""
+    since = (order.unreadable_since or now) if _is_unreadable(order, result) else None
+    found = result.line_tasks if isinstance(result, LinesChanging | Held) else None
+    read = replace(order, unreadable_since=since, seen_lines=order.seen_lines if found is None else found)
+    if read != order:
+        uow.orders.save(read)
 
 
 def _is_unreadable(order: OrderRecord, result: FetchResult) -> bool:
