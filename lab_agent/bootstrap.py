@@ -66,6 +66,7 @@ from lab_agent.workflow.upload_planning import UploadPlanner
 RETENTION_INTERVAL = 3600.0
 ATTENTION_INTERVAL = 30.0
 """Seconds."""
+_OBSERVING_TASKS = ("poll", "ended_orders")
 
 
 class SystemClock(Clock):
@@ -237,11 +238,13 @@ def build_late_lines(components: Components) -> LateLineFinder:
 
 
 def build_poller(components: Components) -> OrderPoller:
-    """Build what asks for new orders, and checks ended ones again."""
-    exchange, store, clock = components.exchange, components.store, components.clock
-    late_lines = build_late_lines(components)
-    ended_orders = EndedOrderChecker(exchange, store, clock, late_lines)
-    return OrderPoller(exchange, store, clock, components.settings.exchange.base_url, ended_orders)
+    """Build what asks for new orders."""
+    return OrderPoller(components.exchange, components.store, components.clock, components.settings.exchange.base_url)
+
+
+def build_ended_orders(components: Components) -> EndedOrderChecker:
+    """Build what checks ended orders again."""
+    return EndedOrderChecker(components.exchange, components.store, components.clock, build_late_lines(components))
 
 
 def build_assessor(components: Components) -> OrderAssessor:
@@ -296,7 +299,7 @@ def build_worker(
         outages=outages,
         adapters=lis,
         inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
-        scheduled_tasks={"poll": scheduled_tasks["poll"]} if observe else scheduled_tasks,
+        scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
         background_tasks=background_tasks or {},
         drain_timeout=settings.worker.drain_timeout,
     )
@@ -332,11 +335,18 @@ def _build_scheduled_tasks(
         reschedule=lambda seconds: scheduler.postpone("poll", seconds),
         wake=wake,
     )
+    ended_orders = build_ended_orders(components)
+
+    async def check_ended_orders() -> None:  # beside the poll: reads that time out must not stop it
+        if await ended_orders.run():
+            wake()
+
     collector = ResultCollector(adapters, LisHealth(outages, store, clock, wake).on_result)
     reconciler = Reconciler(exchange, store, clock, build_late_lines(components))
     purger = RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since)
     return {
         "poll": (settings.worker.poll_interval, poll.run),
+        "ended_orders": (settings.worker.poll_interval, check_ended_orders),
         "collect": (settings.lis.collect_interval, collector.run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),

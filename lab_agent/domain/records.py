@@ -38,7 +38,8 @@ class OrderRecord:
     names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the statuses that we
     ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level Task ended, whoever
     set it; None while it is open, or was left alone. A closed order is checked once more at `recheck_at`. `reopened` counts how
-    often the order was taken up again after a decision.
+    often the order was taken up again after a decision. `unreadable_since` is the time since when it could not be read whole,
+    although the service answers; None once it could.
     """
 
     key: OrderKey
@@ -62,6 +63,7 @@ class OrderRecord:
     ended_as: str | None = None
     recheck_at: datetime | None = None
     reopened: int = 0
+    unreadable_since: datetime | None = None
 
     def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
         """Move to `state`. Raises `InvalidTransitionError`."""

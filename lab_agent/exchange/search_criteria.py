@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from lab_agent.domain.code_systems import CodeSystem, SystemMatch
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
 from lab_agent.exchange.fhir_http import has_tag
@@ -41,13 +42,16 @@ class SearchCriteria:
     tag: Identifier | None = None
 
     def compare(self, row: Json) -> Fit:
-        """Compare one row; references are compared by type and id, codes without their system."""
+        """Compare one row; references are compared by type and id, codes without their system.
+
+        The system of an identifier is compared as the rules compare it: slashes, case and scheme do not matter.
+        """
         fits = (
             _has_type(row, self.resource_type)
             and (self.code is None or self.code in _codes(row.get("code")))
             and (self.part_of is None or self.part_of in _references(row.get("partOf")))
             and (self.subject is None or self.subject in _references(row.get("subject")))
-            and (self.identifier is None or self.identifier in _identifiers(row.get("identifier")))
+            and (self.identifier is None or _has_identifier(row, self.identifier))
             and (self.tag is None or has_tag(row, self.tag))
         )
         if not fits:
@@ -114,6 +118,19 @@ def _references(value: Any) -> Iterator[ResourceRef]:
             segments = segments[:-2]
         if len(segments) >= 2:
             yield ResourceRef(canonical_type(segments[-2]), segments[-1])
+
+
+def _has_identifier(row: Json, asked: Identifier) -> bool:
+    return any(
+        found.value == asked.value and _is_same_system(found.system, asked.system)
+        for found in _identifiers(row.get("identifier"))
+    )
+
+
+def _is_same_system(found: str | None, asked: str | None) -> bool:
+    if asked is None or found is None:
+        return found == asked
+    return CodeSystem(asked, "").match(found) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}
 
 
 def _identifiers(value: Any) -> Iterator[Identifier]:

@@ -180,8 +180,11 @@ class JobRepository(Protocol):
         """Jobs that failed at their last attempt and are tried again, failing at `since` already: by cause and kind."""
         ...
 
-    def make_due(self, kind: JobKind, *, now: datetime) -> int:
-        """Make jobs of a kind due now that were to be performed or verified later; their number."""
+    def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
+        """Make jobs of a kind due now that were to be performed or verified later; their number.
+
+        With `failing_only`, only those whose last attempt failed, and that do not wait because they were asked to.
+        """
         ...
 
 

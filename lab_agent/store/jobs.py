@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select, update
 from typing_extensions import override
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import PASSED_IN_REVIEW, FailingJobs, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import (
@@ -106,8 +107,11 @@ class SqlJobRepository(JobRepository):
         return tuple(to_record(FailingJobs, row) for row in self._connection.execute(grouped).mappings())
 
     @override
-    def make_due(self, kind: JobKind, *, now: datetime) -> int:
+    def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
         waiting = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at > now) & (jobs.c.kind == kind)
+        if failing_only:
+            asked = FailureCause.SERVICE_ASKS_TO_WAIT
+            waiting &= jobs.c.failing_since.is_not(None) & (jobs.c.failure_cause.is_(None) | (jobs.c.failure_cause != asked))
         return self._connection.execute(update(jobs).where(waiting).values(due_at=now)).rowcount
 
     def _expire_leases(self, now: datetime) -> None:

@@ -79,6 +79,7 @@ class OrderRow(TableRow, table=True):
     ended_as: str | None = Field(sa_type=PlainText)
     recheck_at: datetime | None = Field(sa_type=UtcDateTime)
     reopened: int
+    unreadable_since: datetime | None = Field(sa_type=UtcDateTime)
 
 
 class LineRow(TableRow, table=True):

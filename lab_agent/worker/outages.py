@@ -43,6 +43,10 @@ def exchange_part_outage(part: str) -> str:
     return f"exchange.{part}.unavailable"
 
 
+def _is_exchange_outage(key: str) -> bool:
+    return key.startswith("exchange.")
+
+
 def _is_exchange_failure(failure: LabAgentError) -> bool:
     """Whether a failure of a call to the exchange service is one that is tried again."""
     if isinstance(failure, ServiceRejected):
@@ -116,7 +120,8 @@ class OutageTracker:
             case AuthenticationRequired():
                 await self.begin(SIGN_IN_OUTAGE, str(failure))
             case ServicePaused():
-                return
+                if not part and not any(_is_exchange_outage(key) for key in self._active):
+                    await self.begin(EXCHANGE_OUTAGE, f"nothing is sent until the time that it asked for: {failure}")
             case AmbiguousFailure() if not repeated:
                 return
             case ServiceUnavailable() if not part:

@@ -146,11 +146,14 @@ class LisHealth:
 
 
 async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) -> None:
-    """Let jobs that wait for a remote system be due now, since it answers again."""
+    """Let jobs that failed for want of a remote system be due now, since it answers again.
+
+    What waits because it was asked to (Retry-After) keeps its time: it may be what the service cannot answer.
+    """
 
     def write(uow: UnitOfWork) -> None:
         for kind in kinds:
-            uow.jobs.make_due(kind, now=clock.now())
+            uow.jobs.make_due(kind, now=clock.now(), failing_only=True)
         uow.commit()
 
     await store.run(write)

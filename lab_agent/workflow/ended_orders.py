@@ -12,7 +12,7 @@ What is decided:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 
 import structlog
@@ -21,11 +21,11 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.jobs import TASK_REQUESTED
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import LabAgentError, ServiceRejected, StoreUnreachableError
+from lab_agent.errors import LabAgentError, ServicePaused, ServiceRejected, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.fetching import NO_STATUS
+from lab_agent.workflow.fetching import NO_STATUS, raise_if_unavailable
 from lab_agent.workflow.line_lifecycle import RECHECK_AFTER, LateLineFinder
 from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, load_known_order, read_order_tasks
 from lab_agent.workflow.reopening import (
@@ -72,7 +72,11 @@ class EndedOrderChecker:
     late_lines: LateLineFinder
 
     async def run(self) -> int:
-        """Check the orders that are due; how many came back to life. Raises `StoreUnreachableError`."""
+        """Check the orders that are due; how many came back to life.
+
+        Raises `StoreUnreachableError`, and `ServiceUnavailable` where the service does not answer or asks to wait: the others
+        stay due.
+        """
         due = await self.store.run(lambda uow: uow.orders.orders_to_recheck(now=self.clock.now(), limit=_BATCH))
         return sum([await self._try_check(order) for order in due])
 
@@ -83,11 +87,20 @@ class EndedOrderChecker:
         except StoreUnreachableError:
             raise
         except LabAgentError as exc:
+            if isinstance(exc, ServiceUnavailable):
+                await self._raise_if_unavailable(order, exc)
             gone = isinstance(exc, ServiceRejected) and exc.status != NO_STATUS
             again = None if gone else self.clock.now() + RECHECK_AFTER
             log.debug("ended order not checked", action="ended_order_not_read", order=order.key, reason=str(exc))
             await self.store.run(lambda uow: _set_next_check(uow, order.key, again))
             return False
+
+    async def _raise_if_unavailable(self, order: OrderRecord, failure: ServiceUnavailable) -> None:
+        """Raise unless it is about this order alone. One that makes the service ask everybody to wait goes after the others."""
+        if failure.retry_after and not isinstance(failure, ServicePaused):
+            again = self.clock.now() + timedelta(seconds=failure.retry_after) + RECHECK_AFTER
+            await self.store.run(lambda uow: _set_next_check(uow, order.key, again))
+        await raise_if_unavailable(self.exchange, failure)
 
     async def _check(self, key: OrderKey) -> bool:
         known = await self.store.run(lambda uow: load_known_order(uow, key))

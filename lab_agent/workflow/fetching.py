@@ -74,6 +74,6 @@ async def read_or_reject(exchange: Exchange, resource_type: str, resource_id: Re
 
 async def raise_if_unavailable(exchange: Exchange, failure: ServiceUnavailable) -> None:
     """Raise unless the service answers all the same, so that `failure` is about one resource or search alone."""
-    if failure.retry_after is not None:  # it asks everybody to wait
+    if failure.retry_after:  # it asks everybody to wait; 0, or a time that has passed, asks for nothing
         raise failure
     await exchange.check()

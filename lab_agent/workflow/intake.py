@@ -11,8 +11,9 @@ import structlog
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.retry import rest_after_hold
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, LineState
-from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServiceRejected, ServiceUnavailable
+from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServicePaused, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.clock import Clock
@@ -49,6 +50,15 @@ from lab_agent.workflow.task_standing import DELETED, waiting_reason
 
 log = structlog.get_logger(__name__)
 
+ASKED_TO_WAIT = (
+    "the service asks everybody to wait (503 or 429 with Retry-After) whenever the resources of this order are read; "
+    "ask whoever runs the service"
+)
+LINES_DIFFER = (
+    "the list of its line Tasks differs from one reading to the next; ask whoever runs the service whether copies of its search "
+    "index differ"
+)
+NO_LINES = "no line Tasks are found for it"
 QUESTIONNAIRE_SEARCH_MISSING_SINCE = "questionnaires.unknown_since"
 """Key of the time since when the service offers no search of answers; empty if it does."""
 
@@ -73,6 +83,7 @@ class Waiting:
 
     reason: str
     seconds: float
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +103,16 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The order is held and fetched again later; `assessed` is None where it could not be read."""
+    """The order is held and fetched again later; `assessed` is None where it could not be read.
+
+    It is fetched again after `seconds`, and not before `worker.hold_retry`. `line_tasks` are its line Tasks as found, where they
+    are not known to be complete.
+    """
 
     reason: str
     assessed: AssessedOrder | None = None
+    seconds: float = 0.0
+    line_tasks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,36 +159,36 @@ class FetchOrderHandler:
             return NothingToDo(f"the order is {order.state.value}")
         try:
             return await self._read_and_assess(known)
-        except UnfilteredSearch as unfiltered:  # what else it holds may be another order's: nothing is decided on it
-            return Held(str(unfiltered))
-        except ServiceRejected as rejection:  # a right may be granted later: never a reason to reject (law 10)
-            may_pass = isinstance(rejection, ResourceNotReadable) and rejection.status in UNREADABLE_STATUSES
-            return self._wait_or_hold(order, str(rejection), at_once=not (may_pass or rejection.status == NO_STATUS))
-        except InvalidResponse as failure:  # one of its Tasks or answers has invalid JSON; the service itself answers
-            return self._wait_or_hold(order, str(failure))
         except ServiceUnavailable as failure:
+            if failure.retry_after:
+                return await self._hold_after_pause(order, failure, failure.retry_after)
             await raise_if_unavailable(self.exchange, failure)
             return self._wait_or_hold(order, str(failure))
+        except (UnfilteredSearch, ServiceRejected, InvalidResponse) as failure:
+            return self._after_rejection(order, failure)
 
     verify = perform
 
     def complete(self, uow: UnitOfWork, job: Job, result: FetchResult) -> Job:
         """Apply what was decided."""
         now, key = self.clock.now(), OrderKey(job.target)
-        if isinstance(result, NothingToDo) or uow.orders.get_for_update(key).state not in UNDECIDED_ORDERS:
+        order = uow.orders.get_for_update(key)
+        if isinstance(result, NothingToDo) or order.state not in UNDECIDED_ORDERS:
             return job.complete(now, result.reason if isinstance(result, NothingToDo) else "it was decided elsewhere")
+        _record_reading(uow, order, result, now)
         match result:
             case LinesBack(back, late):
                 hold_lines_again(uow, key, back, late, now)
             case LinesChanging(line_tasks):
-                uow.orders.save(replace(uow.orders.get_for_update(key), seen_lines=line_tasks))
+                if order.seen_lines is not None and order.unreadable_since is not None:
+                    _record_waiting(uow, key, LINES_DIFFER if line_tasks else NO_LINES, now)
                 at = now + timedelta(seconds=self.settings.second_look_after)
                 return job.reschedule(now, at, f"{len(line_tasks)} line Tasks found; reading once more whether these are all")
-            case Waiting(reason, seconds):
+            case Waiting(reason=reason, seconds=seconds):
                 _record_waiting(uow, key, reason, now)
                 return job.reschedule(now, now + timedelta(seconds=seconds), reason)
-            case Held(reason, assessed):
-                return self._hold(uow, job, assessed, reason, now)
+            case Held(reason, assessed, seconds):
+                return self._hold(uow, job, assessed, reason, now, seconds)
             case Decided(assessed, decision):
                 return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
@@ -190,7 +207,10 @@ class FetchOrderHandler:
         if tasks.has_ended and not (tasks.status in order.sent_statuses and tasks.has_open_lines):
             return TaskEnded(str(tasks.status))
         found = tasks.fingerprint
-        if order.seen_lines != found or (not found and not self._is_older_than(order, self.settings.unreadable_after)):
+        changed = order.seen_lines is not None and order.seen_lines != found
+        if changed and self._is_unreadable_for(order, self.settings.unreadable_after):
+            return Held(LINES_DIFFER, line_tasks=found)
+        if order.seen_lines != found or (not found and not self._is_unreadable_for(order, self.settings.unreadable_after)):
             return LinesChanging(found)
         if known.submitted and not tasks.has_ended and tasks.has_open_lines:
             late = await self.late_lines.find_in(order.key, tasks.new)
@@ -202,10 +222,10 @@ class FetchOrderHandler:
         order = known.order
         await self.store.run(lambda uow: _record_questionnaire_search(uow, graph, self.clock.now()))
         may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
-        if graph.unreadable and may_pass and not self._is_older_than(order, self.settings.unreadable_after):
+        if graph.unreadable and may_pass and not self._is_unreadable_for(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
-            return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
-        reject_unreadable = self._is_older_than(order, self.settings.unreadable_refuse_after)
+            return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True)
+        reject_unreadable = self._is_unreadable_for(order, self.settings.unreadable_refuse_after)
         assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
         reason = self._waiting_reason(known, tasks) or await self.store.run(
             lambda uow: find_other_order(uow, order.key, assessed)
@@ -229,21 +249,49 @@ class FetchOrderHandler:
             return Ignored(assessed, before)
         reason = waiting or order_hold_reason(assessed)
         if self.settings.mode == "observe":
-            return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry)
+            unreadable = bool(assessed.graph.unreadable)
+            return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry, unreadable)
         if reason is not None:
             return Held(reason, assessed)
         whole = self.policy.cancel_whole_order
         return Decided(assessed, decide_lines(assessed, cancel_whole_order=whole, decided=decided))
 
+    def _after_rejection(self, order: OrderRecord, failure: UnfilteredSearch | ServiceRejected | InvalidResponse) -> FetchResult:
+        """Wait or hold: a right may be granted later, and invalid JSON be corrected. Never a reason to reject (law 10)."""
+        match failure:
+            case UnfilteredSearch():  # what else it holds may be another order's: nothing is decided on it
+                return Held(str(failure))
+            case ServiceRejected():
+                may_pass = isinstance(failure, ResourceNotReadable) and failure.status in UNREADABLE_STATUSES
+                return self._wait_or_hold(order, str(failure), at_once=not (may_pass or failure.status == NO_STATUS))
+        return self._wait_or_hold(order, str(failure))
+
     def _wait_or_hold(self, order: OrderRecord, reason: str, *, at_once: bool = False) -> FetchResult:
         """Wait for what cannot be read; after a while, or at once, the order is held, and somebody is alerted."""
-        if at_once or self._is_older_than(order, self.settings.unreadable_after):
+        if at_once or self._is_unreadable_for(order, self.settings.unreadable_after):
             return Held(reason)
-        return Waiting(reason, self.settings.backoff_longest / 10)
+        return Waiting(reason, self.settings.backoff_longest / 10, unreadable=True)
 
-    def _is_older_than(self, order: OrderRecord, seconds: float | None) -> bool:
-        """Whether the order was seen so many seconds ago; never, for None."""
-        return seconds is not None and self.clock.now() >= order.seen_at + timedelta(seconds=seconds)
+    async def _hold_after_pause(self, order: OrderRecord, failure: ServiceUnavailable, wait: float) -> Held:
+        """Hold an order whose resources make the service ask everybody to wait, time and again; others go first (law 9).
+
+        Raises `failure` before that, and where the service is waited for already.
+        """
+        now, since = self.clock.now(), order.unreadable_since
+        if isinstance(failure, ServicePaused):
+            if since is None:
+                raise failure
+            raise ServicePaused(str(failure), retry_after=wait + rest_after_hold(wait, now - since)) from failure
+        if since is not None and self._is_unreadable_for(order, self.settings.unreadable_after):
+            return Held(ASKED_TO_WAIT, seconds=wait + max(self.settings.hold_retry, rest_after_hold(wait, now - since)))
+        if since is None:
+            await self.store.run(lambda uow: _mark_unreadable(uow, order.key, now))
+        raise failure
+
+    def _is_unreadable_for(self, order: OrderRecord, seconds: float | None) -> bool:
+        """Whether the order could not be read whole for so many seconds; never, for None."""
+        since = order.unreadable_since
+        return seconds is not None and since is not None and self.clock.now() >= since + timedelta(seconds=seconds)
 
     def _save(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
         key = OrderKey(job.target)
@@ -258,12 +306,40 @@ class FetchOrderHandler:
         log.info("order assessed", action="order_assessed", order=key, state=order.state.value, refused=len(decision.rejected))
         return job.complete(now)
 
-    def _hold(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder | None, reason: str, now: datetime) -> Job:
+    def _hold(
+        self, uow: UnitOfWork, job: Job, assessed: AssessedOrder | None, reason: str, now: datetime, seconds: float = 0.0
+    ) -> Job:
         key = OrderKey(job.target)
         hold_order(uow, key, assessed, now, reason)
         rules = sorted({each.rule for each in assessed.assessment.holds}) if assessed else []
         log.warning("order held", action="order_held", order=key, rules=rules)
-        return job.reschedule(now, now + timedelta(seconds=self.settings.hold_retry), reason)
+        return job.reschedule(now, now + timedelta(seconds=max(seconds, self.settings.hold_retry)), reason)
+
+
+def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchResult, now: datetime) -> None:
+    """Record since when the order cannot be read whole, and the list of its lines, where it is still to be confirmed."""
+    since = (order.unreadable_since or now) if _is_unreadable(order, result) else None
+    found = result.line_tasks if isinstance(result, LinesChanging | Held) else None
+    read = replace(order, unreadable_since=since, seen_lines=order.seen_lines if found is None else found)
+    if read != order:
+        uow.orders.save(read)
+
+
+def _is_unreadable(order: OrderRecord, result: FetchResult) -> bool:
+    """Whether the order could not be read whole. The first list of its lines says nothing: there is none to compare it with."""
+    match result:
+        case LinesChanging(line_tasks):
+            return not line_tasks or order.seen_lines is not None
+        case Waiting(unreadable=unreadable):
+            return unreadable
+        case Held(assessed=assessed):
+            return assessed is None or bool(assessed.graph.unreadable)
+    return False
+
+
+def _mark_unreadable(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    uow.orders.save(replace(uow.orders.get_for_update(key), unreadable_since=now))
+    uow.commit()
 
 
 def _record_waiting(uow: UnitOfWork, key: OrderKey, reason: str, now: datetime) -> None:

@@ -16,7 +16,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.ended_orders import EndedOrderChecker, recheck_now
+from lab_agent.workflow.ended_orders import recheck_now
 
 INDEX_LAG = timedelta(minutes=2)
 """How long after its end an order may still be found in status requested: search indexes are slow."""
@@ -28,24 +28,23 @@ log = structlog.get_logger(__name__)
 class OrderPoller:
     """Searches order-level Tasks in status requested; known ones are dropped before anything else is read.
 
-    One whose order has ended is checked again. Order keys are derived from `base_url`.
+    One whose order has ended is left to the check of ended orders. Order keys are derived from `base_url`.
     """
 
     exchange: Exchange
     store: Store
     clock: Clock
     base_url: str
-    ended_orders: EndedOrderChecker
 
     async def run(self) -> int:
-        """Poll once; the number of orders that are new, or came back to life. Raises what the exchange port raises."""
+        """Poll once; the number of orders that are new. Raises what the exchange port raises."""
         tasks = await self.exchange.requested_order_tasks()
         found = list(dict.fromkeys(task["id"] for task in tasks if isinstance(task.get("id"), str)))
         known = await self.store.run(lambda uow: uow.orders.existing(found))
         new = [ResourceId(task_id) for task_id in found if task_id not in known]
         written = sum([await self._add_order(task_id) for task_id in new])
         await self.store.run(lambda uow: self._record_success(uow, known))
-        return written + await self.ended_orders.run()
+        return written
 
     async def _add_order(self, task_id: ResourceId) -> bool:
         now = self.clock.now()

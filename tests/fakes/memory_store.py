@@ -388,9 +388,12 @@ class MemoryJobRepository(JobRepository):
         )
 
     @override
-    def make_due(self, kind: JobKind, *, now: datetime) -> int:
+    def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
         jobs = self._data.jobs.values()
         waiting = [each for each in jobs if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
+        if failing_only:
+            asked = FailureCause.SERVICE_ASKS_TO_WAIT
+            waiting = [each for each in waiting if each.failing_since is not None and each.failure_cause is not asked]
         self._data.jobs.update({job.id: replace(job, due_at=now) for job in waiting})
         return len(waiting)
 

@@ -30,7 +30,9 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
+from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
+from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
@@ -65,6 +67,16 @@ class StubCatalogues:
         return CatalogueHistory.from_catalogue(catalogue()) if self.available else None
 
 
+@dataclass(frozen=True, slots=True)
+class CheckingPoller(OrderPoller):
+    """A poll, and the check of ended orders after it; the worker runs both at intervals of their own."""
+
+    ended_orders: EndedOrderChecker
+
+    async def run(self) -> int:
+        return await OrderPoller.run(self) + await self.ended_orders.run()
+
+
 class SimulatedAgent:
     """One process of the agent, wired as the composition root wires it."""
 
@@ -92,7 +104,8 @@ class SimulatedAgent:
             owner=name,
         )
         late_lines = bootstrap.build_late_lines(components)
-        self.poll = bootstrap.build_poller(components)
+        self.ended_orders = bootstrap.build_ended_orders(components)
+        self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, self.ended_orders)
         self.reconcile = Reconciler(self.exchange, self.store, world.clock, late_lines)
         self.runner = JobRunner(
             store=self.store,

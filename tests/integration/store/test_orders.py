@@ -30,6 +30,7 @@ async def test_order_round_trips(transact, factory):
         ended_as="completed",
         recheck_at=factory.now + timedelta(minutes=5),
         reopened=2,
+        unreadable_since=factory.now,
     )
     await transact(lambda uow: uow.orders.add(order))
     assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == order

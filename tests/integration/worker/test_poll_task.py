@@ -14,8 +14,6 @@ from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import Metrics
 from lab_agent.worker.outages import POLL_OUTAGE, OutageTracker
 from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
-from lab_agent.workflow.ended_orders import EndedOrderChecker
-from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.polling import OrderPoller
 from tests.fakes.exchange_service import service_reachable
 from tests.fakes.memory_store import MemoryStore
@@ -43,11 +41,9 @@ class Poll:
         settings = make_settings().exchange
         http = HttpClient(HttpOptions(), transport=httpx.MockTransport(service.answer))
         exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "me"))
-        late_lines = LateLineFinder(exchange, self.store, self.clock, settings.base_url)
-        ended_orders = EndedOrderChecker(exchange, self.store, self.clock, late_lines)
         self.waits: list[float] = []
         self.task = PollTask(
-            poll=OrderPoller(exchange, self.store, self.clock, settings.base_url, ended_orders),
+            poll=OrderPoller(exchange, self.store, self.clock, settings.base_url),
             outages=OutageTracker(self.store, self.clock, service_reachable),
             store=self.store,
             clock=self.clock,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, get_args
 
 import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import OrderState
+from lab_agent.errors import ServiceUnavailable
+from lab_agent.metrics import Metrics
+from lab_agent.worker.outages import EXCHANGE_OUTAGE
+from lab_agent.worker.schedule import PollInterval, PollTask
+from lab_agent.workflow.intake import ASKED_TO_WAIT
 from lab_sandbox.faults.plan import FaultPlan, FaultRule, Poison
 from tests.harness.orders import templates
 from tests.harness.world import SimulatedAgent, World
+from tests.integration.workflow.conftest import Scenario, pick_template
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 
 ORDERS = 10
 
@@ -78,3 +86,99 @@ async def test_poison_line_never_left_out_of_order() -> None:
     world.clock.advance(600)
     await world.drain(agent)
     assert (await world.stored_order(task))[0].state is OrderState.HANDED_OVER
+
+
+async def run_beside_pausing_order(world: World, wait: str, hours: int) -> tuple[list[float], str]:
+    """One order has a resource whose read makes the service ask to wait; good ones come every ten minutes.
+
+    Seconds until each of the good ones was handed over, and the key of the bad one.
+    """
+    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 2)))
+    request = world.get_task(scenario.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
+    change_answers(scenario, is_read_of(f"procedurerequest/{request}"), answer_with(503, **{"Retry-After": wait}))
+    poll = make_poll_task(scenario)
+    placed: dict[str, datetime] = {}
+    handed: dict[str, datetime] = {}
+    for step in range(hours * 360):
+        if step % 60 == 0 and step < (hours - 1) * 360:
+            placed[world.order_key_of(world.place_order(pick_template(world, 1), relabel=True))] = world.clock.now()
+        if step % 2 == 0:
+            await poll.run()
+        await scenario.agent.run_jobs(limit=20)
+        for order in world.lis.submitted:
+            handed.setdefault(order.key, world.clock.now())
+        world.clock.advance(10)
+    assert handed.keys() == placed.keys()
+    return [(handed[key] - placed[key]).total_seconds() for key in placed], scenario.task
+
+
+@pytest.mark.parametrize(("wait", "longest"), [("30", 90), ("120", 180), ("1000000000", 3900)])
+async def test_resource_that_pauses_service_delays_others_little(wait: str, longest: int) -> None:
+    """Law 9: the order that closes the gate is held, and goes after the others whenever the gate opens."""
+    world = World("wait")
+    delays, bad = await run_beside_pausing_order(world, wait, 5)
+    assert max(delays) <= longest
+    record = (await world.stored_order(bad))[0]
+    assert (record.state, record.reason) == (OrderState.HELD, ASKED_TO_WAIT)
+
+
+@pytest.mark.parametrize("wait", ["0", "Thu, 01 Jan 2015 00:00:00 GMT"])
+async def test_retry_after_without_a_wait_is_none(wait: str) -> None:
+    world = World("wait")
+    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1)))
+    change_answers(scenario, is_read_of("procedurerequest/"), answer_with(503, **{"Retry-After": wait}))
+    await scenario.process_all()
+    assert "procedurerequest/" in str((await scenario.order_record()).reason)
+    world.clock.advance(world.settings.worker.unreadable_after + 60)
+    await world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.HELD
+
+
+def make_poll_task(scenario: Scenario) -> PollTask:
+    """The poll as the worker runs it; the test says when."""
+    world = scenario.world
+    return PollTask(
+        poll=scenario.agent.poll,
+        outages=scenario.agent.runner.outages,
+        store=world.store,
+        clock=world.clock,
+        metrics=Metrics(),
+        interval=PollInterval(15, 120),
+        reschedule=lambda _: None,
+        wake=lambda: None,
+    )
+
+
+async def test_pause_asked_for_in_check_of_ended_orders_is_told() -> None:
+    world = World("wait")
+    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1), spoil=0))
+    await scenario.process_all()
+    world.clock.advance(301)
+    restore = change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(503, **{"Retry-After": "600"}))
+    with pytest.raises(ServiceUnavailable):
+        await scenario.agent.ended_orders.run()
+    restore()
+    poll = make_poll_task(scenario)
+    await poll.run()
+    world.place_order(pick_template(world, 1), relabel=True)
+    assert EXCHANGE_OUTAGE in await open_alert_keys(world)
+    world.clock.advance(601)
+    await poll.run()
+    assert EXCHANGE_OUTAGE not in await open_alert_keys(world)
+    await world.drain(scenario.agent)
+    assert len(world.lis.submitted) == 1
+
+
+async def test_ended_order_that_cannot_be_read_stops_no_other() -> None:
+    world = World("wait")
+    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1), spoil=0))
+    other = world.place_order(pick_template(world, 1), spoil=0, relabel=True)
+    await scenario.process_all()
+    world.clock.advance(301)
+    world.force_task(other, status="requested")
+    change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(502))
+    assert await scenario.agent.ended_orders.run() == 1
+
+
+async def open_alert_keys(world: World) -> set[str]:
+    return {alert.key for alert in world.store._data.alerts if alert.closed_at is None}  # type: ignore[attr-defined]

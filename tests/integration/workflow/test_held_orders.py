@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
-from lab_agent.workflow.intake import QUESTIONNAIRE_SEARCH_MISSING_SINCE
+from lab_agent.workflow.intake import LINES_DIFFER, QUESTIONNAIRE_SEARCH_MISSING_SINCE
 from lab_agent.workflow.order_assessment import UNREADABLE_RULE
 from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from lab_sandbox.references import Ref
@@ -20,6 +23,7 @@ from lab_sandbox.resources import missing_right_error
 from tests.harness.orders import templates
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of, is_search_with
 
 MakeScenario = Callable[..., Scenario]
 
@@ -218,3 +222,40 @@ async def test_configured_hold_severity_holds_order(make_scenario: MakeScenario)
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.HELD
     assert [line.state for line in await scenario.lines()] == [] != [LineState.REJECTED]
+
+
+async def test_lines_that_differ_at_every_reading_hold_with_reason(make_scenario: MakeScenario) -> None:
+    """Two copies of a search index answer in turn."""
+    scenario = make_scenario(3)
+    count = itertools.count()
+
+    def leave_one_out(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        bundle = json.loads(response.content)
+        return httpx.Response(200, json={**bundle, "entry": bundle["entry"][next(count) % 2 :]})
+
+    restore = change_answers(scenario, is_search_with("part-of"), leave_one_out)
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert (record.state, record.reason) == (OrderState.SEEN, LINES_DIFFER)
+    await later(scenario, scenario.world.settings.worker.unreadable_after + 60)
+    record = await scenario.order_record()
+    assert (record.state, record.reason) == (OrderState.HELD, LINES_DIFFER)
+    restore()
+    for _ in range(2):
+        await later(scenario, 301)
+    assert len(scenario.world.lis.submitted[0].lines) == 3
+
+
+async def test_outage_does_not_count_as_unreadable(make_scenario: MakeScenario) -> None:
+    """After an outage that is longer than `unreadable_after`, one 404 of a copy that is behind holds nothing."""
+    scenario = make_scenario(1)
+    await scenario.agent.poll.run()
+    restore = change_answers(scenario, lambda request: True, answer_with(502))
+    for _ in range(40):
+        await later(scenario, 30)
+    restore()
+    change_answers(scenario, is_read_of("procedurerequest/"), answer_with(404))
+    scenario.world.clock.advance(300)
+    await scenario.world.drain(scenario.agent)
+    record = await scenario.order_record()
+    assert (record.state, "procedurerequest/" in str(record.reason)) == (OrderState.SEEN, True)

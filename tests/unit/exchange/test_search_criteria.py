@@ -83,3 +83,22 @@ def test_included_resources_and_outcomes_are_no_rows() -> None:
         3,
     ]
     assert found_rows({"entry": entries}) == [{"resourceType": "Patient"}]
+
+
+@pytest.mark.parametrize(
+    ("system", "fits"),
+    [
+        ("http://codes.lab.example/contract/", True),
+        ("https://codes.lab.example/contract", True),
+        ("HTTP://Codes.Lab.Example//contract", True),
+        ("http://other.example/contract", False),
+        ("http://codes.lab.example/labels", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_system_of_identifier_is_compared_with_tolerance(system: Any, fits: bool) -> None:
+    asked = Identifier(system="http://codes.lab.example/contract", value="C-100")
+    search = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Contract", identifier=asked)
+    row = {"resourceType": "Contract", "id": "1", "identifier": [{"system": system, "value": "C-100"}]}
+    assert (select_rows(search, [row]).rows != ()) is fits

@@ -214,6 +214,7 @@ def upgrade() -> None:
         sa.Column("ended_as", sa.Text(), nullable=True),
         sa.Column("recheck_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reopened", sa.Integer(), nullable=False),
+        sa.Column("unreadable_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
