@@ -2,7 +2,8 @@
 
 A partner may create the Patient anew for every order (interface: What the service does, daily flow), so that two resources with
 different ids are often one person. Nothing is guessed: where birth date, sex or names differ, or too little is said, a person
-has to look. Identifiers of one system may differ, for a clinic may number each visit; one that both have makes them the same.
+has to look. Identifiers of one system may differ, for a clinic may number each visit. One that both have stands for a birth date
+that is missing, but not for the name: twins may have their mother's policy. A number without a system says nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from lab_agent.domain.received_order import ReceivedPatient
+from lab_agent.domain.values import Identifier
 
 
 class PatientMatch(StrEnum):
@@ -26,13 +28,16 @@ def compare_patients(one: ReceivedPatient | None, other: ReceivedPatient | None)
         return PatientMatch.UNKNOWN
     if _differ(one.birth_date, other.birth_date) or _differ(one.gender, other.gender):
         return PatientMatch.DIFFERENT
-    if set(one.identifiers) & set(other.identifiers):
-        return PatientMatch.SAME
+    shares_identifier = bool(_identifiers(one) & _identifiers(other))
     names, other_names = _names(one), _names(other)
     if names and other_names and not names & other_names:
-        return PatientMatch.DIFFERENT
-    is_known = one.birth_date is not None and one.birth_date == other.birth_date
+        return PatientMatch.UNKNOWN if shares_identifier else PatientMatch.DIFFERENT
+    is_known = shares_identifier or (one.birth_date is not None and one.birth_date == other.birth_date)
     return PatientMatch.SAME if is_known and names & other_names else PatientMatch.UNKNOWN
+
+
+def _identifiers(patient: ReceivedPatient) -> set[Identifier]:
+    return {each for each in patient.identifiers if each.system}
 
 
 def _differ(one: object, other: object) -> bool:

@@ -6,7 +6,7 @@ counted from when it was first seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from lab_agent.domain.lab_order import (
     PatientName,
     Telecom,
 )
+from lab_agent.domain.order_numbers import HasForm, best_matches, choose_label, choose_second_label
 from lab_agent.domain.received_order import (
     ReceivedContainer,
     ReceivedLine,
@@ -83,10 +84,11 @@ def make_lab_order(
         for line, request in accepted
     )
     used = {specimen_id for line in made for specimen_id in line.specimens}
-    items = frozenset(line.item for line in made)
+    # Of every line, as the rules take it: a line that was refused does not change which number is the tube's barcode.
+    items = frozenset(item for request in received.requests if (item := code_in(request.code, systems.nomenclature)))
 
     def has_second_form(value: str) -> bool:
-        return catalogue is None or catalogue.is_second_label(contract, items, value)
+        return catalogue is not None and catalogue.is_second_label(contract, items, value)
 
     return LabOrder(
         key=order_key,
@@ -132,17 +134,12 @@ def _line(
         specimens=tuple(link.target.id for link in request.specimens if link.target),
         identifiers=request.identifiers,
         notes=request.notes,
-        old_order_number=_identifier_value(request.old_orders, systems.old_orders),
+        old_order_number=next((each.value for each in best_matches(request.old_orders, systems.old_orders)), None),
     )
 
 
 def _is_foreign(system: CodeSystem, coding: Coding) -> bool:
     return system.match(coding.system) is SystemMatch.FOREIGN
-
-
-def _identifier_value(identifiers: tuple[Identifier, ...], system: CodeSystem) -> str | None:
-    ours = (each.value for each in identifiers if system.match(each.system) is not SystemMatch.FOREIGN)
-    return next(ours, None)
 
 
 def _patient(received: ReceivedOrder, systems: CodeSystems, on: date) -> OrderPatient:
@@ -173,7 +170,7 @@ def _telecom(patient: ReceivedPatient) -> tuple[Telecom, ...]:
 
 
 def _specimen(
-    specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems, has_second_form: Callable[[str], bool]
+    specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems, has_second_form: HasForm
 ) -> OrderSpecimen:
     info = next((each.value for each in specimen.extensions if each.value and _is_supporting_info(each.url, systems)), None)
     sites = [coding.code for coding in specimen.body_site.coding]
@@ -194,12 +191,9 @@ def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
     return systems.supporting_info.match(url) is not SystemMatch.FOREIGN
 
 
-def _container(container: ReceivedContainer, systems: CodeSystems, has_second_form: Callable[[str], bool]) -> OrderContainer:
-    seconds = [each for each in container.identifiers if is_second_label(each, systems)]
-    others = tuple(each for each in container.identifiers if each not in seconds)
-    foreign = (each for each in others if systems.labels.match(each.system) is SystemMatch.FOREIGN)
-    unrecognized = [each for each in foreign if has_second_form(each.value)]
-    barcode, second = _identifier_value(others, systems.labels), next((each.value for each in (*seconds, *unrecognized)), None)
+def _container(container: ReceivedContainer, systems: CodeSystems, has_second_form: HasForm) -> OrderContainer:
+    label = choose_label(container.identifiers, systems, has_second_form)
+    barcode, second = label.value if label else None, choose_second_label(container.identifiers, systems, has_second_form)
     return OrderContainer(
         barcode=barcode,
         second_barcode=second,
@@ -207,12 +201,6 @@ def _container(container: ReceivedContainer, systems: CodeSystems, has_second_fo
         type=code_in(container.type, systems.container_type),
         quantity=container.quantity,
     )
-
-
-def is_second_label(identifier: Identifier, systems: CodeSystems) -> bool:
-    """Whether this is the second barcode of a two-barcode study."""
-    second = systems.second_labels
-    return second is not None and second.match(identifier.system) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}
 
 
 def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:

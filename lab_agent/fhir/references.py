@@ -45,7 +45,7 @@ def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
 
 
 def leads_elsewhere(reference: Any, base_url: str) -> bool:
-    """Whether a reference is an address that is not below the service's own: another origin, or another path of its host.
+    """Whether a reference is an address that is not one of the service's own: another origin, or another path of its host.
 
     What such a reference names may be on the service all the same, where `base_url` is not how the service calls itself
     (`http` for `https`, `localhost` behind a proxy): it is our own fault then (law 10).
@@ -57,9 +57,9 @@ def leads_elsewhere(reference: Any, base_url: str) -> bool:
         same_origin = _origin(parts, base) == _origin(base, base)
     except ValueError:
         return False
-    above = [segment.lower() for segment in base.path.split("/") if segment]
-    path = [segment.lower() for segment in parts.path.split("/") if segment]
-    return bool(parts.netloc) and not (same_origin and path[: len(above)] == above)
+    above, path = _split(base.path), _split(parts.path)
+    is_below = [each.lower() for each in path[: len(above)]] == [each.lower() for each in above]
+    return bool(parts.netloc) and not (same_origin and is_below and _is_service_prefix(_split_resource(path)[0], base.path))
 
 
 def is_same_origin(address: str, base_url: str) -> bool:
@@ -77,19 +77,28 @@ def _origin(parts: SplitResult, base: SplitResult) -> tuple[str, str, int | None
 
 
 def _parse_path(path: str, base_path: str) -> ResourceRef | None:
-    segments = [segment for segment in path.split("/") if segment]
-    if len(segments) >= 4 and segments[-2].lower() == "_history":
-        segments = segments[:-2]
-    if len(segments) < 2 or not _is_service_prefix(segments[:-2], base_path):
+    prefix, resource = _split_resource(_split(path))
+    if len(resource) < 2 or not _is_service_prefix(prefix, base_path):
         return None
-    kind, resource_id = segments[-2:]
+    kind, resource_id = resource
     if not _TYPE_PATTERN.fullmatch(kind) or not _ID_PATTERN.fullmatch(resource_id) or not resource_id.strip("."):
         return None
     return ResourceRef(canonical_type(kind), resource_id)
 
 
+def _split(path: str) -> list[str]:
+    return [segment for segment in path.split("/") if segment]
+
+
+def _split_resource(segments: list[str]) -> tuple[list[str], list[str]]:
+    """What is before a type and an id, and these two; without a version."""
+    if len(segments) >= 4 and segments[-2].lower() == "_history":
+        segments = segments[:-2]
+    return segments[:-2], segments[-2:]
+
+
 def _is_service_prefix(segments: list[str], base_path: str) -> bool:
     """Whether these segments are nothing, the base path, `fhir`, or the base path and `fhir`."""
     lowered = [segment.lower() for segment in segments]
-    base = [segment.lower() for segment in base_path.split("/") if segment]
+    base = [segment.lower() for segment in _split(base_path)]
     return lowered in ([], base, ["fhir"], [*base, "fhir"])

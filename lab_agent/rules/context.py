@@ -16,6 +16,7 @@ from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.supporting_info import SupportingInfo, parse_supporting_info
 from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
 from lab_agent.domain.label_pools import IdentifierPattern
+from lab_agent.domain.order_numbers import choose_label, known_second_labels, second_label_candidates
 from lab_agent.domain.patient_identity import PatientMatch
 from lab_agent.domain.received_order import (
     ReceivedContainer,
@@ -149,30 +150,24 @@ class RuleContext:
 
     def label(self, container: ReceivedContainer) -> Identifier | None:
         """The laboratory's barcode of a container."""
-        second, labels = self.facts.systems.second_labels, self.facts.systems.labels
-        candidates = [each for each in container.identifiers if not (second and _is_same_system(second, each.system))]
-        ranked = sorted(candidates, key=lambda each: list(SystemMatch).index(labels.match(each.system)))
-        return ranked[0] if ranked and labels.match(ranked[0].system) is not SystemMatch.FOREIGN else None
+        return choose_label(container.identifiers, self.facts.systems, self._has_second_form)
 
     def second_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
         """The second barcodes of a container, by their system; studies that share it may each have one."""
-        second = self.facts.systems.second_labels
-        return tuple(each.value for each in container.identifiers if second and _is_same_system(second, each.system))
+        return known_second_labels(container.identifiers, self.facts.systems)
 
     def second_label_candidates(self, container: ReceivedContainer) -> tuple[str, ...]:
-        """What may be a second barcode: those of its system, then every other number but the laboratory's barcode.
-
-        The system of second barcodes may be misspelt, or not set here; their form decides then.
-        """
-        known, label = self.second_labels(container), self.label(container)
-        others = (each.value for each in container.identifiers if each != label)
-        return tuple(dict.fromkeys((*known, *others)))
+        """What may be a second barcode: those of its system, then every other number but the laboratory's barcode."""
+        return second_label_candidates(container.identifiers, self.facts.systems, self._has_second_form)
 
     def barcodes(self, container: ReceivedContainer) -> tuple[str, ...]:
         """The barcodes of a container: the laboratory's, and second ones, by their system or by the form that a test needs."""
         label, known = self.label(container), self.second_labels(container)
-        formed = (each for each in self.second_label_candidates(container) if any(p.matches(each) for p in self._second_patterns))
+        formed = filter(self._has_second_form, self.second_label_candidates(container))
         return tuple(dict.fromkeys((*((label.value,) if label else ()), *known, *formed)))
+
+    def _has_second_form(self, value: str) -> bool:
+        return any(pattern.matches(value) for pattern in self._second_patterns)
 
     @cached_property
     def _second_patterns(self) -> frozenset[IdentifierPattern]:
@@ -217,7 +212,3 @@ def all_versions_reject(accepted: Iterable[bool]) -> bool:
     """Whether there are catalogue versions of an item and none of them accepts it: only then is it the order's fault."""
     answers = tuple(accepted)
     return bool(answers) and not any(answers)
-
-
-def _is_same_system(system: CodeSystem, given: str | None) -> bool:
-    return system.match(given) in {SystemMatch.EXACT, SystemMatch.SPELLED_DIFFERENTLY}

@@ -9,6 +9,7 @@ from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.turnaround import Availability, Delayed, Stopped
 from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.label_pools import IdentifierPattern
+from lab_agent.domain.order_numbers import best_matches
 from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, patient_key
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
@@ -219,8 +220,8 @@ def _old_order_faults(context: RuleContext) -> Iterator[tuple[ReceivedRequest, V
     system = context.facts.systems.old_orders
     for line, request, items in context.known_lines():
         pattern = _old_order_pattern(items)
-        ours = [each for each in request.old_orders if system.match(each.system) is not SystemMatch.FOREIGN]
-        if pattern and not (len(ours) == 1 and pattern.matches(ours[0].value)):
+        numbers = {each.value for each in best_matches(request.old_orders, system)}
+        if pattern and not (len(numbers) == 1 and all(map(pattern.matches, numbers))):
             values = {"code": items[0].id, "shape": str(pattern)}
             yield request, Violation(f"{request.where}.basedOn", (line.id,), values)
 

@@ -87,3 +87,18 @@ async def test_old_order_number_is_asked_of_a_follow_up_study_alone(alone: bool)
     await scenario.process_all()
     assert set(scenario.statuses()) == ({"cancelled"} if alone else {"requested"})
     assert await scenario.reported_rules() == ({"line.old-order"} if alone else set())
+
+
+async def test_barcode_in_the_system_reaches_the_laboratory_before_any_other_number(make_scenario: MakeScenario) -> None:
+    """The barcode of the tube is then one for the rules, the laboratory, and the matching of results."""
+    scenario = make_scenario(1)
+    clinic = {"system": "https://clinic.example/labels", "value": "CLINIC-77"}
+    labels: list[str] = []
+
+    def number(body: dict[str, Any]) -> None:
+        labels.append(body["container"][0]["identifier"][0]["value"])
+        body["container"][0]["identifier"][:0] = [{"value": "CLINIC-78"}, clinic]
+
+    alter(scenario, "Specimen", number)
+    order = await handed_over(scenario)
+    assert {tube.barcode for specimen in order.specimens for tube in specimen.containers} == set(labels)

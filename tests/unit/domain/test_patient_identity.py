@@ -27,7 +27,10 @@ AGAIN = replace(ADA, ref=ResourceRef("Patient", "2"), identifiers=(Identifier(sy
         (AGAIN, PatientMatch.SAME),
         (replace(AGAIN, names=(HumanName(text="ADA  King Lovelace"),)), PatientMatch.SAME),
         (replace(AGAIN, names=(HumanName(family="Byron"), *ADA.names)), PatientMatch.SAME),
-        (replace(ADA, names=(HumanName(family="Byron"),)), PatientMatch.SAME),
+        (replace(ADA, names=(HumanName(family="Byron"),)), PatientMatch.UNKNOWN),
+        (replace(ADA, names=(HumanName(family="Lovelace", given=("Ann", "King")),)), PatientMatch.UNKNOWN),
+        (replace(ADA, names=()), PatientMatch.UNKNOWN),
+        (replace(ADA, birth_date=None), PatientMatch.SAME),
         (replace(AGAIN, names=(HumanName(family="Byron"),)), PatientMatch.DIFFERENT),
         (replace(ADA, birth_date=date(1990, 12, 11)), PatientMatch.DIFFERENT),
         (replace(ADA, gender="male"), PatientMatch.DIFFERENT),
@@ -39,3 +42,9 @@ AGAIN = replace(ADA, ref=ResourceRef("Patient", "2"), identifiers=(Identifier(sy
 def test_patients_are_compared_by_what_they_say(other: ReceivedPatient | None, match: PatientMatch) -> None:
     assert compare_patients(ADA, other) is match
     assert compare_patients(other, ADA) is match
+
+
+def test_number_without_a_system_is_no_shared_identifier() -> None:
+    one = replace(ADA, identifiers=(Identifier(system=None, value="1"),))
+    assert compare_patients(one, replace(one, names=(HumanName(family="Byron"),))) is PatientMatch.DIFFERENT
+    assert compare_patients(one, replace(one, birth_date=None)) is PatientMatch.UNKNOWN

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -98,6 +99,38 @@ def test_second_barcode_recognised_by_its_system(
     container["identifier"] = both[::order]
     tube = _order(graph_from_wire(wire), systems).specimens[0].containers[0]
     assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")
+
+
+@pytest.mark.parametrize("clinic", [{"value": "77"}, {"system": "http://clinic.example/labels", "value": "77"}])
+@pytest.mark.parametrize("order", [1, -1])
+def test_barcode_in_the_system_counts_before_any_other_number(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, clinic: dict[str, str]
+) -> None:
+    container = wire["resources"]["Specimen/s1"]["container"][0]
+    container["identifier"] = [*container["identifier"], clinic][::order]
+    tube = _order(graph_from_wire(wire), systems).specimens[0].containers[0]
+    assert (tube.barcode, tube.second_barcode, [each.value for each in tube.other_identifiers]) == ("10000001", None, ["77"])
+
+
+@pytest.mark.parametrize("setting", ["https://lab.example/second-labels", None])
+@pytest.mark.parametrize("system", [None, "https://lab.example/codes/labels"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_second_barcode_recognised_by_its_form(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, system: str | None, setting: str | None
+) -> None:
+    container = wire["resources"]["Specimen/s1"]["container"][0]
+    both = [*container["identifier"], {"system": system, "value": "1234-5678"}]
+    container["identifier"] = both[::order]
+    tube = _order(graph_from_wire(wire), replace(systems, second_labels_system=setting)).specimens[0].containers[0]
+    assert (tube.barcode, tube.second_barcode, tube.other_identifiers) == ("10000001", "1234-5678", ())
+
+
+def test_old_order_number_in_the_system_counts_before_any_other(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
+) -> None:
+    right = {"system": "https://lab.example/codes/mis", "value": "12345-AB1CD-12345678"}
+    wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = [{"identifier": {"value": "77"}}, {"identifier": right}]
+    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
 
 
 def test_follow_up_study_includes_previous_order_number(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.errors import ForeignOrigin
-from lab_agent.fhir.references import is_same_origin, parse_reference
+from lab_agent.fhir.references import is_same_origin, leads_elsewhere, parse_reference
 
 BASE = "https://exchange.example/api/"
 
@@ -48,6 +48,24 @@ def test_foreign_origin_rejected(reference: str) -> None:
     with pytest.raises(ForeignOrigin):
         parse_reference(reference, BASE)
     assert not is_same_origin(reference, BASE)
+
+
+@pytest.mark.parametrize(
+    ("base", "reference", "elsewhere"),
+    [
+        ("http://host:8480", "http://host:8480/hapi/fhir/Patient/8", True),
+        ("http://host:8480", "http://host:8480/hapi/Patient/8/_history/2", True),
+        ("http://host:8480", "http://host:8480/fhir/Patient/8?x=1", False),
+        ("http://host:8480", "http://host:8480/Patient", False),
+        ("http://host/api", "http://host/other/Patient/8", True),
+        ("http://host/api", "http://host/api/other/Patient/8", True),
+        ("http://host/api", "http://host/API/fhir/Patient/8#x", False),
+        ("http://host/api", "https://host/api/Patient/8", True),
+        ("http://host/api", "hapi/fhir/Patient/8", False),
+    ],
+)
+def test_address_of_another_path_leads_elsewhere(base: str, reference: str, elsewhere: bool) -> None:
+    assert leads_elsewhere(reference, base) is elsewhere
 
 
 @pytest.mark.parametrize(

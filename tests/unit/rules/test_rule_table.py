@@ -488,6 +488,12 @@ def test_second_label_is_asked_for_without_its_system(
     assert rule_outcomes(assess_wire(wire, facts=unset)) == outcome
 
 
+def test_old_order_number_in_the_system_counts_before_any_other(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
+    both(alone, follow_up("12345-ABCDE-12345678"))(wire)
+    pr1(wire)["basedOn"].insert(0, {"identifier": {"value": "77"}})
+    assert "line.old-order" not in rule_outcomes(assess_wire(wire))
+
+
 @pytest.mark.parametrize("known", [frozenset({"C-200"}), frozenset()])
 def test_unknown_contract_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, known: frozenset[str]) -> None:
     assert rule_outcomes(assess_wire(wire, facts=replace(facts, known_contracts=known))) == {"order.contract-known": "hold"}
