@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
@@ -82,3 +82,50 @@ async def test_correction_without_own_right_is_told() -> None:
         corrected = await bench.receive(make_report(haemoglobin("14.0"), version=2, issued=LATER))
         assert corrected.state is not ReportState.DELIVERED
         assert "403" in str([job.reason for job in await bench.jobs(open_only=False)])
+
+
+def lose_first_create() -> tuple[FaultRule, ...]:
+    """The reply to the first Observation is lost, and the next attempt is refused: the first version is a dead letter."""
+    route = "POST *observation"
+    return (
+        FaultRule(kind="lost_reply", route=route, count=1),
+        FaultRule(kind="status", route=route, skip=1, status=422, count=1),
+    )
+
+
+@pytest.mark.parametrize("restored", [False, True])
+async def test_correction_of_unreadable_result_is_never_taken_for_delivered(restored: bool) -> None:
+    """What a conditional create finds and cannot be read is not what was just sent."""
+    async with open_bench(rules={"creator_rights": False}) as bench:
+        if not restored:
+            bench.inject_faults(*lose_first_create())
+        await bench.receive(make_report(version=1))
+        if restored:
+            bench.store._data.uploads.clear()
+        corrected = await bench.receive(make_report(haemoglobin("99"), version=2, issued=LATER))
+        assert corrected.state is not ReportState.DELIVERED
+        (job,) = [
+            job for job in await bench.jobs(open_only=False) if job.target == corrected.key and "observ" in (job.reason or "")
+        ]
+        assert job.state is JobState.DEAD_LETTER
+        assert "exchange.grant_own_read" in (job.reason or "")
+
+
+async def test_read_that_lags_behind_loses_no_correction() -> None:
+    """A journal restored from before the first version, and one 404 behind the conditional create."""
+    async with open_bench(rules={"write_response": "minimal"}) as bench:
+        await bench.receive(make_report(version=1))
+        bench.store._data.uploads.clear()
+        bench.inject_faults(FaultRule(kind="status", route="GET *bservation/*", status=404, count=1))
+        corrected = await bench.receive(make_report(haemoglobin("99"), version=2, issued=LATER))
+        assert corrected.state is ReportState.DELIVERED
+        kept = await bench.resource_versions("Observation", "RORDER.rep.hb")
+        assert [(each["status"], str(each["valueQuantity"]["value"])) for each in kept] == [("final", "13.20"), ("amended", "99")]
+
+
+async def test_lost_reply_without_own_right_is_delivered() -> None:
+    """That just this was sent, and nothing else ever, is recorded: what is there is as it was sent."""
+    async with open_bench(rules={"creator_rights": False}) as bench:
+        bench.inject_faults(FaultRule(kind="lost_reply", route="POST *bservation", count=2))
+        assert (await bench.receive(make_report(version=1))).state is ReportState.DELIVERED
+        assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
