@@ -23,7 +23,7 @@ from lab_agent.errors import (
     TemporaryFailure,
 )
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
-from lab_agent.fhir.content_meaning import clinical_meaning
+from lab_agent.fhir.content_meaning import is_same_statement
 from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
@@ -177,7 +177,7 @@ class Uploader:
             return desired
         if desired.get("resourceType") != "Observation":
             return {**desired, "status": "final"}
-        same = clinical_meaning(existing, self.base_url) == clinical_meaning(desired, self.base_url)
+        same = is_same_statement(existing, desired, self.base_url)
         amended = ObservationStatus.AMENDED.value
         return {**desired, "status": existing["status"] if same and desired.get("status") != amended else amended}
 
