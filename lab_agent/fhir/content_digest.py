@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lab_agent import exact_json
-from lab_agent.fhir.content_meaning import clinical_meaning, content_meaning
+from lab_agent.fhir.content_meaning import answer_displays, clinical_meaning, content_meaning
 
 _MAX_LENGTH = 120
 _UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9\-]")
 _STATUS_AND_ISSUED = frozenset({"status", "issued"})
+_DISPLAY_LENGTH = 16
 _NON_CONTENT_FIELDS = frozenset({"id", "meta"})
 
 
@@ -27,7 +28,7 @@ class Digest(NamedTuple):
 
     status: str
     values: str = ""
-    """Of what makes an Observation an amended one: its value, unit, range and code."""
+    """Of what makes an Observation an amended one: its value, unit, range and code, and what a coded answer is called."""
     content: str = ""
     """Of all that a reader may see."""
 
@@ -51,13 +52,22 @@ def content_digest(body: Mapping[str, Any], base_url: str) -> str:
     """
     left = _NON_CONTENT_FIELDS | (_STATUS_AND_ISSUED if body.get("resourceType") == "Observation" else {"status"})
     content = {key: value for key, value in body.items() if key not in left}
-    values, whole = _hash(clinical_meaning(body, base_url)), _hash(content_meaning(content, base_url))
-    return str(Digest(str(body.get("status") or ""), values, whole))
+    displays = [_hash(display)[:_DISPLAY_LENGTH] if display else "" for _, display in answer_displays(body)]
+    values = ".".join([_hash(clinical_meaning(body, base_url)), *(displays if any(displays) else ())])
+    return str(Digest(str(body.get("status") or ""), values, _hash(content_meaning(content, base_url))))
 
 
 def split_digest(text: str) -> Digest:
     """Take a digest apart."""
     return Digest(*[*text.split(":"), "", "", ""][:3])
+
+
+def are_values_same(one: Digest, other: Digest) -> bool:
+    """Whether two digests are of the same values; a display counts only where both have one."""
+    values, *called = one.values.split(".")
+    other_values, *other_called = other.values.split(".")
+    pairs = zip(called, other_called, strict=False)
+    return values == other_values and all(not first or not second or first == second for first, second in pairs)
 
 
 def _hash(meaning: Any) -> str:

@@ -17,7 +17,10 @@ from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
 _INSTANTS = frozenset({"issued", "effectiveDateTime", "valueDateTime", "start", "end"})
-_CODING_DECORATION = frozenset({"display", "userSelected"})
+_CODING_DECORATION = frozenset({"display", "userSelected", "version"})
+_UNIT_CODE = frozenset({"system", "code"})
+_TEXT = frozenset({"text"})
+_NOTHING: frozenset[str] = frozenset()
 _ATTACHMENT_MEANING = frozenset({"url", "contentType"})
 
 
@@ -30,13 +33,54 @@ def clinical_meaning(body: Json, base_url: str) -> Any:
     """What makes an Observation another statement: its value with its unit, its reference range and its code. Pure.
 
     Numbers are compared as numbers and codes by system and code: a server that writes `13.2` for `13.20`, or fills in the
-    display of a code, has amended nothing.
+    display of a code, has amended nothing. What a coded answer is called (`answer_displays`) is compared beside it.
     """
     code = body.get("code")
     fields = {key: value for key, value in body.items() if key.startswith("value") or key == "referenceRange"}
     if isinstance(code, Mapping):
         fields["code"] = {"coding": code["coding"]} if code.get("coding") else code
     return _Reading(base_url, clinical=True).read(fields)
+
+
+def answer_displays(body: Json) -> tuple[tuple[tuple[str, str], str], ...]:
+    """What a coded answer is called: of each of its codings the system and code, and the display (empty for none). Pure."""
+    concept = body.get("valueCodeableConcept")
+    codings = concept.get("coding") if isinstance(concept, Mapping) else None
+    listed = [each for each in codings if isinstance(each, Mapping)] if isinstance(codings, list | tuple) else []
+    return tuple(
+        ((str(each.get("system", "")).rstrip("/"), str(each.get("code", ""))), str(each.get("display") or "")) for each in listed
+    )
+
+
+def is_same_statement(existing: Json, desired: Json, base_url: str) -> bool:
+    """Whether the Observation on the service states just what we would write. Pure.
+
+    A server may add to what it keeps: another coding, the code of a unit, the text of a range. What changes the statement itself
+    (a comparator, a limit, a whole range) is no addition. A display differs only where both have one.
+    """
+    there, ours = (clinical_meaning(body, base_url) for body in (existing, desired))
+    called = dict(answer_displays(existing))
+    renamed = any(display and called.get(code) not in {None, "", display} for code, display in answer_displays(desired))
+    return not renamed and _covers(there, ours)
+
+
+def _covers(there: Any, ours: Any, key: str = "") -> bool:
+    if isinstance(there, dict) and isinstance(ours, dict):
+        known = ours.keys() | _possible_additions(ours, key)
+        return there.keys() <= known and all(_covers(there.get(name), value, name) for name, value in ours.items())
+    if isinstance(there, list) and isinstance(ours, list):
+        if key == "coding":
+            return all(any(_covers(one, each) for one in there) for each in ours)
+        return len(there) == len(ours) and all(_covers(one, each, key) for one, each in zip(there, ours, strict=True))
+    return bool(there == ours)
+
+
+def _possible_additions(ours: Json, key: str) -> frozenset[str]:
+    """Fields that a server may add to an element of ours without changing what it says."""
+    if "value" in ours and "unit" in ours:
+        return _UNIT_CODE
+    says_limits = key == "referenceRange" and bool({"low", "high"} & ours.keys())
+    return _TEXT if says_limits or key == "meaning" else _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +120,8 @@ class _Reading:
             return self._resource_name(text) or None
         if key in _INSTANTS:
             return _plain_instant(text)
+        if self.clinical and key == "system":
+            return text.rstrip("/") or None
         return (_plain_time(text) if key == "valueTime" else text) or None
 
     def _resource_name(self, text: str) -> str:

@@ -19,7 +19,7 @@ from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.fhir import value_writer as out
 from lab_agent.fhir.access_rights import access_rights
-from lab_agent.fhir.content_digest import content_digest, split_digest, stable_identifier
+from lab_agent.fhir.content_digest import are_values_same, content_digest, split_digest, stable_identifier
 from lab_agent.fhir.reference_spelling import ReferenceWriter
 from lab_agent.fhir.references import parse_reference
 
@@ -200,7 +200,7 @@ def _next_status(reported: str, previous: str | None, body: Json, base_url: str)
     if before.status not in FINAL_STATUSES:
         return reported
     amended = ObservationStatus.AMENDED.value
-    same = before.values in {"", split_digest(content_digest(body, base_url)).values}
+    same = not before.content or are_values_same(before, split_digest(content_digest(body, base_url)))
     return before.status if same and reported != amended else amended
 
 

@@ -28,6 +28,14 @@ def task_codes(body: Json) -> frozenset[str]:
     return frozenset(str(each["code"]) for each in listed if isinstance(each, Mapping) and "code" in each)
 
 
+def own_sentences(body: Json) -> tuple[str, ...]:
+    """The sentences that a Task has from us, by the type that we give them."""
+    existing = body.get("output")
+    listed = existing if isinstance(existing, list | tuple) else ()
+    ours = (_output_text(each) for each in listed if isinstance(each, Mapping) and each.get("type") == _OUTPUT_TYPE)
+    return tuple(text for text in ours if text is not None)
+
+
 def is_task_updated(body: Json, status: str, outputs: Sequence[str] | None) -> bool:
     """Whether a Task has this status and carries these sentences already (None: whatever its outputs are)."""
     return task_status(body) == status and (outputs is None or set(outputs) <= _output_texts(body))

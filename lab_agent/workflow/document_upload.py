@@ -7,7 +7,7 @@ again, and the first copy, which no report names, is recorded in the timeline an
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -29,13 +29,17 @@ NOT_AS_SENT_ALERT = "documents.not_as_sent"
 _SENDING = "sending"
 _REFUSED = "refused"
 _SPOILT = "spoilt"
-"""What the digest of a Binary's record says; it is empty for one that is on the service."""
+_UNCHECKED = ""
+_AS_SENT = "as_sent"
+"""What the digest of a Binary's record says; the last three are on the service."""
 
 
 @dataclass(slots=True)
 class DocumentCheck:
-    """What this run of the program knows of how the service keeps documents. One upload is read back; until it is as it was
-    sent, each is."""
+    """What this run of the program knows of how the service keeps documents.
+
+    One upload is read back; until it is as it was sent, each is. What was not read back is, before it is named in a report again.
+    """
 
     settled: bool = False
     spoils: bool = False
@@ -57,7 +61,7 @@ class DocumentUploader:
         """
         name = document_name(self.uploader.order, content_sha256, content_type, hosted=False)
         known = await self.uploader.get_upload(name)
-        if known is not None and known.resource_id and (known.digest != _SPOILT or content is None or self.check.spoils):
+        if known is not None and known.resource_id and await self._is_usable(known, content, content_type):
             return self.exchange.document_url(known.resource_id)
         if content is None:
             raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
@@ -66,7 +70,7 @@ class DocumentUploader:
             what = f"{content_type}, {len(content)} bytes, SHA-256 {content_sha256}"
             await self.uploader.lease.mark_started(partial(self._begin, name, known, what))
             saved = await self._upload(name, content, content_type, reader)
-        await self._write(self._record(name, "", saved))
+        await self._write(self._record(name, _UNCHECKED, saved))
         if not self.check.settled:
             await self._read_back(name, saved, content, content_type)
         return self.exchange.document_url(saved.id)
@@ -120,24 +124,36 @@ class DocumentUploader:
             await self._write(self._record(name, _REFUSED))
             raise
 
+    async def _is_usable(self, known: UploadRecord, content: bytes | None, content_type: str) -> bool:
+        """Whether a report may name a Binary that was uploaded before; sent again, it would be no better while `spoils`."""
+        if content is None or self.check.spoils or known.digest == _AS_SENT:
+            return True
+        if known.digest == _SPOILT:
+            return False
+        try:
+            as_sent = await self.exchange.read_document(known.resource_id, content_type) == content
+        except Failure as exc:  # nothing speaks against it
+            log.warning("document cannot be read back", action="document_not_checked", reason=str(exc))
+            return True
+        await self._write(replace(known, digest=_AS_SENT if as_sent else _SPOILT))
+        return as_sent
+
     async def _read_back(self, name: str, saved: SavedResource, content: bytes, content_type: str) -> None:
         """Compare what a partner would download with what was sent. That it cannot be read now stops no report."""
-        self.check.settled = True
         try:
-            found = await self.exchange.read_document(saved.id, content_type)
+            as_sent = await self.exchange.read_document(saved.id, content_type) == content
         except Failure as exc:
             if isinstance(exc, TemporaryFailure) and not isinstance(exc, AuthenticationRequired):
-                self.check.settled = False  # a 401 is a missing right: no read of the next one would succeed
                 return
+            self.check.settled = True  # a 401 is a missing right, too: no read of the next one would succeed
             log.warning("document cannot be read back", action="document_not_checked", reason=str(exc))
             return
-        self.check.settled = found == content
-        self.check.spoils = not self.check.settled
-        if self.check.spoils:
+        self.check.settled, self.check.spoils = as_sent, not as_sent
+        if not as_sent:
             log.error("document is not as it was sent", action="document_not_as_sent", order=self.uploader.order)
             await self.uploader.lease.write(partial(self._record_spoilt, self._record(name, _SPOILT, saved)))
         else:
-            await self.uploader.lease.write(self._close_alert)
+            await self.uploader.lease.write(partial(self._record_as_sent, self._record(name, _AS_SENT, saved)))
 
     def _record_spoilt(self, record: UploadRecord, uow: UnitOfWork) -> None:
         now, order = self.clock.now(), self.uploader.order
@@ -152,7 +168,8 @@ class DocumentUploader:
             Alert(key=NOT_AS_SENT_ALERT, text=f"{text} (order {order}): clinics cannot open it. {hint}", opened_at=now)
         )
 
-    def _close_alert(self, uow: UnitOfWork) -> None:
+    def _record_as_sent(self, record: UploadRecord, uow: UnitOfWork) -> None:
+        uow.uploads.save(record)
         uow.alerts.close(NOT_AS_SENT_ALERT, now=self.clock.now())
 
     async def _write(self, record: UploadRecord) -> None:

@@ -13,6 +13,8 @@ from lab_agent.domain.lab_messages import ObservationStatus
 from lab_agent.domain.records import UploadRecord
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import (
+    AmbiguousFailure,
+    Failure,
     MultipleMatches,
     PermanentFailure,
     ResourceNotReadable,
@@ -21,7 +23,7 @@ from lab_agent.errors import (
     TemporaryFailure,
 )
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
-from lab_agent.fhir.content_meaning import clinical_meaning
+from lab_agent.fhir.content_meaning import is_same_statement
 from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
@@ -33,6 +35,11 @@ _NOT_READABLE_HINT = (
     "it is our own upload, which was deleted there, or to which the service gives its creator no right. Have it restored or the "
     "right granted there; with `exchange.grant_own_read`, those to come grant it themselves"
 )
+_NOTHING_SENT = "nothing"
+_UNKNOWN_CONTENT = ""
+"""What the digest of a record of sending says beside that of the only content that was ever sent."""
+_MAX_READS = 3
+"""How many attempts find a resource that cannot be read before a person must decide: a read may lag behind a write."""
 _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport, beside value[x], that a new version may leave out: then they are removed."""
 
@@ -59,8 +66,7 @@ class Uploader:
             return await self._update(resource_type, known.resource_id, identifier, body, known)
         there = await self._find(resource_type, identifier) if self.verifying else None
         if there is None:
-            await self.lease.mark_started()
-            there = await self._read_existing(await self.exchange.create(resource_type, body, if_none_exist=identifier))
+            there = await self._create(resource_type, identifier, body)
         if there.created or self._matches(there.body, body) or self._matches(there.body, self._keep_final(there.body, body)):
             await self._save_upload(there, identifier, body)
             return there.id
@@ -77,14 +83,51 @@ class Uploader:
             raise MultipleMatches(text, status=412)
         return found[0] if found else None
 
-    async def _read_existing(self, saved: SavedResource) -> SavedResource:
-        """What a conditional create found, where its answer does not show it; as it was sent, if we may not read it."""
+    async def _create(self, resource_type: str, identifier: Identifier, body: Json) -> SavedResource:
+        """Create it, or give what is there; what is sent is recorded before, since the reply may be lost."""
+        before = await self.get_upload(_sending_key(identifier))
+        content = content_digest(body, self.base_url)
+        only = before is None or before.digest in {_NOTHING_SENT, content}
+        sending = self._sending_record(resource_type, identifier, content if only else _UNKNOWN_CONTENT, before)
+        await self.lease.mark_started(lambda uow: uow.uploads.save(sending))
+        try:
+            saved = await self.exchange.create(resource_type, body, if_none_exist=identifier)
+        except AmbiguousFailure:
+            raise
+        except Failure:  # it was refused, so that nothing of this attempt is there
+            restored = before or replace(sending, digest=_NOTHING_SENT)
+            await self.lease.write(lambda uow: uow.uploads.save(restored))
+            raise
+        as_sent = before is not None and before.digest == content
+        return await self._read_existing(saved, sending, as_sent=as_sent)
+
+    async def _read_existing(self, saved: SavedResource, sending: UploadRecord, *, as_sent: bool) -> SavedResource:
+        """What a conditional create found, where its answer does not show it.
+
+        If we may not read it, it is as it was sent only where an attempt before sent just that, and nothing else ever was.
+        """
         if saved.created or not saved.echoed:
             return saved
         try:
             return await self.exchange.read(saved.resource_type, saved.id)
-        except ResourceNotReadable:
-            return saved
+        except ResourceNotReadable as exc:
+            if as_sent:
+                return saved
+            reads = int(sending.version) + 1
+            unread = replace(sending, digest=_UNKNOWN_CONTENT, version=str(reads))
+            await self.lease.write(lambda uow: uow.uploads.save(unread))
+            text = f"{saved.resource_type} {saved.id} is there under our identifier and cannot be read: {exc}"
+            if reads < _MAX_READS:
+                raise TemporaryFailure(text, issues=exc.issues) from exc
+            exc.args = (f"{text}; {_NOT_READABLE_HINT}",)
+            raise
+
+    def _sending_record(
+        self, resource_type: str, identifier: Identifier, content: str, before: UploadRecord | None
+    ) -> UploadRecord:
+        """The record of what was sent under an identifier; its version counts how often what is there could not be read."""
+        reads = before.version if before else "0"
+        return self.to_upload_record(_sending_key(identifier), resource_type, ResourceId(""), reads, content)
 
     async def _read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
         try:
@@ -134,7 +177,7 @@ class Uploader:
             return desired
         if desired.get("resourceType") != "Observation":
             return {**desired, "status": "final"}
-        same = clinical_meaning(existing, self.base_url) == clinical_meaning(desired, self.base_url)
+        same = is_same_statement(existing, desired, self.base_url)
         amended = ObservationStatus.AMENDED.value
         return {**desired, "status": existing["status"] if same and desired.get("status") != amended else amended}
 
@@ -156,6 +199,11 @@ class Uploader:
             order=self.order,
             report=self.report,
         )
+
+
+def _sending_key(identifier: Identifier) -> str:
+    """The key of the record of sending: no identifier of ours has a colon."""
+    return f"sending:{identifier.value}"
 
 
 def _mark_unverified(known: UploadRecord | None, uow: UnitOfWork) -> None:

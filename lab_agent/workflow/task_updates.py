@@ -15,7 +15,7 @@ from lab_agent.domain.records import Event, Job, JobKind, LineRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
 from lab_agent.domain.text import shorten
 from lab_agent.errors import PermanentFailure, ResourceNotReadable, StaleVersion, StoreError, TemporaryFailure
-from lab_agent.fhir.task_update import build_task_update, is_task_updated, task_status
+from lab_agent.fhir.task_update import build_task_update, is_task_updated, own_sentences, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
@@ -42,12 +42,16 @@ LATE_LINES_RETRY_INTERVAL = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class DesiredTask:
-    """What a Task should become: `status`, with `outputs` (None: leave them); only `own_statuses` may be overwritten."""
+    """What a Task should become: `status`, with `outputs` (None: leave them); only `own_statuses` may be overwritten.
+
+    `renewed` is a Task that had ended and was requested again: what we said of it then is said no more.
+    """
 
     task_id: ResourceId
     status: str
     outputs: tuple[str, ...] | None
     own_statuses: frozenset[str]
+    renewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,8 @@ class TaskUpdateHandler:
                 "Ask the partner, then retry or dismiss this"
             )
         await lease.mark_started(lambda uow: _record_sent_status(uow, lease.job, desired.status))
-        body = build_task_update(task.body, status=desired.status, outputs=desired.outputs)
+        obsolete = own_sentences(task.body) if desired.renewed else ()
+        body = build_task_update(task.body, status=desired.status, outputs=desired.outputs, replaces=obsolete)
         await self.exchange.update("Task", desired.task_id, body, version=task.version)
         log.info("Task set", action="task_set", order=lease.job.order, status=desired.status)
         return StatusSet(desired.status)
@@ -249,5 +254,6 @@ def _desired_task(uow: UnitOfWork, job: Job) -> DesiredTask:
     line = uow.orders.line(LineKey(job.target))
     if line is None:
         raise PermanentFailure(f"line {job.target} is not in the database")
-    outputs = line.outputs if status in TERMINAL_TASK_STATUSES and line.outputs else None
-    return DesiredTask(line.task_id, status, outputs, frozenset({TASK_REQUESTED, *line.sent_statuses}))
+    renewed = line.reopened > 0
+    outputs = line.outputs if status in TERMINAL_TASK_STATUSES and line.outputs else () if renewed else None
+    return DesiredTask(line.task_id, status, outputs, frozenset({TASK_REQUESTED, *line.sent_statuses}), renewed)

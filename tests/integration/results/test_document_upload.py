@@ -142,6 +142,34 @@ async def test_spoilt_document_is_told_and_sent_again_once_mended(bench: Results
     assert open_alerts(bench) == {}
 
 
+def document(number: int) -> Document:
+    return Document(content=b"a;b\n%d;2\n" % number, content_type="text/csv")
+
+
+async def test_every_spoilt_document_is_whole_again_once_resent(bench: ResultsBench) -> None:
+    """The read-back of the first one did not happen, so that nobody knew of it: it is read before a report names it again."""
+    start_agent(bench, content_type="application/json")
+    bench.inject_faults(FaultRule(kind="status", route="GET /fhir/Binary/*", status=503, count=1))
+    for number, report_id in ((1, "A"), (2, "B")):
+        await bench.receive(make_report(documents=(document(number),), version=1, report_id=report_id))
+    assert NOT_AS_SENT_ALERT in open_alerts(bench)
+    start_agent(bench)
+    for number, report_id in ((2, "B"), (1, "A")):
+        later = NOW + timedelta(hours=1)
+        await bench.receive(make_report(documents=(document(number),), version=2, issued=later, report_id=report_id))
+    assert sorted(await downloaded(bench)) == [document(1).content, document(2).content]
+    assert open_alerts(bench) == {}
+
+
+async def test_document_is_checked_once_and_sent_once(bench: ResultsBench) -> None:
+    transport = start_agent(bench)
+    documents = (document(1), document(2))
+    for version in (1, 2, 3):
+        await bench.receive(make_report(documents=documents, version=version, issued=NOW + timedelta(hours=version)))
+    calls = [method for method, path in transport.requests if "Binary" in path]
+    assert (calls.count("POST"), calls.count("GET")) == (2, 2)
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 503])
 async def test_document_that_cannot_be_read_back_stops_nothing(bench: ResultsBench, status: int) -> None:
     """The creator may have no right to what it created."""

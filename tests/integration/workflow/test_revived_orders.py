@@ -60,13 +60,17 @@ async def test_refused_order_mended_and_offered_again_is_done(make_scenario: Mak
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
-    request_again(scenario, *scenario.line_tasks, scenario.task)
+    (line_task,) = scenario.line_tasks
+    theirs = {"type": {"text": "note"}, "valueString": "theirs"}
+    scenario.world.update_task(line_task, output=[theirs, *scenario.world.get_task(line_task)["output"]])
+    request_again(scenario, line_task, scenario.task)
     await recheck(scenario)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     await scenario.report_all()
     await scenario.world.drain(scenario.agent)
     assert [scenario.status(), *scenario.statuses()] == ["completed"] * 2
     assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert scenario.outputs(line_task) == ["theirs"], "the refusal that is no longer true is gone"
 
 
 async def test_withdrawn_before_handover_and_put_back_is_done(make_scenario: MakeScenario) -> None:

@@ -244,6 +244,12 @@ def test_value_amended_only_by_change_after_final(context: UploadContext) -> Non
     assert status(_with(HB, value_quantity=twelve, status=ObservationStatus.PRELIMINARY), known) == "amended"
 
 
+def test_digest_without_content_claims_no_change(context: UploadContext) -> None:
+    """What an earlier version of the program recorded has two parts: who uploads compares with what is there."""
+    known = {name: ":".join(digest.split(":")[:2]) + "0" for name, digest in _digests(plan_uploads(_with(HB), context)).items()}
+    assert plan_uploads(_with(HB), context, previous=known).observations[0].body["status"] == "final"
+
+
 def test_additional_digits_count_as_change(context: UploadContext) -> None:
     """More digits in a value are a change of its content."""
     first = plan_uploads(_with(HB, value_quantity=Quantity(value=Decimal("1.2"))), context).observations[0]
