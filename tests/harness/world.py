@@ -91,6 +91,7 @@ class SimulatedAgent:
             metrics=Metrics(),
             owner=name,
         )
+        self.assessor = bootstrap.build_assessor(components)
         late_lines = bootstrap.build_late_lines(components)
         self.poll = bootstrap.build_poller(components)
         self.reconcile = Reconciler(self.exchange, self.store, world.clock, late_lines)
