@@ -120,11 +120,10 @@ def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = No
 def release(order: OrderArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None) -> None:
     """Let a held order go once you have looked: a barcode in use elsewhere, or a time ahead of the clock."""
     assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(order), fetch=False))
-    holding = {finding.rule for finding in assessed.assessment.holds}
 
     async def work(context: CommandContext) -> frozenset[str]:
         return await operator_orders.release_order(
-            context.store, OrderKey(order), holding, note, by=operator_name(by), now=context.now
+            context.store, OrderKey(order), assessed.assessment.holds, note, by=operator_name(by), now=context.now
         )
 
     released = run_with_store(config, work)

@@ -34,12 +34,12 @@ class OrderRecord:
 
     `seen_lines` are the line Task ids with their statuses, as the last part-of answer had them (an order is assessed after two
     equal ones). `received` is the order as fetched, without identification data; `lab_order` the part of `LabOrder` that
-    identifies nobody; both are JSON. `released_rules` are the rules whose hold an operator has overridden for it. `adapter`
-    names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the statuses that we
-    ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level Task ended, whoever
-    set it; None while it is open, or was left alone. A closed order is checked once more at `recheck_at`. `reopened` counts how
-    often the order was taken up again after a decision. `unreadable_since` is the time since when it could not be read whole,
-    although the service answers; None once it could.
+    identifies nobody; both are JSON. `released_findings` are digests of the findings whose hold an operator has overridden.
+    `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
+    statuses that we ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level
+    Task ended, whoever set it; None while it is open, or was left alone. A closed order is checked once more at `recheck_at`.
+    `reopened` counts how often the order was taken up again after a decision. `unreadable_since` is the time since when it
+    could not be read whole, although the service answers; None once it could.
     """
 
     key: OrderKey
@@ -51,7 +51,7 @@ class OrderRecord:
     requisition: Identifier | None = None
     counterparty: str | None = None
     patient_reference: str | None = None
-    released_rules: tuple[str, ...] = ()
+    released_findings: tuple[str, ...] = ()
     adapter: str | None = None
     accession: str | None = None
     expected_at: datetime | None = None

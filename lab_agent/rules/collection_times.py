@@ -90,7 +90,7 @@ def _check_collected_ahead(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines, at, is_certain in _times_ahead(context):
         if not is_certain:
             values = {"text": at.isoformat(), "offset": "?" if offset is None else str(round(offset.total_seconds()))}
-            yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, values)
+            yield Violation(f"{specimen.where}.collection.collectedDateTime", lines, values, (values["text"],))
 
 
 def _tolerance_tests(context: RuleContext) -> Iterator[tuple[ReceivedLine, ReceivedRequest, Item, list[ReceivedSpecimen]]]:

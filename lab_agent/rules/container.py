@@ -148,8 +148,10 @@ def _barcodes(context: RuleContext) -> Iterator[tuple[ReceivedContainer, tuple[s
 def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
     """Held, for the laboratory may have issued a barcode twice itself (law 10); a Patient created anew is compared."""
     for container, lines, label in _barcodes(context):
-        if any(holder is not PatientMatch.SAME for holder in context.facts.labels_in_use.get(label, ())):
-            yield Violation(f"{container.where}.identifier", lines, {"label": label})
+        others = [each for each in context.facts.labels_in_use.get(label, ()) if each.match is not PatientMatch.SAME]
+        if others:
+            evidence = (label, str(context.order.patient_reference), *sorted(f"{each.order} {each.match}" for each in others))
+            yield Violation(f"{container.where}.identifier", lines, {"label": label}, evidence)
 
 
 @rule(
@@ -160,7 +162,7 @@ def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_label_reused(context: RuleContext) -> Iterator[Violation]:
     for container, lines, label in _barcodes(context):
-        if PatientMatch.SAME in context.facts.labels_in_use.get(label, ()):
+        if any(each.match is PatientMatch.SAME for each in context.facts.labels_in_use.get(label, ())):
             yield Violation(f"{container.where}.identifier", lines, {"label": label})
 
 

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.supporting_info import SupportingInfo, parse_supporting_info
 from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.label_pools import IdentifierPattern
 from lab_agent.domain.order_numbers import choose_label, known_second_labels, second_label_candidates
 from lab_agent.domain.patient_identity import PatientMatch
@@ -31,12 +33,19 @@ from lab_agent.domain.values import Coding, Identifier
 from lab_agent.rules.catalogue_history import CatalogueHistory
 
 
+class LabelHolder(NamedTuple):
+    """Another order that uses a barcode, and how its patient compares with this order's."""
+
+    match: PatientMatch
+    order: OrderKey
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known outside the order when it is assessed.
 
     `known_contracts` are the configured contract codes, `contract_codes_by_id` the codes of Contract resources by their id.
-    `labels_in_use`: barcode → how the patients of other orders' lines that were not rejected compare with this order's.
+    `labels_in_use`: barcode → the other orders with lines that were not rejected which use it.
     `own_guid` is the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a
     well-formed barcode. `service_clock_offset` is how far the service's clock is ahead of ours, None where it is not known.
     """
@@ -45,7 +54,7 @@ class Facts:
     systems: CodeSystems
     known_contracts: frozenset[str] = frozenset()
     contract_codes_by_id: Mapping[str, str] = field(default_factory=dict)
-    labels_in_use: Mapping[str, frozenset[PatientMatch]] = field(default_factory=dict)
+    labels_in_use: Mapping[str, frozenset[LabelHolder]] = field(default_factory=dict)
     own_guid: str | None = None
     label_pattern: str = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
     future_tolerance: timedelta = timedelta(minutes=15)

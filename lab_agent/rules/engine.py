@@ -5,8 +5,10 @@ A violation becomes a `Finding`; what follows for the order and its lines is rea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from string import Formatter
 
 from lab_agent.domain.received_order import OrderResource, ReceivedOrder, ResourceRef
@@ -14,7 +16,7 @@ from lab_agent.errors import Problem as SettingsProblem
 from lab_agent.rules import access_rights, collection_times, container, line, order, patient, questionnaire, specimen
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
-from lab_agent.rules.rule import Finding, Rule, Severity, format_message
+from lab_agent.rules.rule import Finding, Rule, Severity, Violation, format_message
 
 _RULE_MODULES = (order, line, specimen, collection_times, container, patient, questionnaire, access_rights)
 RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))
@@ -76,14 +78,16 @@ def assess(
     facts: Facts,
     severities: Mapping[str, str] | None = None,
     messages: Mapping[str, str] | None = None,
+    released: Collection[str] = (),
 ) -> Assessment:
     """Run every rule over an order.
 
     `catalogue` None means that it cannot be read. `severities` and `messages` replace a rule's own by rule id; check them first
-    with `check_severities` (what a rule does not allow is left at its default) and `check_messages`.
+    with `check_severities` (what a rule does not allow is left at its default) and `check_messages`. `released` are digests of
+    findings that a person has looked at: these only warn.
     """
     context = RuleContext(received, catalogue, facts)
-    found = tuple(dict.fromkeys(_run_rules(context, severities or {}, messages or {})))
+    found = tuple(dict.fromkeys(_run_rules(context, severities or {}, messages or {}, released)))
 
     def select(severity: Severity, line: str | None) -> tuple[Finding, ...]:
         return tuple(each for each in found if each.severity is severity and each.line == line)
@@ -126,15 +130,26 @@ def check_messages(messages: Mapping[str, str]) -> tuple[SettingsProblem, ...]:
     return tuple(problems)
 
 
-def _run_rules(context: RuleContext, severities: Mapping[str, str], messages: Mapping[str, str]) -> Iterator[Finding]:
+def _run_rules(
+    context: RuleContext, severities: Mapping[str, str], messages: Mapping[str, str], released: Collection[str]
+) -> Iterator[Finding]:
     refs = dict(_resource_refs(context.order))
     for rule in RULES:
         severity = _effective_severity(rule, severities)
         for violation in rule.check(context) if severity is not Severity.OFF else ():
             where = _with_reference(violation.where, refs)
             message = format_message(messages.get(rule.id, rule.message), where, violation.values)
+            digest = _digest(rule, violation, refs)
+            found_severity = Severity.WARN if digest in released and rule.may_release else severity
             for task_id in violation.line_ids or (None,):
-                yield Finding(rule.id, severity, violation.where, message, task_id)
+                yield Finding(rule.id, found_severity, violation.where, message, task_id, digest)
+
+
+def _digest(rule: Rule, violation: Violation, refs: Mapping[str, ResourceRef]) -> str:
+    """Identify what was found, by what it is about; our numbering of the resources says nothing of that."""
+    resource, _, part = violation.where.partition(".")
+    about = [rule.id, str(refs.get(resource, resource)), part, sorted(violation.line_ids), violation.evidence]
+    return sha256(json.dumps(about).encode()).hexdigest()
 
 
 def _effective_severity(rule: Rule, severities: Mapping[str, str]) -> Severity:

@@ -26,11 +26,15 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One problem: its place, the line Tasks that it concerns (none: the whole order), and the values for the message."""
+    """One problem: its place, the line Tasks that it concerns (none: the whole order), and the values for the message.
+
+    `evidence` is what a person looks at who releases it: where that changes, another person has to look again.
+    """
 
     where: str
     line_ids: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
 
 
 RuleCheck = Callable[[RuleContext], Iterable[Violation]]
@@ -82,13 +86,17 @@ def rule(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation as it is shown. `line` is the id of a line Task, or None for the whole order."""
+    """One violation as it is shown. `line` is the id of a line Task, or None for the whole order.
+
+    `digest` identifies what was found: a release of it is none of what the same rule finds elsewhere, or later.
+    """
 
     rule: str
     severity: Severity
     where: str
     message: str
     line: str | None = None
+    digest: str = ""
 
 
 def format_message(template: str, where: str, values: Mapping[str, str]) -> str:

@@ -67,7 +67,7 @@ class OrderRow(TableRow, table=True):
     requisition_value: str | None = Field(sa_type=IndexableText, index=True)
     counterparty: str | None = Field(sa_type=PlainText)
     patient_reference: str | None = Field(sa_type=PlainText)
-    released_rules: tuple[str, ...] = Field(sa_type=TextTuple)
+    released_findings: tuple[str, ...] = Field(sa_type=TextTuple)
     adapter: str | None = Field(sa_type=PlainText)
     accession: str | None = Field(sa_type=IndexableText, index=True)
     expected_at: datetime | None = Field(sa_type=UtcDateTime)

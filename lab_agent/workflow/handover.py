@@ -39,9 +39,13 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class NotReceived:
-    """The laboratory system does not have the order, or would recognise it: it is submitted again."""
+    """The laboratory system does not have the order, or would recognise it: it is submitted again.
+
+    `certain`: it does not have it, so that this handover begins anew, with the check of the Tasks.
+    """
 
     reason: str
+    certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class SubmitOrderHandler:
                 return NotNeeded(f"the order is {record.state.value}; the laboratory system is informed of that in any case")
             case None:
                 return (
-                    NotReceived("the laboratory system recognises repeats by the order's key")
+                    NotReceived("the laboratory system recognises repeats by the order's key", certain=False)
                     if adapter.idempotent
                     else Unverifiable()
                 )
@@ -134,8 +138,8 @@ class SubmitOrderHandler:
         match result:
             case Submitted(answer):
                 return self._complete_submitted(uow, job, answer, now)
-            case NotReceived(reason):
-                return job.reschedule(now, now, reason)
+            case NotReceived(reason, certain):
+                return replace(job.reschedule(now, now, reason), started=job.started and not certain)
             case NotNeeded(reason):
                 return self._complete_not_needed(uow, job, reason, now)
             case NotRequested(standing):

@@ -139,7 +139,8 @@ def order_task_status(lines: tuple[LineRecord, ...]) -> str:
 
 
 def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str, ended_as: str | None = None) -> None:
-    """Close an order whose Task is settled, with the status `ended_as`; None if it was left alone."""
+    """Close an order whose Task is settled, with the status `ended_as`; None if it was left alone. Open lines end with it."""
+    _withdraw_lines(uow, key, uow.orders.lines(key), now, text)
     _save_closed(uow, replace(uow.orders.get_for_update(key), ended_as=ended_as), now, text)
 
 

@@ -20,6 +20,7 @@ from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
+from lab_agent.rules.rule import Finding
 from lab_agent.workflow.line_lifecycle import advance_order, late_line_alert_key
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.order_decision import held_order_alert_key
@@ -53,21 +54,25 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
 
 
 async def release_order(
-    store: Store, key: OrderKey, holding_rules: Collection[str], note: str, *, by: str, now: datetime
+    store: Store, key: OrderKey, holds: Collection[Finding], note: str, *, by: str, now: datetime
 ) -> frozenset[str]:
-    """Override the rules that hold an order, so that it is assessed again and goes on; gives those that were overridden.
+    """Override what holds an order, so that it is assessed again and goes on; gives the rules that were overridden.
+
+    The release is of these findings alone: what the same rules find in an order that is edited later holds it again.
 
     Only rules that ask a person to look can be overridden: the others need their cause mended. Raises `InputError` for an empty
     note, `StoreError`, and `InvalidTransitionError` if the order is not held, or not by such a rule.
     """
-    note, released = validate_note(note), frozenset(holding_rules) & RELEASABLE_RULES
+    note, findings = validate_note(note), [each for each in holds if each.rule in RELEASABLE_RULES]
+    released = frozenset(each.rule for each in findings)
 
     def write(uow: UnitOfWork) -> None:
         order = uow.orders.get_for_update(key)
         if order.state is not OrderState.HELD or not released:
             why = "held by no rule that a person may override" if order.state is OrderState.HELD else order.state.value
             raise InvalidTransitionError(f"order {key} is {why}; see to what its reason says, or reject it")
-        uow.orders.save(replace(order, released_rules=tuple(sorted({*order.released_rules, *released}))))
+        digests = {*order.released_findings, *(each.digest for each in findings)}
+        uow.orders.save(replace(order, released_findings=tuple(sorted(digests))))
         text = f"released in spite of {', '.join(sorted(released))}: {note}"
         uow.events.add(Event(order=key, at=now, action="operator", text=text, by=by))
         uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)

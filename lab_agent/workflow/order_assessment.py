@@ -24,7 +24,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
-from lab_agent.rules.context import Facts, RuleContext
+from lab_agent.rules.context import Facts, LabelHolder, RuleContext
 from lab_agent.rules.engine import Assessment, assess
 from lab_agent.serialization.identity import unpack_patients
 from lab_agent.settings.exchange import ContractSettings
@@ -88,11 +88,13 @@ class OrderAssessor:
         """
         facts = await self._gather_facts(key, received)
         catalogue = self.catalogues()
-        released = await self.store.run(lambda uow: uow.orders.get_for_update(key).released_rules)
-        severities = {**self.rules.severities, **dict.fromkeys(released, "warn")}
+        released = await self.store.run(lambda uow: uow.orders.get_for_update(key).released_findings)
+        severities = dict(self.rules.severities)
         if reject_unreadable:
             severities[UNREADABLE_RULE] = "refuse"
-        assessment = assess(received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages)
+        assessment = assess(
+            received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages, released=released
+        )
         return AssessedOrder(graph, received, assessment, RuleContext(received, catalogue, facts).contract, catalogue, facts)
 
     async def _gather_facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
@@ -120,8 +122,8 @@ class OrderAssessor:
         return ids
 
 
-def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[PatientMatch]]:
-    """By barcode of this order, how the patients of other orders that use it compare with this one's.
+def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[LabelHolder]]:
+    """By barcode of this order, the other orders that use it, and how their patients compare with this one's.
 
     Read to assess, and again before saving.
     """
@@ -131,10 +133,10 @@ def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Ma
         for container in specimen.containers
         for identifier in container.identifiers
     }
-    in_use: dict[str, set[PatientMatch]] = {}
+    in_use: dict[str, set[LabelHolder]] = {}
     for use in uow.orders.labels_in_use(barcodes, except_order=key):
-        in_use.setdefault(use.barcode, set()).add(_compare_with_holder(uow, use, received))
-    return {barcode: frozenset(matches) for barcode, matches in in_use.items()}
+        in_use.setdefault(use.barcode, set()).add(LabelHolder(_compare_with_holder(uow, use, received), use.order))
+    return {barcode: frozenset(holders) for barcode, holders in in_use.items()}
 
 
 def _compare_with_holder(uow: UnitOfWork, use: LabelUse, received: ReceivedOrder) -> PatientMatch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lab_agent.domain.ids import OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, LineState
+from lab_agent.domain.state_machines import ENDED_LINES, LINES_WITH_RESULT, LineState
 from lab_agent.errors import ResourceNotReadable, ServiceRejected
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.exchange import Exchange, Json
@@ -106,11 +106,21 @@ def find_other_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder) ->
             return f"task/{line.id} is a line of order {known.order} already. Ask the partner, or refuse this order"
     requests = [line.request.ref.id for line in lines if line.request and line.task.status not in TERMINAL_TASK_STATUSES]
     for other in uow.orders.lines_about(requests, except_order=key):
-        return (
-            f"procedurerequest/{other.procedure_request_id} is done in order {other.order} already, as line {other.key}. "
-            "Ask the partner, or refuse this order; it goes on when that line is withdrawn"
-        )
+        return _describe_other_line(other)
     return None
+
+
+def _describe_other_line(other: LineRecord) -> str:
+    about = f"procedurerequest/{other.procedure_request_id}"
+    if other.state in LINES_WITH_RESULT:  # nothing takes that back, so this order cannot go on by itself
+        return (
+            f"{about} has its result already, in order {other.order}, as line {other.key}. Refuse this order; "
+            "if the test is wanted once more, the partner orders it with a new ProcedureRequest"
+        )
+    return (
+        f"{about} is done in order {other.order} already, as line {other.key}. "
+        "Ask the partner, or refuse this order; it goes on when that line is withdrawn"
+    )
 
 
 async def _confirm(exchange: Exchange, known: KnownOrder, task: Json) -> Json:

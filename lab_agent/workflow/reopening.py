@@ -61,7 +61,8 @@ def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, re
     """
     order = uow.orders.get_for_update(key)
     reopened = order.reopened + 1
-    uow.orders.save(replace(order, seen_lines=None, received=None, recheck_at=None, reopened=reopened))
+    order = replace(order, seen_lines=None, received=None, recheck_at=None, reopened=reopened, released_findings=())
+    uow.orders.save(order)
     hold_order(uow, key, None, now, reason)
     uow.jobs.add(jobs.fetch_order(key, retry_at or now, reopened))
 
@@ -109,4 +110,4 @@ def _hold_line_again(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
 
 def _reopen(order: OrderRecord, state: OrderState, now: datetime) -> OrderRecord:
     moved = order.transition_to(state, now)
-    return replace(moved, seen_lines=None, recheck_at=None, reopened=order.reopened + 1)
+    return replace(moved, seen_lines=None, recheck_at=None, reopened=order.reopened + 1, released_findings=())

@@ -103,6 +103,7 @@ class SimulatedAgent:
             metrics=Metrics(),
             owner=name,
         )
+        self.assessor = bootstrap.build_assessor(components)
         late_lines = bootstrap.build_late_lines(components)
         self.ended_orders = bootstrap.build_ended_orders(components)
         self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, self.ended_orders)

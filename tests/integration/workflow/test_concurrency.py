@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, LeaseLostError
+from lab_agent.rules.rule import Finding, Severity
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow import operator_orders
+from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.order_decision import RELEASE_HINT
 from lab_sandbox.references import Ref
 from tests.harness.fault_injection import FaultInjector, SimulatedCrash
@@ -267,10 +270,38 @@ async def test_concurrent_polls_store_an_order_once(make_scenario: MakeScenario)
     assert len(scenario.world.lis.submitted) == 1
 
 
-async def order_again(scenario: Scenario, **patient: str) -> str:
+async def order_again(scenario: Scenario, *, relabel: bool = False, **patient: str) -> str:
     """The same order once more, with the same tubes and a Patient created anew, in whom `patient` differs."""
     again = pick_template(scenario.world, len(scenario.line_tasks))
-    return scenario.world.place_order(replace(again, patient={**again.patient, **patient}))
+    return scenario.world.place_order(replace(again, patient={**again.patient, **patient}), relabel=relabel)
+
+
+async def release(scenario: Scenario) -> frozenset[str]:
+    """An operator releases the order, as the command does; gives the rules."""
+    store, key = scenario.world.store, (await scenario.order_record()).key
+    holds = (await reassess(store, scenario.agent.assessor, key)).assessment.holds
+    return await operator_orders.release_order(store, key, holds, "looked", by="eve", now=scenario.world.clock.now())
+
+
+def specimen_of(scenario: Scenario, order_task: str) -> Ref:
+    """The Specimen of an order's first line."""
+    resources, line = scenario.world.service.resources, scenario.world.line_tasks(order_task)[0]
+    request = resources.find(Ref("ProcedureRequest", line["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+    assert request is not None
+    return Ref("Specimen", json.loads(request.body)["specimen"][0]["reference"].rsplit("/", 1)[-1])
+
+
+def read_tube(scenario: Scenario, order_task: str) -> list[dict[str, Any]]:
+    """The containers of that Specimen."""
+    specimen = scenario.world.service.resources.find(specimen_of(scenario, order_task))
+    assert specimen is not None
+    containers: list[dict[str, Any]] = json.loads(specimen.body)["container"]
+    return containers
+
+
+def replace_tube(scenario: Scenario, containers: list[dict[str, Any]]) -> None:
+    """The partner edits that Specimen of the scenario's order."""
+    scenario.world._replace(specimen_of(scenario, scenario.task), container=containers)
 
 
 @pytest.mark.parametrize("other", [{"birthDate": "1950-01-01"}, {"gender": "other"}])
@@ -292,15 +323,55 @@ async def test_operator_releases_order_with_label_in_use(make_scenario: MakeScen
     scenario.task = await order_again(scenario, birthDate="1950-01-01")
     await scenario.process_all()
     record, now = await scenario.order_record(), scenario.world.clock.now()
-    store, rules = scenario.world.store, ["tube.label-in-use", "order.catalogue"]
+    other_hold = Finding("order.catalogue", Severity.HOLD, "order", "no catalogue")
     with pytest.raises(InvalidTransitionError):
-        await operator_orders.release_order(store, record.key, rules[1:], "looked", by="eve", now=now)
-    released = await operator_orders.release_order(store, record.key, rules, "looked", by="eve", now=now)
-    assert released == {"tube.label-in-use"}
+        await operator_orders.release_order(scenario.world.store, record.key, [other_hold], "looked", by="eve", now=now)
+    assert await release(scenario) == {"tube.label-in-use"}
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert "tube.label-in-use" in await scenario.reported_rules("warn")
     assert not await scenario.is_alert_open(f"order.{record.key}.held")
+
+
+async def test_release_is_of_what_was_found_alone(make_scenario: MakeScenario) -> None:
+    """Released, and put on hold at once; then the partner edits the order, which gets the barcode of a third patient."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    third = await order_again(scenario, birthDate="1940-01-01", relabel=True)
+    await scenario.process_all()
+    scenario.task = await order_again(scenario, birthDate="1950-01-01")
+    await scenario.process_all()
+    scenario.world.update_task(scenario.task, status="on-hold")
+    await release(scenario)
+    await scenario.world.drain(scenario.agent)
+    tube = read_tube(scenario, third)
+    replace_tube(scenario, tube)
+    scenario.world.update_task(scenario.task, status="requested")
+    for _ in range(2):
+        scenario.world.clock.advance(301)
+        await scenario.world.drain(scenario.agent)
+    record = await scenario.order_record()
+    assert (record.state, len(scenario.world.lis.submitted)) == (OrderState.HELD, 2)
+    assert str(tube[0]["identifier"][0]["value"]) in str(record.reason)
+
+
+async def test_released_order_that_is_taken_back_holds_again(make_scenario: MakeScenario) -> None:
+    """Put on hold after its release, right before the handover: what is requested later may be another order."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    scenario.task = await order_again(scenario, birthDate="1950-01-01")
+    await scenario.process_all()
+    await release(scenario)
+    await scenario.assess()
+    assert (await scenario.order_record()).state is OrderState.FETCHED
+    scenario.world.update_task(scenario.task, status="on-hold")
+    await scenario.world.drain(scenario.agent)
+    scenario.world.update_task(scenario.task, status="requested")
+    for _ in range(2):
+        scenario.world.clock.advance(301)
+        await scenario.world.drain(scenario.agent)
+    record = await scenario.order_record()
+    assert (record.state, "is in use" in str(record.reason)) == (OrderState.HELD, True)
 
 
 async def test_label_of_same_patient_created_anew_warns(make_scenario: MakeScenario) -> None:

@@ -357,3 +357,32 @@ async def test_withdrawn_order_offered_anew_is_done(make_scenario: MakeScenario)
     scenario.task = scenario.world.order_again(scenario.task)
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_order_ended_while_it_waits_frees_its_requests(make_scenario: MakeScenario) -> None:
+    """Put on hold right before the handover, then cancelled: new Tasks about the same requests are worked on."""
+    scenario = make_scenario(2)
+    await scenario.assess()
+    scenario.world.update_task(scenario.task, status="on-hold")
+    await scenario.world.drain(scenario.agent)
+    assert await held_lines(scenario) == [LineState.REQUESTED] * 2
+    for task in (*scenario.line_tasks, scenario.task):
+        scenario.world.end_task(task)
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert await held_lines(scenario) == [LineState.WITHDRAWN] * 2
+    assert scenario.world.lis.cancelled == []
+    scenario.task = scenario.world.order_again(scenario.task)
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_second_order_about_reported_requests_says_what_can_be_done(make_scenario: MakeScenario) -> None:
+    """A line with a result is never withdrawn, so that nobody is told to wait for it."""
+    scenario = make_scenario(1)
+    await hand_over_and_report(scenario)
+    scenario.task = scenario.world.order_again(scenario.task)
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert (record.state, "new ProcedureRequest" in str(record.reason)) == (OrderState.HELD, True)
+    assert "withdrawn" not in str(record.reason)

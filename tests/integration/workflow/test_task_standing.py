@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.errors import LisOutcomeUnknown
+from lab_agent.ports.lis import SubmitResult
 from tests.integration.workflow.conftest import Scenario
 from tests.integration.workflow.service_answers import (
     answer_as_before,
@@ -96,6 +99,32 @@ async def test_line_changed_while_waiting_is_assessed_as_it_is_now(make_scenario
     await go_on(scenario)
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [1]
     assert [line.state for line in await scenario.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
+
+
+@pytest.mark.parametrize("status", ["on-hold", "cancelled"])
+async def test_tasks_are_checked_again_before_repeated_handover(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """The answer to the first handover is lost, the laboratory system does not have it, and the order was changed meanwhile."""
+    scenario = make_scenario(2)
+    await scenario.assess()
+
+    async def lose(_: LabOrder) -> SubmitResult:
+        raise LisOutcomeUnknown
+
+    with monkeypatch.context() as lost:
+        lost.setattr(scenario.agent.adapters._lis, "submit", lose)
+        await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
+    request_again = set_task(scenario, scenario.task, {"status": status})
+    await later(scenario, 3600)
+    assert scenario.world.lis.submitted == []
+    if status == "cancelled":
+        assert (await scenario.order_record()).state is OrderState.CLOSED
+        return
+    await expect_waiting(scenario, scenario.task)
+    request_again()
+    await go_on(scenario)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.patient_identity import PatientMatch
+from lab_agent.rules.context import LabelHolder
 from lab_agent.rules.engine import RULES
 
 Wire = dict[str, Any]
@@ -449,6 +451,10 @@ def test_valid_variant_is_accepted_without_findings(name: str, wire: Wire, asses
     assert assess_wire(wire).findings() == ()
 
 
+def holders(match: PatientMatch) -> frozenset[LabelHolder]:
+    return frozenset({LabelHolder(match, OrderKey("R-other"))})
+
+
 @pytest.mark.parametrize(
     ("match", "outcome"),
     [
@@ -460,19 +466,19 @@ def test_valid_variant_is_accepted_without_findings(name: str, wire: Wire, asses
 def test_label_in_use_warns_or_holds_by_patient(
     wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, match: PatientMatch, outcome: dict[str, str]
 ) -> None:
-    assert rule_outcomes(assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": frozenset({match})}))) == outcome
-    assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": frozenset({match})})).findings() == ()
+    assert rule_outcomes(assess_wire(wire, facts=replace(facts, labels_in_use={"10000001": holders(match)}))) == outcome
+    assert assess_wire(wire, facts=replace(facts, labels_in_use={"99999999": holders(match)})).findings() == ()
 
 
 def test_second_label_in_use_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
     second_label("042.075", "1234-5678")(wire)
-    used = replace(facts, labels_in_use={"1234-5678": frozenset({PatientMatch.DIFFERENT})})
+    used = replace(facts, labels_in_use={"1234-5678": holders(PatientMatch.DIFFERENT)})
     assert rule_outcomes(assess_wire(wire, facts=used)) == {"tube.label-in-use": "hold"}
 
 
 def test_partners_own_number_is_no_label_in_use(wire: Wire, assess_wire: Any, facts: Any) -> None:
     tube(wire)["identifier"].append({"system": "https://clinic.example/racks", "value": "777"})
-    used = replace(facts, labels_in_use={"777": frozenset({PatientMatch.DIFFERENT})})
+    used = replace(facts, labels_in_use={"777": holders(PatientMatch.DIFFERENT)})
     assert assess_wire(wire, facts=used).findings() == ()
 
 

@@ -202,7 +202,7 @@ def upgrade() -> None:
         sa.Column("requisition_value", sa.Text(), nullable=True),
         sa.Column("counterparty", sa.Text(), nullable=True),
         sa.Column("patient_reference", sa.Text(), nullable=True),
-        sa.Column("released_rules", sa.Text(), nullable=False),
+        sa.Column("released_findings", sa.Text(), nullable=False),
         sa.Column("adapter", sa.Text(), nullable=True),
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("expected_at", sa.DateTime(timezone=True), nullable=True),
