@@ -121,10 +121,8 @@ def _references(value: Any) -> Iterator[ResourceRef]:
 
 
 def _has_identifier(row: Json, asked: Identifier) -> bool:
-    return any(
-        found.value == asked.value and _is_same_system(found.system, asked.system)
-        for found in _identifiers(row.get("identifier"))
-    )
+    found = _identifiers(row.get("identifier"))
+    return any(each.value == asked.value and _is_same_system(each.system, asked.system) for each in found)
 
 
 def _is_same_system(found: str | None, asked: str | None) -> bool:

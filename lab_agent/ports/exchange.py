@@ -41,13 +41,19 @@ class SearchKind(StrEnum):
     BY_TAG = "by_tag"
 
 
+UNFILTERED_HINTS = {
+    SearchKind.QUESTIONNAIRES: '. Set `exchange.questionnaire_search` = "off" where the service cannot do that search'
+}
+"""What an operator can do about a search that the service does not filter, beside asking whoever runs it."""
+
+
 class UnfilteredSearch(PermanentFailure):
     """The service answered a search with resources that were not asked for. `rows` are those that were."""
 
     def __init__(self, kind: SearchKind, rows: tuple[Json, ...], left_aside: int) -> None:
         super().__init__(
             f"the service does not filter the search `{kind.value}`: {left_aside} of {left_aside + len(rows)} resources in its "
-            "answer were not asked for; they are left aside"
+            f"answer were not asked for; they are left aside{UNFILTERED_HINTS.get(kind, '')}"
         )
         self.rows = rows
 

@@ -27,7 +27,11 @@ async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_
     `MAX_PARALLEL_READS` reads of one order run at once, so that a large order leaves room for small ones; the port limits how
     many run overall.
     """
-    graph = await fetch_linked(exchange, base_url, order_task, line_tasks)
+    return await add_answers(exchange, await fetch_linked(exchange, base_url, order_task, line_tasks))
+
+
+async def add_answers(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
+    """Search for the answers about what is ordered, and read what they refer to. Raises what the search raises."""
     responses = await exchange.questionnaire_responses([ResourceId(each) for each in graph.procedure_request_ids()])
     return await _read_all(exchange, graph.with_questionnaire_responses(responses))
 

@@ -24,7 +24,8 @@ from lab_agent.settings.groups import WorkerSettings
 from lab_agent.workflow.fetching import (
     NO_STATUS,
     UNREADABLE_STATUSES,
-    fetch_graph,
+    add_answers,
+    fetch_linked,
     raise_if_unavailable,
 )
 from lab_agent.workflow.line_lifecycle import LateLineFinder, close_order
@@ -207,28 +208,41 @@ class FetchOrderHandler:
         if tasks.has_ended and not (tasks.status in order.sent_statuses and tasks.has_open_lines):
             return TaskEnded(str(tasks.status))
         found = tasks.fingerprint
-        changed = order.seen_lines is not None and order.seen_lines != found
-        if changed and self._is_unreadable_for(order, self.settings.unreadable_after):
-            return Held(LINES_DIFFER, line_tasks=found)
         if order.seen_lines != found or (not found and not self._is_unreadable_for(order, self.settings.unreadable_after)):
-            return LinesChanging(found)
+            return self._after_new_list(order, found)
         if known.submitted and not tasks.has_ended and tasks.has_open_lines:
             late = await self.late_lines.find_in(order.key, tasks.new)
             return LinesBack(tuple(line.key for line in tasks.back), late)
-        graph = await fetch_graph(self.exchange, self.base_url, tasks.order_task, tasks.line_tasks)
+        graph = await fetch_linked(self.exchange, self.base_url, tasks.order_task, tasks.line_tasks)
+        try:
+            graph = await add_answers(self.exchange, graph)
+        except UnfilteredSearch as unfiltered:  # the answers stay unknown; the rest is assessed, for a person to see
+            return await self._assess(known, tasks, graph, str(unfiltered))
+        await self.store.run(lambda uow: _record_questionnaire_search(uow, graph, self.clock.now()))
         return await self._assess(known, tasks, graph)
 
-    async def _assess(self, known: KnownOrder, tasks: OrderTasks, graph: OrderGraph) -> FetchResult:
+    def _after_new_list(self, order: OrderRecord, found: tuple[str, ...]) -> FetchResult:
+        """Read a list of lines that differs from the one before it once more; hold the order if that goes on for long."""
+        differs = order.seen_lines not in {None, found}
+        if differs and self._is_unreadable_for(order, self.settings.unreadable_after):
+            return Held(LINES_DIFFER, line_tasks=found)
+        return LinesChanging(found)
+
+    async def _assess(
+        self, known: KnownOrder, tasks: OrderTasks, graph: OrderGraph, unfiltered: str | None = None
+    ) -> FetchResult:
+        """Assess what was read. `unfiltered` says why the order is held whatever the rules say."""
         order = known.order
-        await self.store.run(lambda uow: _record_questionnaire_search(uow, graph, self.clock.now()))
         may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
         if graph.unreadable and may_pass and not self._is_unreadable_for(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True)
         reject_unreadable = self._is_unreadable_for(order, self.settings.unreadable_refuse_after)
         assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
-        reason = self._waiting_reason(known, tasks) or await self.store.run(
-            lambda uow: find_other_order(uow, order.key, assessed)
+        reason = (
+            self._waiting_reason(known, tasks)
+            or unfiltered
+            or await self.store.run(lambda uow: find_other_order(uow, order.key, assessed))
         )
         return self._decide(assessed, reason, known.ended_lines(except_for=tasks.back))
 

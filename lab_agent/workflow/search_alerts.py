@@ -9,7 +9,7 @@ import structlog
 
 from lab_agent.domain.records import Alert
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange, SearchKind
+from lab_agent.ports.exchange import UNFILTERED_HINTS, Exchange, SearchKind
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
@@ -55,4 +55,5 @@ def _describe(kind: SearchKind) -> str:
     return (
         f"the service does not filter the search exchange.paths.{kind.value}: its answers hold what was not asked for. "
         f"They are left aside: {_CONSEQUENCES[kind]}. Ask whoever runs the service, or correct exchange.paths.{kind.value}"
+        f"{UNFILTERED_HINTS.get(kind, '')}"
     )

@@ -10,6 +10,7 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.ports.exchange import SearchKind
+from lab_agent.workflow import operator_orders
 from lab_agent.workflow.search_alerts import SearchAlerts, search_alert_key
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import add_rows, answer_with, change_answers, is_read_of, is_search_with
@@ -90,10 +91,27 @@ async def test_answers_about_other_orders_hold_the_order(make_scenario: MakeScen
     stray = {"resourceType": "QuestionnaireResponse", "id": "q9", "subject": {"reference": "procedurerequest/another"}}
     restore = change_answers(scenario, is_search_with("subject"), add_rows(lambda: [stray]))
     await scenario.process_all()
-    assert (await scenario.order_record()).state is OrderState.HELD
+    record = await scenario.order_record()
+    assert record.state is OrderState.HELD
+    assert "`exchange.questionnaire_search`" in str(record.reason)
     restore()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_order_with_unfiltered_answers_can_be_refused(make_scenario: MakeScenario) -> None:
+    """What was assessed is kept, and both the reason and the alert name the setting."""
+    scenario = make_scenario(2)
+    stray = {"resourceType": "QuestionnaireResponse", "id": "q9", "subject": {"reference": "procedurerequest/another"}}
+    change_answers(scenario, is_search_with("subject"), add_rows(lambda: [stray]))
+    await scenario.process_all()
+    await refresh_search_alerts(scenario)
+    texts = [alert.text for alert in scenario.world.store._data.alerts]  # type: ignore[attr-defined]
+    assert sum("`exchange.questionnaire_search`" in text for text in texts) == 2
+    service, key = scenario.world.settings.exchange.base_url, (await scenario.order_record()).key
+    await operator_orders.reject_order(scenario.world.store, service, key, "no", by="eve", now=scenario.world.clock.now())
+    await scenario.world.drain(scenario.agent)
+    assert scenario.statuses() == ["cancelled"] * 2
 
 
 UNREADABLE = [answer_with(500), answer_with(502, "<html>"), answer_with(200, "<html>sign in</html>"), answer_with(200, '{"id": ')]
