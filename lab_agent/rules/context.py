@@ -77,8 +77,24 @@ class RuleContext:
                 yield line, line.request
 
     def contract_references(self, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
-        """The references of supportingInfo that name a contract, by address or by identifier."""
+        """The references of supportingInfo that name the contract, by address or by identifier.
+
+        A number without a system, or in another's `…/contract`, counts only where nothing names the contract as it should be.
+        """
+        links = self.possible_contract_references(request)
+        return tuple(link for link in links if self.is_surely_contract(link)) or links
+
+    def possible_contract_references(self, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
+        """The references of supportingInfo that may name a contract."""
         return tuple(link for link in request.supporting_info if self._is_contract_reference(link))
+
+    def is_surely_contract(self, reference: ReferenceText) -> bool:
+        """Whether a reference leads to a Contract, or has an identifier in exactly our system."""
+        return reference.target is not None or self.names_contract_exactly(reference.identifier)
+
+    def names_contract_exactly(self, identifier: Identifier | None) -> bool:
+        """Whether an identifier is in exactly our system of contract codes."""
+        return identifier is not None and self.facts.systems.contract.match(identifier.system) is SystemMatch.EXACT
 
     def contract_code(self, reference: ReferenceText) -> str | None:
         """The code of the contract that a reference names; None for a Contract resource that is not known here."""

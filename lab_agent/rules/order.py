@@ -234,18 +234,16 @@ def _contract_references(context: RuleContext) -> Iterator[ReferenceText]:
         yield from context.contract_references(request)
 
 
-def _contract_names(context: RuleContext, reference: ReferenceText) -> Iterator[str]:
-    """The contracts that one link names: its reference and its identifier may name different ones.
-
-    A reference that is not known here is taken for what the identifier beside it says (order.contract-known holds such an order).
-    """
-    system, identifier = context.facts.systems.contract, reference.identifier
-    if identifier is not None and system.match(identifier.system) is not SystemMatch.FOREIGN:
-        yield identifier.value
-    if code := context.contract_code(reference):
-        yield code
-    elif identifier is None:
-        yield str(reference.target)
+def _contract_names(context: RuleContext) -> Iterator[str]:
+    """Every contract that the order may name: the reference and the identifier of one link may name different ones."""
+    system = context.facts.systems.contract
+    for _, request in context.lines_with_requests():
+        for reference in context.possible_contract_references(request):
+            identifier = reference.identifier
+            if identifier is not None and system.match(identifier.system) is not SystemMatch.FOREIGN:
+                yield identifier.value
+            if code := context.contract_code(reference):
+                yield code
 
 
 @rule(
@@ -255,7 +253,8 @@ def _contract_names(context: RuleContext, reference: ReferenceText) -> Iterator[
     "{where}: the order names {count} contracts. Please send a separate order for each contract.",
 )
 def _check_one_contract(context: RuleContext) -> Iterator[Violation]:
-    found = {name for reference in _contract_references(context) for name in _contract_names(context, reference)}
+    """Only contracts that we know: what else is named may be the clinic's own number, or our own gap (order.contract-known)."""
+    found = set(_contract_names(context)) & context.facts.known_contracts
     if len(found) > 1:
         yield Violation("ProcedureRequest.supportingInfo", values={"count": str(len(found))})
 
@@ -283,7 +282,8 @@ def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         for reference in context.contract_references(request):
             identifier = reference.identifier
-            if reference.target is None and identifier and system.match(identifier.system) is not SystemMatch.EXACT:
+            named = identifier is not None and system.match(identifier.system) is not SystemMatch.FOREIGN
+            if named and not context.names_contract_exactly(identifier):
                 yield Violation(f"{reference.where}.identifier.system", (line.id,), {"system": system.url})
 
 
@@ -295,10 +295,13 @@ def _check_contract_system(context: RuleContext) -> Iterator[Violation]:
     "([exchange.contracts]); if not, please send the contract code that was agreed.",
 )
 def _check_contract_known(context: RuleContext) -> Iterator[Violation]:
-    codes = {reference: context.contract_code(reference) for reference in _contract_references(context)}
-    unknown = ((reference, code) for reference, code in codes.items() if code not in context.facts.known_contracts)
-    names = dict.fromkeys(code or str(reference.target) for reference, code in unknown)
-    yield from (Violation("ProcedureRequest.supportingInfo", values={"contract": name}) for name in names)
+    known, names = context.facts.known_contracts, dict[str, None]()
+    for reference in _contract_references(context):
+        code = context.contract_code(reference)
+        names.setdefault(code or str(reference.target))
+        if reference.identifier and context.names_contract_exactly(reference.identifier):
+            names.setdefault(reference.identifier.value)
+    yield from (Violation("ProcedureRequest.supportingInfo", values={"contract": name}) for name in names if name not in known)
 
 
 @rule(

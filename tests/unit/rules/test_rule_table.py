@@ -494,6 +494,31 @@ def test_second_label_is_asked_for_without_its_system(
     assert rule_outcomes(assess_wire(wire, facts=unset)) == outcome
 
 
+@pytest.mark.parametrize(
+    ("beside", "outcome"),
+    [
+        ({"value": "our-7"}, {"order.contract-system": "warn"}),
+        ({"system": "http://clinic.example/contract", "value": "our-7"}, {"order.contract-system": "warn"}),
+        ({"system": "urn:clinic", "value": "our-7"}, {}),
+        (link("our-7"), {"order.contract-known": "hold"}),
+        ({"value": "C-200"}, {"order.contract-system": "warn", "order.one-contract": "refuse"}),
+    ],
+)
+@pytest.mark.parametrize("in_one_link", [True, False])
+def test_number_beside_a_known_contract(
+    wire: Wire, assess_wire: Any, rule_outcomes: Any, beside: dict[str, str], outcome: dict[str, str], in_one_link: bool
+) -> None:
+    for request in (pr1(wire), pr2(wire)):
+        address = {"reference": "contract/c1"}
+        request["supportingInfo"] = [{**address, "identifier": beside}] if in_one_link else [address, {"identifier": beside}]
+    found = rule_outcomes(assess_wire(wire))
+    if in_one_link or "system" not in beside or beside["system"] != LAB + "/contract":
+        assert found == {rule: does for rule, does in outcome.items() if in_one_link or rule != "order.contract-system"}
+    else:  # named in two ways: the catalogue cannot be asked either
+        assert "order.contract-known" in found
+        assert "order.one-contract" not in found
+
+
 def test_old_order_number_in_the_system_counts_before_any_other(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
     both(alone, follow_up("12345-ABCDE-12345678"))(wire)
     pr1(wire)["basedOn"].insert(0, {"identifier": {"value": "77"}})
