@@ -32,7 +32,6 @@ from lab_agent.workflow.order_decision import (
     Decision,
     DecisionPolicy,
     decide_lines,
-    held_order_alert_key,
     hold_order,
     ignore_order,
     order_hold_reason,
@@ -175,7 +174,6 @@ class FetchOrderHandler:
             case Decided(assessed, decision):
                 return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
-                uow.alerts.close(held_order_alert_key(key), now=now)
                 close_order(uow, key, now, f"its Task was {status} before the order was assessed", status)
             case Ignored(assessed, before):
                 ignore_order(uow, key, assessed, now, before)

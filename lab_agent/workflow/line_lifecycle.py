@@ -204,6 +204,11 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
 
 
+def held_order_alert_key(key: OrderKey) -> str:
+    """Name of the alert of a held order."""
+    return f"order.{key}.held"
+
+
 def order_task_alert_key(order: OrderKey) -> str:
     """Name of the alert of an order-level Task that cannot be read after the handover."""
     return f"order.{order}.task_unreadable"
@@ -264,5 +269,14 @@ def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) 
     """Close it. One that ended is checked once more some minutes later: an index may have been slow to show all its lines."""
     closed = order.transition_to(OrderState.CLOSED, now, text)
     uow.orders.save(replace(closed, recheck_at=now + RECHECK_AFTER if order.ended_as is not None else None))
-    uow.alerts.close(order_task_alert_key(order.key), now=now)
+    _close_alerts(uow, order.key, now)
     uow.events.add(Event(order=order.key, at=now, action="closed", text=text))
+
+
+def _close_alerts(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    """Close the alerts of an order and its lines: nobody has to see to one that is closed, however it came to that."""
+    alerts = [held_order_alert_key(key), order_task_alert_key(key)]
+    for line in uow.orders.lines(key):
+        alerts += [late_line_alert_key(line.key), line_task_alert_key(line.key)]
+    for alert in alerts:
+        uow.alerts.close(alert, now=now)

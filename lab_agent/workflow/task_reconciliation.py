@@ -150,7 +150,9 @@ class Reconciler:
         if key not in busy:
             _compare_order(uow, order, reading.order.status, now)
         for line in uow.orders.lines(key):
-            if line.key not in busy and line.task_id in reading.lines:
+            if line.state in ENDED_LINES:
+                tell_unreadable(uow, key, line_task_alert_key(line.key), "", None, now)
+            elif line.key not in busy and line.task_id in reading.lines:
                 _compare_line(uow, line, reading.lines[line.task_id], now)
         self._hold_lines_put_back(uow, key, busy, reading, now)
         advance_order(uow, key, now)
@@ -181,8 +183,6 @@ def _compare_order(uow: UnitOfWork, order: OrderRecord, status: str | None, now:
 
 
 def _compare_line(uow: UnitOfWork, line: LineRecord, reading: TaskReading, now: datetime) -> None:
-    if line.state in ENDED_LINES:
-        return
     if _is_ended_by_others(reading.status, line.sent_statuses):
         tell_unreadable(uow, line.order, line_task_alert_key(line.key), "", None, now)
         withdraw_line(uow, line.key, now, f"its Task was set to {reading.status} by somebody else", str(reading.status))

@@ -238,6 +238,29 @@ async def test_line_task_lost_after_handover_is_told_once(make_scenario: MakeSce
     assert await scenario.is_alert_open(f"line.{line.key}.task_unreadable")
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_alert_of_lost_line_task_ends_with_its_line(make_scenario: MakeScenario, whole: bool) -> None:
+    """The line ends before its Task is looked for again: with its order, or alone."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    line = next(line for line in await scenario.lines() if line.task_id == scenario.line_tasks[0])
+    restore = change_answers(scenario, is_read_of(f"task/{line.task_id}"), answer_with(403))
+    partof = scenario.world.get_task(line.task_id)["partOf"]
+    hide_from_search(scenario, line.task_id)
+    await scenario.agent.reconcile.run()
+    if whole:
+        scenario.world.end_task(scenario.task)
+    else:
+        restore()
+        scenario.world.force_task(line.task_id, partOf=partof)
+        await scenario.world.end_line(scenario.world.store, line.key)
+        await scenario.world.drain(scenario.agent)
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is (OrderState.CLOSED if whole else OrderState.HANDED_OVER)
+    assert not await scenario.is_alert_open(f"line.{line.key}.task_unreadable")
+
+
 async def test_line_search_refused_after_handover_is_told_once(make_scenario: MakeScenario) -> None:
     """The lines are read by their ids then, so that a withdrawal is seen all the same."""
     scenario = make_scenario(2)
