@@ -91,7 +91,7 @@ class EndedOrderChecker:
 
     async def _check(self, key: OrderKey) -> bool:
         known = await self.store.run(lambda uow: load_known_order(uow, key))
-        tasks = await read_order_tasks(self.exchange, known, strict=False)
+        tasks = await read_order_tasks(self.exchange, known, self.late_lines.line_codes, strict=False)
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:
             await self.store.run(lambda uow: _set_next_check(uow, key, None))

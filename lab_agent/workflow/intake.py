@@ -182,7 +182,7 @@ class FetchOrderHandler:
     async def _read_and_assess(self, known: KnownOrder) -> FetchResult:
         """Read the order as it is now. Raises `ServiceRejected`, and `ServiceUnavailable` for a search that fails."""
         order = known.order
-        tasks = await read_order_tasks(self.exchange, known)
+        tasks = await read_order_tasks(self.exchange, known, self.line_codes)
         if tasks is None:
             return TaskEnded(DELETED)
         if tasks.has_ended and not (tasks.status in order.sent_statuses and tasks.has_open_lines):

@@ -43,7 +43,7 @@ class Poll:
         settings = make_settings().exchange
         http = HttpClient(HttpOptions(), transport=httpx.MockTransport(service.answer))
         exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "me"))
-        late_lines = LateLineFinder(exchange, self.store, self.clock, settings.base_url)
+        late_lines = LateLineFinder(exchange, self.store, self.clock, settings.base_url, settings.line_task_codes)
         ended_orders = EndedOrderChecker(exchange, self.store, self.clock, late_lines)
         self.waits: list[float] = []
         self.task = PollTask(

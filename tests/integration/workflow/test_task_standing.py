@@ -17,6 +17,7 @@ from tests.integration.workflow.service_answers import (
     is_read_of,
     is_search_with,
 )
+from tests.integration.workflow.test_concurrency import place_late_line
 from tests.integration.workflow.test_held_orders import later
 
 MakeScenario = Callable[..., Scenario]
@@ -259,6 +260,32 @@ async def test_alert_of_lost_line_task_ends_with_its_line(make_scenario: MakeSce
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is (OrderState.CLOSED if whole else OrderState.HANDED_OVER)
     assert not await scenario.is_alert_open(f"line.{line.key}.task_unreadable")
+
+
+BILLING = {"coding": [{"system": "http://service.test:8480/terminology/task_type", "code": "BillingTask"}]}
+
+
+@pytest.mark.parametrize("fields", [{"code": BILLING}, {"status": "draft"}, {"status": "on-hold"}], ids=str)
+async def test_task_added_after_handover_that_is_not_ours_is_told_once(
+    make_scenario: MakeScenario, fields: dict[str, Any]
+) -> None:
+    """It is no late line: nobody decides about it, the order ends without it, and it stays as it is."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    added = await place_late_line(scenario)
+    scenario.world.force_task(added, **fields)
+    as_added = scenario.world.get_task(added)
+    for _ in range(3):
+        await scenario.agent.reconcile.run()
+    told = [event.text for event in await scenario.events() if event.action == "other_tasks"]
+    assert (len(told), added in told[0], len(await scenario.lines())) == (1, True, 1)
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    await later(scenario, 301)
+    await scenario.agent.poll.run()
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert (scenario.status(), scenario.world.get_task(added)) == ("completed", as_added)
 
 
 async def test_line_search_refused_after_handover_is_told_once(make_scenario: MakeScenario) -> None:
