@@ -5,7 +5,7 @@ What is decided:
 - never handed over, and requested again: assessed like a new order, whatever it says now;
 - never handed over, its Task ended by us, and lines requested (from a slow index, or put back): held with an alert;
 - handed over before, and lines requested (put back, or new): these lines are held, and a person decides about them;
-- handed over before, and only the order-level Task is requested: held with an alert;
+- handed over before, and only the order-level Task is requested, or open with a status of ours: held with an alert;
 - ended by the partner: what is left open in it is the partner's.
 """
 
@@ -55,11 +55,11 @@ def decide_revival(known: KnownOrder, tasks: OrderTasks) -> Revival:
     offered = tasks.status == TASK_REQUESTED
     if not offered and tasks.status not in known.order.sent_statuses:
         return Revival.NONE
-    if known.submitted:
-        return Revival.HOLD_LINES if tasks.has_open_lines else Revival.HOLD_ORDER if offered else Revival.NONE
-    if offered:
+    if known.submitted and tasks.has_open_lines:
+        return Revival.HOLD_LINES
+    if offered and not known.submitted:
         return Revival.ASSESS_AGAIN
-    return Revival.HOLD_ORDER if tasks.has_open_lines else Revival.NONE
+    return Revival.HOLD_ORDER if tasks.has_open_lines or not tasks.has_ended else Revival.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ OFFERED_AGAIN_WITHOUT_LINES = (
     "the order is offered again, but none of its lines is requested; it goes on when the partner requests lines again"
 )
 OFFERED_AGAIN_AFTER_HANDOVER = (
-    "the order is offered again after the laboratory had it, but none of its lines is requested. Ask the partner what is wanted; "
+    "the order is open again after the laboratory had it, but none of its lines is requested. Ask the partner what is wanted; "
     "the order goes on when lines are requested again, and ends when its Task is ended"
 )
 
