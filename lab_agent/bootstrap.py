@@ -234,7 +234,8 @@ async def load_catalogues(settings: Settings, store: Store) -> CatalogueSource:
 
 def build_late_lines(components: Components) -> LateLineFinder:
     """Build what finds lines that come after their order was assessed."""
-    return LateLineFinder(components.exchange, components.store, components.clock, components.settings.exchange.base_url)
+    settings = components.settings.exchange
+    return LateLineFinder(components.exchange, components.store, components.clock, settings.base_url, settings.line_task_codes)
 
 
 def build_poller(components: Components) -> OrderPoller:

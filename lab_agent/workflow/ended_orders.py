@@ -5,7 +5,7 @@ What is decided:
 - never handed over, and requested again: assessed like a new order, whatever it says now;
 - never handed over, its Task ended by us, and lines requested (from a slow index, or put back): held with an alert;
 - handed over before, and lines requested (put back, or new): these lines are held, and a person decides about them;
-- handed over before, and only the order-level Task is requested: held with an alert;
+- handed over before, and only the order-level Task is requested, or open with a status of ours: held with an alert;
 - ended by the partner: what is left open in it is the partner's.
 """
 
@@ -55,11 +55,11 @@ def decide_revival(known: KnownOrder, tasks: OrderTasks) -> Revival:
     offered = tasks.status == TASK_REQUESTED
     if not offered and tasks.status not in known.order.sent_statuses:
         return Revival.NONE
-    if known.submitted:
-        return Revival.HOLD_LINES if tasks.has_open_lines else Revival.HOLD_ORDER if offered else Revival.NONE
-    if offered:
+    if known.submitted and tasks.has_open_lines:
+        return Revival.HOLD_LINES
+    if offered and not known.submitted:
         return Revival.ASSESS_AGAIN
-    return Revival.HOLD_ORDER if tasks.has_open_lines else Revival.NONE
+    return Revival.HOLD_ORDER if tasks.has_open_lines or not tasks.has_ended else Revival.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class EndedOrderChecker:
 
     async def _check(self, key: OrderKey) -> bool:
         known = await self.store.run(lambda uow: load_known_order(uow, key))
-        tasks = await read_order_tasks(self.exchange, known, strict=False)
+        tasks = await read_order_tasks(self.exchange, known, self.late_lines.line_codes, strict=False)
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:
             await self.store.run(lambda uow: _set_next_check(uow, key, None))

@@ -34,7 +34,6 @@ from lab_agent.workflow.order_decision import (
     Decision,
     DecisionPolicy,
     decide_lines,
-    held_order_alert_key,
     hold_order,
     ignore_order,
     order_hold_reason,
@@ -193,7 +192,6 @@ class FetchOrderHandler:
             case Decided(assessed, decision):
                 return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
-                uow.alerts.close(held_order_alert_key(key), now=now)
                 close_order(uow, key, now, f"its Task was {status} before the order was assessed", status)
             case Ignored(assessed, before):
                 ignore_order(uow, key, assessed, now, before)
@@ -202,7 +200,7 @@ class FetchOrderHandler:
     async def _read_and_assess(self, known: KnownOrder) -> FetchResult:
         """Read the order as it is now. Raises `ServiceRejected`, and `ServiceUnavailable` for a search that fails."""
         order = known.order
-        tasks = await read_order_tasks(self.exchange, known)
+        tasks = await read_order_tasks(self.exchange, known, self.line_codes)
         if tasks is None:
             return TaskEnded(DELETED)
         if tasks.has_ended and not (tasks.status in order.sent_statuses and tasks.has_open_lines):

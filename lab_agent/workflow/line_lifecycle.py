@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, line_key
-from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
+from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.report_coverage import determine_coverage
@@ -28,7 +28,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.domain.text import join_limited
 from lab_agent.fhir.order_parser import parse_order
-from lab_agent.fhir.task_update import task_status
+from lab_agent.fhir.task_update import task_codes, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -146,12 +146,16 @@ def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str, ended_
 
 @dataclass(frozen=True, slots=True)
 class LateLineFinder:
-    """Finds late lines: open line Tasks that came after their order was assessed, so that the laboratory works without them."""
+    """Finds late lines: requested line Tasks that came after their order was assessed, so that the laboratory works without them.
+
+    `line_codes` is `exchange.line_task_codes`. Tasks that are not requested, or of another code, are not ours, and no lines.
+    """
 
     exchange: Exchange
     store: Store
     clock: Clock
     base_url: str
+    line_codes: tuple[str, ...]
 
     async def find(self, key: OrderKey, order_task: ResourceId) -> tuple[LineRecord, ...]:
         """Read the line Tasks of an order and find the late ones. Raises what the exchange port raises."""
@@ -162,9 +166,16 @@ class LateLineFinder:
 
         A Task that is known already is no late line: neither one of this order's lines, nor another order's Task or line.
         """
-        known = await self.store.run(lambda uow: self._known_tasks(uow, tasks))
-        new = [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
+        new = [task for task in await self._find_new(tasks) if is_requested_line(task, self.line_codes)]
         return tuple([await self._to_line_record(key, task) for task in new])
+
+    async def find_others(self, tasks: Sequence[Json]) -> tuple[Json, ...]:
+        """Those of these open Tasks that nobody knows and that are no late lines. Raises `StoreUnreachableError`."""
+        return tuple(task for task in await self._find_new(tasks) if not is_requested_line(task, self.line_codes))
+
+    async def _find_new(self, tasks: Sequence[Json]) -> list[Json]:
+        known = await self.store.run(lambda uow: self._known_tasks(uow, tasks))
+        return [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
 
     def _known_tasks(self, uow: UnitOfWork, tasks: Sequence[Json]) -> frozenset[str]:
         found = [str(task.get("id")) for task in tasks]
@@ -194,6 +205,12 @@ async def read_line_tasks(exchange: Exchange, order_task: ResourceId) -> tuple[J
         return unfiltered.rows
 
 
+def is_requested_line(task: Json, line_codes: Collection[str]) -> bool:
+    """Whether a line Task is one that the laboratory works on: requested, and of no other code than those of lines."""
+    codes = task_codes(task)
+    return task_status(task) == TASK_REQUESTED and (not codes or not codes.isdisjoint(line_codes))
+
+
 def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     """Hold a late line, and alert somebody: a person decides about it."""
     if uow.orders.line(line.key) is not None:
@@ -203,6 +220,11 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     uow.events.add(Event(order=line.order, at=now, action="late_line", text=text))
     hint = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
     uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
+
+
+def held_order_alert_key(key: OrderKey) -> str:
+    """Name of the alert of a held order."""
+    return f"order.{key}.held"
 
 
 def order_task_alert_key(order: OrderKey) -> str:
@@ -265,5 +287,14 @@ def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) 
     """Close it. One that ended is checked once more some minutes later: an index may have been slow to show all its lines."""
     closed = order.transition_to(OrderState.CLOSED, now, text)
     uow.orders.save(replace(closed, recheck_at=now + RECHECK_AFTER if order.ended_as is not None else None))
-    uow.alerts.close(order_task_alert_key(order.key), now=now)
+    _close_alerts(uow, order.key, now)
     uow.events.add(Event(order=order.key, at=now, action="closed", text=text))
+
+
+def _close_alerts(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    """Close the alerts of an order and its lines: nobody has to see to one that is closed, however it came to that."""
+    alerts = [held_order_alert_key(key), order_task_alert_key(key)]
+    for line in uow.orders.lines(key):
+        alerts += [late_line_alert_key(line.key), line_task_alert_key(line.key)]
+    for alert in alerts:
+        uow.alerts.close(alert, now=now)

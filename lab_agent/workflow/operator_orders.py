@@ -21,9 +21,8 @@ from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.rules.rule import Finding
-from lab_agent.workflow.line_lifecycle import advance_order, late_line_alert_key
+from lab_agent.workflow.line_lifecycle import advance_order, held_order_alert_key, late_line_alert_key
 from lab_agent.workflow.operator_jobs import validate_note
-from lab_agent.workflow.order_decision import held_order_alert_key
 
 
 async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, *, by: str, now: datetime) -> None:

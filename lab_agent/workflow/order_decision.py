@@ -20,7 +20,7 @@ from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import ContractSettings
-from lab_agent.workflow.line_lifecycle import advance_order, close_order
+from lab_agent.workflow.line_lifecycle import advance_order, close_order, held_order_alert_key
 from lab_agent.workflow.order_assessment import AssessedOrder
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 
@@ -113,11 +113,6 @@ def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, n
     held = order.transition_to(OrderState.HELD, now, reason)
     uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
     uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
-
-
-def held_order_alert_key(key: OrderKey) -> str:
-    """Name of the alert of a held order."""
-    return f"order.{key}.held"
 
 
 def ignore_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, before: datetime) -> None:

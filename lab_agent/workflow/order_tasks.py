@@ -14,7 +14,7 @@ from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, read_or_reject
-from lab_agent.workflow.line_lifecycle import read_line_tasks
+from lab_agent.workflow.line_lifecycle import is_requested_line, read_line_tasks
 from lab_agent.workflow.order_assessment import AssessedOrder
 from lab_agent.workflow.reopening import find_lines_put_back, is_possibly_submitted
 
@@ -73,7 +73,9 @@ def load_known_order(uow: UnitOfWork, key: OrderKey) -> KnownOrder:
     return KnownOrder(uow.orders.get_for_update(key), uow.orders.lines(key), is_possibly_submitted(uow, key))
 
 
-async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: bool = True) -> OrderTasks | None:
+async def read_order_tasks(
+    exchange: Exchange, known: KnownOrder, line_codes: Collection[str], *, strict: bool = True
+) -> OrderTasks | None:
     """Read the Tasks of an order; None if the service has deleted its order-level Task (410).
 
     What a search says may be out of date: lines that had ended, or are said to have, are read by their ids, and so are all lines
@@ -93,7 +95,7 @@ async def read_order_tasks(exchange: Exchange, known: KnownOrder, *, strict: boo
         order_task=order_task,
         line_tasks=tuple(found),
         back=find_lines_put_back(known.lines, statuses, order_offered=task_status(order_task) == TASK_REQUESTED),
-        new=tuple(task for task in found if task.get("id") not in decided and task_status(task) == TASK_REQUESTED),
+        new=tuple(task for task in found if task.get("id") not in decided and is_requested_line(task, line_codes)),
     )
 
 

@@ -17,14 +17,14 @@ from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRec
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState
 from lab_agent.domain.text import join_limited
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.workflow.line_lifecycle import hold_late_line, late_line_alert_key
-from lab_agent.workflow.order_decision import held_order_alert_key, hold_order
+from lab_agent.workflow.line_lifecycle import held_order_alert_key, hold_late_line, late_line_alert_key
+from lab_agent.workflow.order_decision import hold_order
 
 OFFERED_AGAIN_WITHOUT_LINES = (
     "the order is offered again, but none of its lines is requested; it goes on when the partner requests lines again"
 )
 OFFERED_AGAIN_AFTER_HANDOVER = (
-    "the order is offered again after the laboratory had it, but none of its lines is requested. Ask the partner what is wanted; "
+    "the order is open again after the laboratory had it, but none of its lines is requested. Ask the partner what is wanted; "
     "the order goes on when lines are requested again, and ends when its Task is ended"
 )
 

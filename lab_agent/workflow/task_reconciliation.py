@@ -12,6 +12,7 @@ from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
+from lab_agent.domain.text import join_limited
 from lab_agent.errors import (
     ForeignLink,
     InvalidResponse,
@@ -37,7 +38,7 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_order,
 )
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
-from lab_agent.workflow.task_standing import DELETED
+from lab_agent.workflow.task_standing import DELETED, describe_other_task
 
 log = structlog.get_logger(__name__)
 
@@ -57,11 +58,15 @@ class TaskReading:
 
 @dataclass(frozen=True, slots=True)
 class OrderReading:
-    """The Tasks of an order as they are now: the order-level one, those of lines by Task id, and lines that came late."""
+    """The Tasks of an order as they are now: the order-level one, those of lines by Task id, and lines that came late.
+
+    `others` are open Tasks beside the lines that are not ours: not requested, or of another code.
+    """
 
     order: TaskReading
     lines: Mapping[str, TaskReading]
     late: tuple[LineRecord, ...]
+    others: tuple[Json, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,8 @@ class Reconciler:
         for line in lines:
             if _is_read_by_id(line, readings.get(line.task_id)):
                 readings[line.task_id] = await self._read_task(line.task_id)
-        return OrderReading(order_task, readings, await self.late_lines.find_in(order.key, tasks))
+        late, others = await self.late_lines.find_in(order.key, tasks), await self.late_lines.find_others(tasks)
+        return OrderReading(order_task, readings, late, others)
 
     async def _search_lines(self, order_task: ResourceId) -> tuple[tuple[Json, ...], str | None]:
         """The line Tasks, or why this one search fails. Raises what the exchange port raises if it is unavailable."""
@@ -144,13 +150,16 @@ class Reconciler:
             return False
         for late in reading.late if order.state in _CAN_GET_LINES else ():
             hold_late_line(uow, late, now)
+        _tell_other_tasks(uow, key, reading.others, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
         what = "the order-level Task, or the list of the line Tasks,"
         tell_unreadable(uow, key, order_task_alert_key(key), what, reading.order.unreadable, now)
         if key not in busy:
             _compare_order(uow, order, reading.order.status, now)
         for line in uow.orders.lines(key):
-            if line.key not in busy and line.task_id in reading.lines:
+            if line.state in ENDED_LINES:
+                tell_unreadable(uow, key, line_task_alert_key(line.key), "", None, now)
+            elif line.key not in busy and line.task_id in reading.lines:
                 _compare_line(uow, line, reading.lines[line.task_id], now)
         self._hold_lines_put_back(uow, key, busy, reading, now)
         advance_order(uow, key, now)
@@ -181,8 +190,6 @@ def _compare_order(uow: UnitOfWork, order: OrderRecord, status: str | None, now:
 
 
 def _compare_line(uow: UnitOfWork, line: LineRecord, reading: TaskReading, now: datetime) -> None:
-    if line.state in ENDED_LINES:
-        return
     if _is_ended_by_others(reading.status, line.sent_statuses):
         tell_unreadable(uow, line.order, line_task_alert_key(line.key), "", None, now)
         withdraw_line(uow, line.key, now, f"its Task was set to {reading.status} by somebody else", str(reading.status))
@@ -198,6 +205,19 @@ def tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: str, what: str, rea
     text = f"{what} cannot be read: {reason}. Results are uploaded all the same; ask the partner, or whoever runs the service"
     if uow.alerts.open(Alert(key=alert, text=f"order {order}: {text}", opened_at=now)):
         uow.events.add(Event(order=order, at=now, action="task_unreadable", text=text))
+
+
+def _tell_other_tasks(uow: UnitOfWork, key: OrderKey, tasks: Sequence[Json], now: datetime) -> None:
+    """Tell once, in the timeline, that the order has Tasks which are not ours to work on."""
+    known_key = f"order.{key}.other_tasks"
+    told = (uow.key_values.get(known_key) or "").split()
+    new = {str(task.get("id")): task for task in tasks if str(task.get("id")) not in told}
+    if not new:
+        return
+    uow.key_values.set(known_key, " ".join([*told, *new]))
+    names = join_limited(describe_other_task(task) for task in new.values())
+    text = f"it has Tasks that are left alone, as only requested ones of exchange.line_task_codes are lines: {names}"
+    uow.events.add(Event(order=key, at=now, action="other_tasks", text=text))
 
 
 def _is_ended_by_others(status: str | None, ours: tuple[str, ...]) -> bool:

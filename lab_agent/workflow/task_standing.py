@@ -84,6 +84,12 @@ class TaskInspector:
                 return rejection
 
 
+def describe_other_task(task: Json) -> str:
+    """Say what a Task is that is not ours."""
+    codes = ", ".join(sorted(task_codes(task)))
+    return f"{_name(task)} ({shorten(codes or 'no code')}, {shorten(task_status(task) or 'no status')})"
+
+
 def _unreadable_reason(tasks: Iterable[Json | ServiceRejected]) -> str | None:
     reasons = dict.fromkeys(str(task) for task in tasks if isinstance(task, ServiceRejected))
     return join_limited(reasons) if reasons else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from lab_agent.store.schema import upgrade
 
 TOKEN = {"Authorization": "Bearer process-token"}
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 def write_settings_file(folder: Path, port: int, *, url: str | None = None, api: str = "") -> Path:

@@ -84,7 +84,8 @@ class ResultsBench:
         if self._runner is None:
             planning = bootstrap.build_planning(self.settings, self.mappings, self.catalogue)
             host = self.settings.api.public_url if self.settings.results.documents == "host" else None
-            late_lines = LateLineFinder(self.exchange, self.store, self.clock, self.settings.exchange.base_url)
+            service = self.settings.exchange
+            late_lines = LateLineFinder(self.exchange, self.store, self.clock, service.base_url, service.line_task_codes)
             made: list[Any] = [
                 MatchReportHandler(self.clock, self.matcher),
                 DeliverReportHandler(

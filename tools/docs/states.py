@@ -40,8 +40,12 @@ assessment and right before its handover, and is assessed again when it is reque
 its Task is requested again, and an operator may refuse it |
 | a line is requested again, or is new, in an order that the laboratory has or had | the line is held: \
 `lab-agent orders accept-line` or `refuse-line` |
-| only the Task of such an order is requested again | the order is held; it goes on when a line is requested, and ends with \
-its Task |
+| only the Task of such an order is requested again, or has a status of ours (`worker.acknowledge_status`) | \
+the order is held; it goes on when a line is requested, and ends with its Task |
+| a Task of another code, or one that is not requested, is new in an order that the laboratory has | \
+told once in the order's timeline, and left alone |
+| a Task cannot be read right before the handover | the handover is tried again; after `worker.unreadable_after` the order is \
+held |
 | lines that are open in an order that the partner ended | nothing: they are the partner's |
 | a second order about ProcedureRequests that are done, or being done, in another | held, until that line is withdrawn |
 | an order from before `worker.ignore_before` | nothing |

@@ -205,6 +205,25 @@ async def test_orders_before_ignore_date_are_left_alone(make_scenario: MakeScena
     assert await scenario.agent.poll.run() == 0
 
 
+async def test_held_order_that_is_ignored_then_leaves_no_alert(make_scenario: MakeScenario) -> None:
+    """A backlog was held, and `worker.ignore_before` is set because of that."""
+    scenario = make_scenario(2)
+    scenario.world.catalogues.available = False
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert record.state is OrderState.HELD
+    ignoring = scenario.world.settings.worker.model_copy(
+        update={"ignore_before": scenario.world.clock.now() + timedelta(hours=1)}
+    )
+    scenario.world.settings = scenario.world.settings.model_copy(update={"worker": ignoring})
+    scenario.world.catalogues.available = True
+    scenario.agent = scenario.world.agent("restarted")
+    await later(scenario, 301)
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+
+
 async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: MakeScenario) -> None:
     """Questionnaire answers that cannot be searched for are noted and never reject an order."""
     scenario = make_scenario(2, rules={"questionnaire_search": False})

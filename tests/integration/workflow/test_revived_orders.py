@@ -121,6 +121,23 @@ async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: Make
     assert (await scenario.order_record()).state is OrderState.HELD
 
 
+async def test_acknowledged_order_put_back_as_it_was_is_held(make_scenario: MakeScenario) -> None:
+    """It was cancelled by mistake, and the laboratory system was told; it is put back with the status that we had set."""
+    scenario = make_scenario(2, acknowledge_status="accepted")
+    await scenario.process_all()
+    for task in (*scenario.line_tasks, scenario.task):
+        scenario.world.force_task(task, status="cancelled")
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    assert len(scenario.world.lis.cancelled) == 1
+    for task in (*scenario.line_tasks, scenario.task):
+        scenario.world.force_task(task, status="accepted")
+    await recheck(scenario)
+    record = await scenario.order_record()
+    assert record.state is OrderState.HELD
+    assert await scenario.is_alert_open(f"order.{record.key}.held")
+
+
 async def test_order_requested_before_its_lines_waits_for_them(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()

@@ -20,6 +20,7 @@ from tests.integration.workflow.service_answers import (
     is_read_of,
     is_search_with,
 )
+from tests.integration.workflow.test_concurrency import place_late_line
 from tests.integration.workflow.test_held_orders import later
 
 MakeScenario = Callable[..., Scenario]
@@ -265,6 +266,55 @@ async def test_line_task_lost_after_handover_is_told_once(make_scenario: MakeSce
     assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
     assert line.state is LineState.ACCEPTED
     assert await scenario.is_alert_open(f"line.{line.key}.task_unreadable")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_alert_of_lost_line_task_ends_with_its_line(make_scenario: MakeScenario, whole: bool) -> None:
+    """The line ends before its Task is looked for again: with its order, or alone."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    line = next(line for line in await scenario.lines() if line.task_id == scenario.line_tasks[0])
+    restore = change_answers(scenario, is_read_of(f"task/{line.task_id}"), answer_with(403))
+    partof = scenario.world.get_task(line.task_id)["partOf"]
+    hide_from_search(scenario, line.task_id)
+    await scenario.agent.reconcile.run()
+    if whole:
+        scenario.world.end_task(scenario.task)
+    else:
+        restore()
+        scenario.world.force_task(line.task_id, partOf=partof)
+        await scenario.world.end_line(scenario.world.store, line.key)
+        await scenario.world.drain(scenario.agent)
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is (OrderState.CLOSED if whole else OrderState.HANDED_OVER)
+    assert not await scenario.is_alert_open(f"line.{line.key}.task_unreadable")
+
+
+BILLING = {"coding": [{"system": "http://service.test:8480/terminology/task_type", "code": "BillingTask"}]}
+
+
+@pytest.mark.parametrize("fields", [{"code": BILLING}, {"status": "draft"}, {"status": "on-hold"}], ids=str)
+async def test_task_added_after_handover_that_is_not_ours_is_told_once(
+    make_scenario: MakeScenario, fields: dict[str, Any]
+) -> None:
+    """It is no late line: nobody decides about it, the order ends without it, and it stays as it is."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    added = await place_late_line(scenario)
+    scenario.world.force_task(added, **fields)
+    as_added = scenario.world.get_task(added)
+    for _ in range(3):
+        await scenario.agent.reconcile.run()
+    told = [event.text for event in await scenario.events() if event.action == "other_tasks"]
+    assert (len(told), added in told[0], len(await scenario.lines())) == (1, True, 1)
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    await later(scenario, 301)
+    await scenario.agent.poll.run()
+    await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert (scenario.status(), scenario.world.get_task(added)) == ("completed", as_added)
 
 
 async def test_line_search_refused_after_handover_is_told_once(make_scenario: MakeScenario) -> None:

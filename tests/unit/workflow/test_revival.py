@@ -53,6 +53,8 @@ def tasks(status: str, *, open_lines: bool) -> OrderTasks:
         ("cancelled", (), False, True, Revival.NONE),
         ("cancelled", ("completed",), True, True, Revival.NONE),
         ("on-hold", (), False, True, Revival.NONE),
+        ("accepted", ("accepted", "cancelled"), True, False, Revival.HOLD_ORDER),
+        ("accepted", ("accepted", "cancelled"), True, True, Revival.HOLD_LINES),
     ],
 )
 def test_each_revival_is_decided(
