@@ -104,3 +104,15 @@ async def test_foreign_next_link_is_told_with_its_mend(poll: Poll) -> None:
     poll.service.body = page(task(1))
     await poll.task.run()
     assert poll.open_alerts() == {}
+
+
+async def test_next_link_to_own_page_keeps_orders_and_is_told(poll: Poll) -> None:
+    poll.service.body = page(task(1), onward="?page=2")
+    await poll.task.run()
+    assert poll.orders() == {"t1"}
+    alerts = poll.open_alerts()
+    assert set(alerts) == {POLL_OUTAGE}
+    assert "circle" in alerts[POLL_OUTAGE]
+    poll.service.body = page(task(1))
+    await poll.task.run()
+    assert poll.open_alerts() == {}
