@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
 _MAX_RETRY_AFTER = 3600.0
+_SECONDS_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:,.*)?")
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
 _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
@@ -157,12 +159,13 @@ def _redirect_target(url: str, location: str) -> str:
 def parse_retry_after(value: str | None, now: datetime) -> float | None:
     """Seconds to wait, from either form of Retry-After (seconds or an HTTP-date); None if it is missing or invalid.
 
-    At most an hour: a longer wait is more often a wrong clock than a wish. `now` is the time on the clock of who says so: an
+    A proxy may have written a header twice ("120, 120"), and some servers write "30.0": the first number counts. At most an
+    hour: a longer wait is more often a wrong clock than a wish. `now` is the time on the clock of who says so: an
     HTTP-date is meant by the same clock as the header Date (`retry_after_of`).
     """
     text = (value or "").strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), _MAX_RETRY_AFTER)
+    if text.isascii() and (seconds := _SECONDS_PATTERN.fullmatch(text)):
+        return min(float(seconds.group(1)), _MAX_RETRY_AFTER)
     until = parse_http_date(text)
     return None if until is None else min(max(0.0, (until - now).total_seconds()), _MAX_RETRY_AFTER)
 

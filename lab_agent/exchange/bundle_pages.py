@@ -1,7 +1,8 @@
 """A page of a search, read entry by entry: one resource whose JSON is invalid spoils only itself (law 9). Pure.
 
 A page is read at once as long as it is valid JSON. Where it is not, its entries are separated by their brackets alone, whatever a
-string or number in one of them contains (a lone surrogate, a raw control character, NaN, 100,000 digits).
+string or number in one of them contains (a lone surrogate, a raw control character, NaN, 100,000 digits); where these do not
+match either, by their beginnings.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lab_agent import exact_json
 from lab_agent.errors import DataInvalidError, ForeignOrigin, ServiceUnavailable
@@ -20,6 +22,9 @@ from lab_agent.url_origin import Origin, origin_of
 UNNAMED = "?"
 """Stands for the id of a resource that cannot be told from its text."""
 _TOKEN_PATTERN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_ENTRIES_PATTERN = re.compile(rb'"entry"\s*:\s*\[')
+_ENTRY_PATTERN = re.compile(rb'[\[,]\s*(\{\s*"(?:fullUrl|resource|search)"\s*:)')
+_END_PATTERN = re.compile(rb'\](?:\s*,\s*"link"\s*:\s*\[[^\[\]]*\])?\s*\}\s*\Z')
 _ID_PATTERN = re.compile(r"[A-Za-z0-9.\-]{1,64}")
 
 
@@ -49,7 +54,7 @@ def parse_page(context: RequestContext, body: bytes) -> BundlePage:
     try:
         page = BundlePage(parse_object(context, text))
     except ServiceUnavailable:
-        parts = _split_entries(text)
+        parts = _split_entries(text) or _split_at_beginnings(text)
         if parts is None:
             raise
         page = _parse_entries(parse_object(context, parts[0]), parts[1])
@@ -116,6 +121,25 @@ def _split_entries(text: bytes) -> tuple[bytes, list[bytes]] | None:
     if depth or end < 0:
         return None
     return text[:begin] + text[end:], [each for each in entries if each.strip()]
+
+
+def _split_at_beginnings(text: bytes) -> tuple[bytes, list[bytes]] | None:
+    """The same where the brackets do not match, or a string does not end: an entry goes up to where the next one begins.
+
+    None where the page does not end with its entries, or with its links after them: it was cut off, or nobody can tell.
+    """
+    opening = _ENTRIES_PATTERN.search(text)
+    starts = [found.start(1) for found in _ENTRY_PATTERN.finditer(text, opening.end() - 1)] if opening else []
+    if opening is None or not starts:
+        return None
+    entries = [text[start:end].rstrip().removesuffix(b",") for start, end in pairwise([*starts, len(text)])]
+    end = next((after for sign, _, after, depth in _tokens(entries[-1]) if sign == b"}" and depth == 1), None)
+    if end is None or not entries[-1][end:].lstrip().startswith(b"]"):
+        tail = _END_PATTERN.search(entries[-1])
+        if tail is None or b'"link"' in entries[-1][: tail.start()]:
+            return None
+        return text[: opening.end()] + tail.group(), entries
+    return text[: opening.end()] + entries[-1][end:], [*entries[:-1], entries[-1][:end]]
 
 
 def _name_entry(text: bytes) -> UnreadableEntry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
@@ -39,6 +40,14 @@ _NO_SEARCH_MEMORY = timedelta(hours=1)
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Omissions:
+    """What a search left out: the ids of resources whose JSON is invalid, and why pages may be missing."""
+
+    unreadable: list[str] = field(default_factory=list)
+    cut_off: str | None = None
+
+
 def http_options(settings: ExchangeSettings) -> HttpOptions:
     """Options of the HTTP client for these settings."""
     return HttpOptions(
@@ -73,19 +82,23 @@ class ExchangeClient(Exchange):
         self._watch = SearchWatch()
         self._no_questionnaire_search_until: datetime | None = None
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
-        self._unreadable_order_tasks: tuple[str, ...] = ()
+        self._order_omissions = _Omissions()
 
     @override
     async def requested_order_tasks(self) -> tuple[Json, ...]:
         criteria = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", status=TASK_REQUESTED, code=ORDER_TASK_CODE)
-        unreadable: list[str] = []
-        answer = await self._search(criteria, self._urls.order_tasks(), unreadable)
-        self._unreadable_order_tasks = tuple(dict.fromkeys(unreadable))
+        omissions = _Omissions()
+        answer = await self._search(criteria, self._urls.order_tasks(), omissions)
+        self._order_omissions = omissions
         return answer.rows
 
     @override
     def unreadable_order_tasks(self) -> tuple[str, ...]:
-        return self._unreadable_order_tasks
+        return tuple(dict.fromkeys(self._order_omissions.unreadable))
+
+    @override
+    def order_tasks_cut_off(self) -> str | None:
+        return self._order_omissions.cut_off
 
     @override
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
@@ -246,47 +259,48 @@ class ExchangeClient(Exchange):
         criteria = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type=resource_type, identifier=identifier)
         return (await self._search(criteria, self._urls.by_identifier(resource_type, identifier))).rows
 
-    async def _search(self, criteria: SearchCriteria, address: str, left_out: list[str] | None = None) -> SearchAnswer:
+    async def _search(self, criteria: SearchCriteria, address: str, accepted: _Omissions | None = None) -> SearchAnswer:
         """Fetch all pages, and hold every row against the search.
 
-        Ids of resources that cannot be read go to `left_out`. Raises `InvalidResponse` for them where that is None: what was
-        searched for may be among them.
+        What cannot be read goes to `accepted`. Where that is None, raises `ServiceUnavailable` for pages that cannot be reached,
+        and `InvalidResponse` for resources: what was searched for may be among them.
         """
-        found, unreadable = await self._fetch_rows(criteria.resource_type, address)
-        if unreadable and left_out is None:
+        omissions = _Omissions() if accepted is None else accepted
+        found = await self._fetch_rows(criteria.resource_type, address, omissions)
+        if omissions.cut_off and accepted is None:
+            raise ServiceUnavailable(omissions.cut_off)
+        if omissions.unreadable and accepted is None:
+            names = ", ".join(omissions.unreadable)
             raise InvalidResponse(
-                f"searching {criteria.resource_type} found {criteria.resource_type} {', '.join(unreadable)}: its JSON is invalid"
+                f"searching {criteria.resource_type} found {criteria.resource_type} {names}: its JSON is invalid"
             )
-        if left_out is not None:
-            left_out += unreadable
         answer = select_rows(criteria, fhir_http.deduplicate(found))
         if not self._watch.record(criteria.kind, answer, self._clock.now()):
             _log.debug("search not filtered", action="exchange.search_not_filtered", search=criteria.kind.value)
         return answer
 
-    async def _fetch_rows(self, resource_type: str, address: str) -> tuple[list[Json], list[str]]:
-        """Fetch all pages: the resources, and the ids of those that cannot be read.
+    async def _fetch_rows(self, resource_type: str, address: str, omissions: _Omissions) -> list[Json]:
+        """Fetch all pages; what cannot be read goes to `omissions`.
 
-        A `next` link that leads to a page that was read hides what follows: that is an error.
+        A `next` link that leads to a page that was read hides what follows.
         """
         found: list[Json] = []
-        unreadable: list[str] = []
         seen: set[str] = set()
         onward: str | None = address
         while onward is not None:
             if len(seen) >= _MAX_PAGES:
-                raise ServiceUnavailable(f"the search for {resource_type} has more than {_MAX_PAGES} pages")
+                omissions.cut_off = f"the search for {resource_type} has more than {_MAX_PAGES} pages"
+                break
             page, url = await self._fetch_page(resource_type, onward)
             seen.update((onward, url))
             found += found_rows(page.bundle)
-            unreadable += page.unreadable(resource_type)
+            omissions.unreadable += page.unreadable(resource_type)
             link = fhir_http.next_link(page.bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
             if onward in seen:
-                raise ServiceUnavailable(
-                    f"the search for {resource_type} leads in a circle: a `next` link names a page that was read"
-                )
-        return found, unreadable
+                omissions.cut_off = f"the search for {resource_type} leads in a circle: a `next` link names a page that was read"
+                break
+        return found
 
     async def _fetch_page(self, resource_type: str, address: str) -> tuple[BundlePage, str]:
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")

@@ -75,6 +75,10 @@ class Exchange(Protocol):
         """Ids of the Tasks that the last `requested_order_tasks` left out, since their JSON is invalid; `?` for an unknown id."""
         ...
 
+    def order_tasks_cut_off(self) -> str | None:
+        """Why the last `requested_order_tasks` could not reach all pages; None if it could."""
+        ...
+
     async def line_tasks(self, order_task: ResourceId) -> tuple[Json, ...]:
         """The ProcedureRequest-level Tasks of an order (GET fhir/task?part-of=task/<id>), pages followed.
 

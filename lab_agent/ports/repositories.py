@@ -287,6 +287,10 @@ class AlertRepository(Protocol):
         """Close an alert. False if none of that key is open."""
         ...
 
+    def reopen(self, key: str, *, closed_after: datetime) -> bool:
+        """Open the alert of that key again that was closed last, if that was after `closed_after` and none is open."""
+        ...
+
 
 class RejectionRepository(Protocol):
     """Which rule rejected which order (law 10 counts them)."""

@@ -43,6 +43,16 @@ class SqlAlertRepository(AlertRepository):
     def close(self, key: str, *, now: datetime) -> bool:
         return self._connection.execute(update(alerts).where(_is_open(key)).values(closed_at=now)).rowcount > 0
 
+    @override
+    def reopen(self, key: str, *, closed_after: datetime) -> bool:
+        if self._connection.execute(select(alerts.c.number).where(_is_open(key))).first() is not None:
+            return False
+        closed = select(alerts.c.number).where(alerts.c.key == key, alerts.c.closed_at > closed_after)
+        newest = self._connection.execute(closed.order_by(alerts.c.closed_at.desc(), alerts.c.number.desc()).limit(1)).first()
+        if newest is not None:
+            self._connection.execute(update(alerts).where(alerts.c.number == newest[0]).values(closed_at=None))
+        return newest is not None
+
 
 class SqlRejectionRepository(RejectionRepository):
     """Which rule rejected which order, in the table `rejections`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 EXCHANGE_OUTAGE = "exchange.unavailable"
 SIGN_IN_OUTAGE = "exchange.sign_in"
 POLL_OUTAGE = "exchange.poll"
+SAME_OUTAGE = timedelta(minutes=5)
+"""An outage that begins again so soon after its end is the same one: no new alert, and no new line that wakes people."""
 STORE_OUTAGE = "store.unavailable"
 LIS_OUTAGE_PREFIX = "lis."
 
@@ -54,6 +57,12 @@ def _is_exchange_failure(failure: LabAgentError) -> bool:
     return isinstance(failure, ServiceUnavailable | OutcomeUnknown | InvalidResponse | ForeignLink)
 
 
+def _open_again(uow: UnitOfWork, alert: Alert) -> None:
+    """Open an alert; the one of an outage that ended a moment ago goes on."""
+    uow.alerts.reopen(alert.key, closed_after=alert.opened_at - SAME_OUTAGE)
+    uow.alerts.open(alert)
+
+
 class OutageTracker:
     """Which remote systems are unavailable, as far as this process knows; the alerts are in the store for everybody to see.
 
@@ -67,6 +76,7 @@ class OutageTracker:
         self._probe_lock = asyncio.Lock()
         self._active: set[str] = set()
         self._known_ended: set[str] = set()
+        self._ended_at: dict[str, datetime] = {}
         self._texts: dict[str, str] = {}
         self._unsaved_alerts: dict[str, Alert] = {}
 
@@ -140,7 +150,7 @@ class OutageTracker:
             self._texts[key] = text
             self._unsaved_alerts[key] = Alert(key=key, text=text, opened_at=self._clock.now())
         if alert := self._unsaved_alerts.get(key):
-            await self._write(lambda uow: uow.alerts.open(alert))
+            await self._write(lambda uow: _open_again(uow, alert))
             self._unsaved_alerts.pop(key, None)
 
     async def end(self, *keys: str) -> bool:
@@ -168,13 +178,18 @@ class OutageTracker:
             return False
         self._active.add(key)
         self._known_ended.discard(key)
-        log.error("outage started", action="outage_started", outage=key, reason=text)
+        ended = self._ended_at.get(key)
+        if ended is not None and self._clock.now() - ended < SAME_OUTAGE:
+            log.debug("outage goes on", action="outage_resumed", outage=key, reason=text)
+        else:
+            log.error("outage started", action="outage_started", outage=key, reason=text)
         return True
 
     def _mark_ended(self, key: str) -> bool:
         if key not in self._active:
             return False
         self._active.discard(key)
+        self._ended_at[key] = self._clock.now()
         self._unsaved_alerts.pop(key, None)
         log.info("outage ended", action="outage_ended", outage=key)
         return True

@@ -83,12 +83,20 @@ class PollTask:
         else:
             self.metrics.record_poll("ok", new=found, at=self.clock.now().timestamp())
             self.outages.store_recovered()
-            if await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE):
+            if await self._end_outages(self.poll.exchange.order_tasks_cut_off()):
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
             await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
             self._wait = self.interval.next_wait(self._wait, found)
             self.wake()
         self.reschedule(self._wait)
+
+    async def _end_outages(self, cut_off: str | None) -> bool:
+        """End the outages of a service that answers; what it gives of a search that is cut off is taken, and the rest told."""
+        if cut_off is None:
+            return await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE)
+        ended = await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
+        await self.outages.begin(POLL_OUTAGE, f"some new orders may not be found: {cut_off}. Ask whoever runs the service")
+        return ended
 
     async def _tell_unreadable_tasks(self, tasks: tuple[str, ...]) -> None:
         """Open an alert that names the Tasks whose orders cannot be seen, or close it. Written where something has changed."""

@@ -207,6 +207,16 @@ class MemoryAlertRepository(AlertRepository):
         self._data.alerts[index] = replace(self._data.alerts[index], closed_at=now)
         return True
 
+    @override
+    def reopen(self, key: str, *, closed_after: datetime) -> bool:
+        if self._open_alert_index(key) is not None:
+            return False
+        closed = [each for each in self._data.alerts if each.key == key and each.closed_at and each.closed_at > closed_after]
+        if closed:
+            index = max(i for i, each in enumerate(self._data.alerts) if each is closed[-1])
+            self._data.alerts[index] = replace(self._data.alerts[index], closed_at=None)
+        return bool(closed)
+
     def _open_alert_index(self, key: str) -> int | None:
         return next(
             (index for index, alert in enumerate(self._data.alerts) if alert.key == key and alert.closed_at is None), None

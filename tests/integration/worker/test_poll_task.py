@@ -12,7 +12,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import POLL_OUTAGE, OutageTracker
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, POLL_OUTAGE, OutageTracker
 from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
 from lab_agent.workflow.polling import OrderPoller
 from tests.fakes.exchange_service import service_reachable
@@ -79,7 +79,24 @@ def page(*tasks: str, onward: str | None = None) -> bytes:
     return f'{{"resourceType": "Bundle", "entry": [{entries}], "link": {json.dumps(link)}}}'.encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.parametrize("note", ['"\\ud83d"', "NaN", "1" * 100_000, "[" * 9_000 + "]" * 9_000, '"\x01"'])
+UNBALANCED = ['"ends in a quote\\"', '"\\', "1]", "1}", "[1", '{"a": 1', '"open', '{"a": "}']
+
+
+@pytest.mark.parametrize("note", UNBALANCED)
+async def test_poison_task_at_the_end_is_named_and_others_seen(poll: Poll, note: str) -> None:
+    poll.service.body = page(task(1), task(2, note))
+    await poll.task.run()
+    assert poll.orders() == {"t1"}
+    assert set(poll.open_alerts()) == {UNREADABLE_TASKS_ALERT}
+
+
+async def test_links_after_unreadable_entry_are_not_lost_in_silence(poll: Poll) -> None:
+    poll.service.body = page(task(1), task(2, "1]"), onward="?page[]=2")
+    await poll.task.run()
+    assert set(poll.open_alerts()) == {EXCHANGE_OUTAGE}
+
+
+@pytest.mark.parametrize("note", ['"\\ud83d"', "NaN", "1" * 100_000, "[" * 9_000 + "]" * 9_000, '"\x01"', *UNBALANCED])
 async def test_poison_task_is_named_and_others_seen(poll: Poll, note: str) -> None:
     poll.service.body = page(task(1), task(2, note), task(3))
     for _ in range(2):
@@ -101,6 +118,18 @@ async def test_foreign_next_link_is_told_with_its_mend(poll: Poll) -> None:
     assert set(alerts) == {POLL_OUTAGE}
     assert "http://internal:8080" in alerts[POLL_OUTAGE]
     assert "Set `exchange.base_url`" in alerts[POLL_OUTAGE]
+    poll.service.body = page(task(1))
+    await poll.task.run()
+    assert poll.open_alerts() == {}
+
+
+async def test_next_link_to_own_page_keeps_orders_and_is_told(poll: Poll) -> None:
+    poll.service.body = page(task(1), onward="?page=2")
+    await poll.task.run()
+    assert poll.orders() == {"t1"}
+    alerts = poll.open_alerts()
+    assert set(alerts) == {POLL_OUTAGE}
+    assert "circle" in alerts[POLL_OUTAGE]
     poll.service.body = page(task(1))
     await poll.task.run()
     assert poll.open_alerts() == {}

@@ -6,10 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.job_handler import Lease
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.events import SqlAlertRepository
+from lab_agent.store.tables import alerts
 from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop, build_worker_loops
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
 from lab_agent.worker.schedule import PollInterval, Scheduler
@@ -207,3 +211,23 @@ async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench
     await wait_until(lambda: times >= 3)
     ticks.stop()
     assert bench.outages.is_known(ServiceUnavailable("still"))
+
+
+def count_alerts(uow: UnitOfWork) -> int:
+    if isinstance(uow.alerts, SqlAlertRepository):
+        return uow.alerts._connection.scalar(select(func.count()).select_from(alerts)) or 0
+    return len(uow.alerts._data.alerts)  # type: ignore[attr-defined]
+
+
+async def test_outage_that_begins_again_soon_is_the_same(bench: WorkerBench) -> None:
+    """A service that answers every other minute: one alert, not one a minute."""
+    for minute in range(5):
+        await bench.outages.begin(EXCHANGE_OUTAGE, f"down at {minute}")
+        bench.clock.advance(60)
+        await bench.outages.end(EXCHANGE_OUTAGE)
+        assert not await bench.write(lambda uow: uow.alerts.close(EXCHANGE_OUTAGE, now=bench.clock.now())), "it is closed"
+        bench.clock.advance(60)
+    assert await bench.store.run(count_alerts) == 1
+    bench.clock.advance(600)
+    await bench.outages.begin(EXCHANGE_OUTAGE, "down")
+    assert await bench.store.run(count_alerts) == 2
