@@ -212,6 +212,7 @@ def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:
             path=tuple(AnswerStep(link_id=link_id, repeat=repeat) for link_id, repeat in each.path),
             text=each.text,
             values=each.values,
+            units=each.units,
         )
         for each in answers
         if each.values
