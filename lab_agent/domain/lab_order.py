@@ -127,12 +127,14 @@ class OrderAnswer:
     """The answers to one question; `false` and `0` are answers.
 
     `path` leads from the outermost group to the question itself, so that two repeats of a group are told apart.
+    `units` has the unit of each value, empty where it has none; it is empty where no value has one.
     """
 
     link_id: str
     path: tuple[AnswerStep, ...] = ()
     text: str | None = None
     values: tuple[bool | int | Decimal | str | Coding, ...] = ()
+    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,6 +217,7 @@ class ReceivedAnswer:
     """The answers to one question, however deeply nested; `values` is empty for a group and for a question without answer.
 
     `path` leads to it: link ids from the outermost group to its own, each with its number among those answered more than once.
+    `units` has the unit of each value, empty where it has none; it is empty where no value has one.
     """
 
     where: str
@@ -224,6 +225,7 @@ class ReceivedAnswer:
     path: tuple[tuple[str, int | None], ...] = ()
     text: str | None = None
     values: tuple[AnswerValue, ...] = ()
+    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

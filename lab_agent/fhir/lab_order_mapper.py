@@ -149,11 +149,12 @@ def _patient(received: ReceivedOrder, systems: CodeSystems, on: date) -> OrderPa
         return OrderPatient(global_identifier=next((link.identifier for link in subjects if link.identifier), None))
     name = choose_name(patient.names, on) or HumanName()
     others = (each for each in patient.names if each is not name and not each.is_empty)
+    whole = None if name.family else name.text  # nothing says which of its words is the family name
     return OrderPatient(
         service_identifier=Identifier(system=systems.patients, value=patient.ref.id),
         anonymous=name.is_anonymous,
-        family=name.family or (name.text if not name.given else None),
-        given=() if name.is_anonymous else name.given,
+        family=name.family or whole,
+        given=() if name.is_anonymous or whole else name.given,
         name_text=name.text,
         other_names=tuple(PatientName(use=one.use, family=one.family, given=one.given, text=one.text) for one in others),
         gender=patient.gender,
@@ -211,6 +212,7 @@ def _answers(received: ReceivedOrder) -> tuple[OrderAnswer, ...]:
             path=tuple(AnswerStep(link_id=link_id, repeat=repeat) for link_id, repeat in each.path),
             text=each.text,
             values=each.values,
+            units=each.units,
         )
         for each in answers
         if each.values

@@ -233,9 +233,15 @@ def _parse_items(reader: JsonReader, depth: int, path: _Path = ()) -> Iterator[R
     items = reader.children("item")
     for item, step in zip(items, _number_repeats([item.code("linkId") or "" for item in items]), strict=True):
         answers, here = item.children("answer"), (*path, step)
-        values = (_answer_value(answer) for answer in answers)
-        kept = tuple(value for value in values if value is not None)
-        yield ReceivedAnswer(where=item.where, link_id=item.code("linkId"), path=here, text=item.text("text"), values=kept)
+        given = [(value, _answer_unit(answer)) for answer in answers if (value := _answer_value(answer)) is not None]
+        yield ReceivedAnswer(
+            where=item.where,
+            link_id=item.code("linkId"),
+            path=here,
+            text=item.text("text"),
+            values=tuple(value for value, _ in given),
+            units=tuple(unit for _, unit in given) if any(unit for _, unit in given) else (),
+        )
         yield from _parse_items(item, depth + 1, here)
         for number, answer in enumerate(answers, 1):
             below = (*(path if step[1] is None else here), (step[0], number))
@@ -254,12 +260,24 @@ def _answer_value(answer: JsonReader) -> AnswerValue | None:
     """The one value[x]; `false` and `0` are answers too."""
     for key, value in answer.body.items():
         if key == "valueCoding":
-            return answer.child(key).coding()
+            return answer.child(key).coding() or answer.child(key).text("display")
         if key == "valueQuantity":
-            return answer.child(key).decimal("value")
+            return _quantity_value(answer.child(key))
         if key.startswith("value"):
             return _scalar_value(value)
     return None
+
+
+def _quantity_value(quantity: JsonReader) -> AnswerValue | None:
+    """The number; as text where a comparator belongs to it, for `<5` is not 5."""
+    value, comparator = quantity.decimal("value"), quantity.text("comparator")
+    return value if value is None or comparator is None else f"{comparator}{value:f}"
+
+
+def _answer_unit(answer: JsonReader) -> str:
+    quantity = answer.body.get("valueQuantity")
+    found = answer.child("valueQuantity") if isinstance(quantity, Mapping) else None
+    return (found.text("unit") or found.text("code") or "") if found else ""
 
 
 def _scalar_value(value: object) -> AnswerValue | None:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from enum import StrEnum
 
 from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item, Requirement
@@ -77,57 +78,79 @@ def _check_label_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"system": system.url})
 
 
-def _shared_labels(context: RuleContext) -> Iterator[tuple[_Labelled, bool]]:
-    """The containers whose barcode is on another Specimen of the order, and whether the two may be one tube."""
+class _Sharing(StrEnum):
+    """How two containers with one barcode compare."""
+
+    ONE_TUBE = "one_tube"
+    TIMES_DIFFER = "times_differ"
+    CONTRADICTORY = "contradictory"
+
+
+def _shared_labels(context: RuleContext, wanted: _Sharing) -> Iterator[Violation]:
+    """The containers whose barcode is on another one of the order too, of the same Specimen or of another."""
     by_label: dict[str, list[_Labelled]] = defaultdict(list)
     for labelled in _labelled_containers(context):
-        by_label[labelled[3]].append(labelled)
-    for same in by_label.values():
+        if len(labelled[0].containers) == 1 or not context.is_transport(labelled[1]):
+            by_label[labelled[3]].append(labelled)
+    for label, same in by_label.items():
         for one in same:
-            others = [other for other in same if other[0].ref != one[0].ref]
-            if others:
-                yield one, all(_may_be_one_tube(context, one, other) for other in others)
+            found = {_compare_tubes(context, one, other) for other in same if other is not one}
+            if found and max(found, key=list(_Sharing).index) is wanted:
+                yield Violation(f"{one[1].where}.identifier", one[2], {"label": label})
 
 
-def _may_be_one_tube(context: RuleContext, one: _Labelled, other: _Labelled) -> bool:
-    """Whether nothing that both Specimens say contradicts that they are in one tube (interface: many tests share one tube)."""
+def _compare_tubes(context: RuleContext, one: _Labelled, other: _Labelled) -> _Sharing:
+    """Whether anything that both say contradicts that they are one tube (interface: many tests share one tube)."""
     pairs = zip(_describe_tube(context, one), _describe_tube(context, other), strict=True)
-    return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
+    if not all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs):
+        return _Sharing.CONTRADICTORY
+    mine, theirs = (each[0].collected.at if each[0].collected else None for each in (one, other))
+    # Each Specimen may be stamped when it was scanned: some minutes are no second tube.
+    apart = mine is not None and theirs is not None and abs(mine - theirs) > context.facts.alignment_tolerance
+    return _Sharing.TIMES_DIFFER if apart else _Sharing.ONE_TUBE
 
 
 def _describe_tube(context: RuleContext, labelled: _Labelled) -> tuple[object, ...]:
-    """Whose biomaterial, of which type and body site, collected when, in which container; None for what is not said."""
+    """Whose biomaterial, of which type and body site, in which container; None for what is not said."""
     specimen, container = labelled[0], labelled[1]
     type_code, site, _ = context.repeat_key(specimen)
     coding = best_coding(container.type.coding, context.facts.systems.container_type)
-    collected = specimen.collected.at if specimen.collected else None
-    return patient_key(specimen.subject), type_code, site, collected, coding.code if coding else None
+    return patient_key(specimen.subject), type_code, site, coding.code if coding else None
 
 
 @rule(
     "tube.label-shared",
     Severity.WARN,
     _CONTAINER_SECTION,
-    "{where}: barcode {label} is on more than one Specimen of this order, which is right for one shared tube only. Please "
-    "send one Specimen for each tube.",
+    "{where}: barcode {label} is on more than one container of this order, which is right for one shared tube only. Please "
+    "send every tube once.",
 )
 def _check_label_shared(context: RuleContext) -> Iterator[Violation]:
-    for (_, container, lines, label), is_one_tube in _shared_labels(context):
-        if is_one_tube:
-            yield Violation(f"{container.where}.identifier", lines, {"label": label})
+    yield from _shared_labels(context, _Sharing.ONE_TUBE)
+
+
+@rule(
+    "tube.label-times",
+    Severity.HOLD,
+    _CONTAINER_SECTION,
+    "{where}: barcode {label} is on Specimens of this order that were collected at different times. Please check whether it is "
+    "one tube; if it is not, put a new barcode on the other one.",
+    may_refuse=True,
+    may_release=True,
+)
+def _check_label_times(context: RuleContext) -> Iterator[Violation]:
+    yield from _shared_labels(context, _Sharing.TIMES_DIFFER)
 
 
 @rule(
     "tube.label-contradicts",
     Severity.REFUSE,
     _CONTAINER_SECTION,
-    "{where}: barcode {label} is on Specimens of this order that cannot be one tube: the patient, the biomaterial, the "
-    "container or the collection time differs. Please give every tube a barcode of its own.",
+    "{where}: barcode {label} is on containers of this order that cannot be one tube: the patient, the biomaterial or the "
+    "container differs. Please give every tube a barcode of its own.",
 )
 def _check_label_contradicts(context: RuleContext) -> Iterator[Violation]:
-    for (_, container, lines, label), is_one_tube in _shared_labels(context):
-        if not is_one_tube:
-            yield Violation(f"{container.where}.identifier", lines, {"label": label})
+    yield from _shared_labels(context, _Sharing.CONTRADICTORY)
 
 
 def _barcodes(context: RuleContext) -> Iterator[tuple[ReceivedContainer, tuple[str, ...], str]]:

@@ -117,7 +117,7 @@ PLACEHOLDERS_BY_GROUP: Mapping[str, frozenset[str]] = {
     "once": _ORDER_LEVEL,
     "line": _LINE_LEVEL,
     "note": _LINE_LEVEL | _names("note", "n text"),
-    "answer": _LINE_LEVEL | _names("answer", "n type link_id path repeats text values"),
+    "answer": _LINE_LEVEL | _names("answer", "n type link_id path repeats text values unit"),
     "specimen": _SPECIMEN_LEVEL,
     "container": _SPECIMEN_LEVEL | _names("container", "n barcode second_barcode type quantity"),
     "end": _ORDER_LEVEL,
@@ -231,9 +231,12 @@ def container_values(number: int, tube: OrderContainer) -> dict[str, TemplateVal
 
 def answer_values(number: int, answer: OrderAnswer) -> dict[str, TemplateValue]:
     """Values of an answer; `false` and 0 are answers."""
-    kinds = {_obx_value_type(value) for value in answer.values}
-    kind = kinds.pop() if len(kinds) == 1 else "ST"
+    kinds, units = {_obx_value_type(value) for value in answer.values}, set(answer.units)
+    kind = kinds.pop() if len(kinds) == 1 and len(units) < 2 else "ST"
     values = tuple(EncodedText(_encode_answer(value, kind)) for value in answer.values)
+    if len(units) > 1:  # OBX-6 has room for one unit
+        pairs = zip(values, answer.units, strict=True)
+        values = tuple(EncodedText(f"{value} {escape(unit)}".rstrip()) for value, unit in pairs)
     return {
         "answer.n": str(number),
         "answer.type": kind if values else None,
@@ -242,6 +245,7 @@ def answer_values(number: int, answer: OrderAnswer) -> dict[str, TemplateValue]:
         "answer.repeats": ".".join(str(step.repeat) for step in answer.path if step.repeat) or None,
         "answer.text": answer.text,
         "answer.values": values or None,
+        "answer.unit": next(iter(units)) if len(units) == 1 else None,
     }
 
 

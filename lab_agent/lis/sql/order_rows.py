@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
@@ -161,9 +162,15 @@ def _line_specimen_rows(order: LabOrder) -> Rows:
 
 def _answer_rows(order: LabOrder) -> Rows:
     return [
-        {"link_id": answer.link_id, "path": format_answer_path(answer.path), "question": answer.text, **_answer_columns(value)}
+        {
+            "link_id": answer.link_id,
+            "path": format_answer_path(answer.path),
+            "question": answer.text,
+            **_answer_columns(value),
+            "answer_unit": unit or None,
+        }
         for answer in order.answers
-        for value in answer.values
+        for value, unit in zip_longest(answer.values, answer.units)
     ]
 
 

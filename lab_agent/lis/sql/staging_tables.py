@@ -171,6 +171,7 @@ def _answers_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
         Column("question", Text),
         Column("answer", Text, comment="one row for each answer; false and 0 are answers"),
         Column("answer_system", String(_NAME_LENGTH), comment="code system, if the answer is a code"),
+        Column("answer_unit", String(_NAME_LENGTH), comment="unit, if the answer is an amount"),
     )
 
 

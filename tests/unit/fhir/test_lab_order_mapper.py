@@ -184,6 +184,12 @@ def test_name_that_is_only_text_is_passed_on(wire: dict[str, Any], graph_from_wi
     assert (patient.family, patient.name_text, patient.given) == ("Ada Lovelace", "Ada Lovelace", ())
 
 
+def test_name_without_family_is_passed_on_whole(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+    wire["resources"]["Patient/p1"]["name"] = [{"text": "Lovelace Ada King", "given": ["Ada", "King"]}]
+    patient = _order(graph_from_wire(wire), systems).patient
+    assert (patient.family, patient.given, patient.name_text) == ("Lovelace Ada King", (), "Lovelace Ada King")
+
+
 def test_answers_of_two_repeats_are_told_apart(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     def drug(dose: int) -> dict[str, Any]:
         return {"linkId": "drug", "item": [{"linkId": "dose", "answer": [{"valueInteger": dose}]}]}

@@ -56,8 +56,11 @@ def test_questionnaire_answers_flattened_and_zero_kept(wire: dict[str, Any], gra
         ({"valueString": "x"}, ("x",)),
         ({"valueString": " "}, ()),
         ({"valueDate": "2026-01-01"}, ("2026-01-01",)),
-        ({"valueCoding": {"display": "no code"}}, ()),
+        ({"valueCoding": {"display": "no code"}}, ("no code",)),
+        ({"valueCoding": {"system": "urn:x"}}, ()),
         ({"valueQuantity": {"value": 5}}, (Decimal(5),)),
+        ({"valueQuantity": {"value": Decimal("1.50"), "comparator": "<"}}, ("<1.50",)),
+        ({"valueQuantity": {"unit": "L"}}, ()),
         ({}, ()),
     ],
 )
@@ -67,6 +70,18 @@ def test_any_scalar_answer_accepted(wire: dict[str, Any], graph_from_wire: Any, 
     assert responses is not None
     assert responses[0].answers[0].values == values
     assert [type(value) for value in responses[0].answers[0].values] == [type(value) for value in values]
+
+
+def test_units_of_answers_kept(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    amounts = [{"value": 5, "unit": "L"}, {"value": 6}, {"value": 7, "code": "mL"}, {"unit": "L"}]
+    given = [{"valueQuantity": amount} for amount in amounts]
+    wire["questionnaire_responses"][0]["item"] = [
+        {"linkId": "x", "answer": given},
+        {"linkId": "y", "answer": [{"valueInteger": 1}]},
+    ]
+    responses = parse_order(graph_from_wire(wire)).responses
+    assert responses is not None
+    assert [(answer.values, answer.units) for answer in responses[0].answers] == [((5, 6, 7), ("L", "", "mL")), ((1,), ())]
 
 
 def test_value_of_wrong_type_dropped_and_recorded(wire: dict[str, Any], graph_from_wire: Any) -> None:

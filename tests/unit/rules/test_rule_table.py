@@ -239,6 +239,14 @@ def same_tube(wire: Wire) -> None:
     s2(wire)["container"] = [{**tube(wire)}]
 
 
+def collected_apart(**apart: int) -> Callable[[Wire], None]:
+    def change(wire: Wire) -> None:
+        at = dt.datetime.fromisoformat(s1(wire)["collection"]["collectedDateTime"])
+        s2(wire)["collection"]["collectedDateTime"] = (at - dt.timedelta(**apart)).isoformat()
+
+    return change
+
+
 PERIOD: dict[str, Any] = {
     "collectedPeriod": {"start": "2026-03-01T08:00:00+03:00", "end": "2026-03-02T08:00:00+03:00"},
     "method": {"coding": [{"system": SERVICE + "treatment_protocol", "code": "Venepuncture"}]},
@@ -357,8 +365,11 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("tube.label-form", put(tube, "identifier", 0, "value", to="1")),
     ("tube.label-system", put(tube, "identifier", 0, "system", to=LAB + "//labels")),
     ("tube.label-contradicts", SHARED),
-    ("tube.label-contradicts", both(same_tube, put(s2, "collection", "collectedDateTime", to="2026-03-02T08:45:00+03:00"))),
     ("tube.label-shared", same_tube),
+    ("tube.label-shared", both(same_tube, collected_apart(seconds=4))),
+    ("tube.label-shared", both(same_tube, collected_apart(minutes=15))),
+    ("tube.label-times", both(same_tube, collected_apart(minutes=16))),
+    ("tube.label-shared", lambda wire: s1(wire)["container"].append({**tube(wire)})),
     ("tube.label-shared", both(same_tube, put(s2, "collection", "collectedDateTime", to=None))),
     ("tube.second-label", second_label("042.036", None)),
     ("tube.second-label", second_label("042.075", "123-4567")),
@@ -517,6 +528,11 @@ def test_number_beside_a_known_contract(
     else:  # named in two ways: the catalogue cannot be asked either
         assert "order.contract-known" in found
         assert "order.one-contract" not in found
+
+
+def test_barcode_on_a_second_container_without_type_warns(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
+    s1(wire)["container"].append({**tube(wire), "type": {"text": "tube"}})
+    assert rule_outcomes(assess_wire(wire)) == {"tube.type-missing": "warn", "tube.label-shared": "warn"}
 
 
 def test_old_order_number_in_the_system_counts_before_any_other(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:

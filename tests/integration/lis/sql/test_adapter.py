@@ -96,7 +96,7 @@ async def test_who_the_patient_is_and_further_numbers_are_in_columns(harness: Ad
     specimen = replace(order.specimens[0], containers=(tube,), collected_until=order.ordered_at)
     line = replace(order.lines[0], specimens=(specimen.id,), other_codes=(Coding(system="http://loinc.org", code="718-7"),))
     path = (AnswerStep(link_id="drug", repeat=2), AnswerStep(link_id="dose"))
-    answers = (OrderAnswer(link_id="dose", path=path, values=(5,)),)
+    answers = (OrderAnswer(link_id="dose", path=path, values=(5,), units=("mg",)),)
     await harness.adapter.submit(replace(order, patient=patient, lines=(line,), specimens=(specimen,), answers=answers))
     tables = harness.tables
     (row,) = harness.rows(tables.patients)
@@ -106,6 +106,7 @@ async def test_who_the_patient_is_and_further_numbers_are_in_columns(harness: Ad
     assert harness.rows(tables.specimens)[0]["collected_until"] == order.ordered_at.isoformat()
     assert harness.rows(tables.containers)[0]["other_identifiers"] == "|R7"
     assert harness.rows(tables.answers)[0]["path"] == "drug[2]/dose"
+    assert harness.rows(tables.answers)[0]["answer_unit"] == "mg"
 
 
 async def test_hostile_text_stored_as_data(harness: AdapterHarness) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -75,3 +76,20 @@ def test_repeats_of_a_group_have_different_sub_ids() -> None:
     paths = [(AnswerStep(link_id="drug", repeat=number), AnswerStep(link_id="dose")) for number in (1, 2)]
     answers = tuple(OrderAnswer(link_id="dose", path=path, values=(5,)) for path in paths)
     assert [segment[4] for segment in fields(replace(make_order(3), answers=answers), "OBX")] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("values", "units", "kind", "said", "unit"),
+    [
+        ((Decimal("70.5"),), ("kg",), "NM", "70.5", "kg"),
+        ((5,), (), "NM", "5", ""),
+        ((5, 6), ("L", "mL"), "ST", "5 L~6 mL", ""),
+        ((5, 6), ("L", ""), "ST", "5 L~6", ""),
+    ],
+)
+def test_unit_of_an_answer_is_in_its_field(
+    values: tuple[int | Decimal, ...], units: tuple[str, ...], kind: str, said: str, unit: str
+) -> None:
+    answers = (OrderAnswer(link_id="weight", values=values, units=units),)
+    (segment,) = fields(replace(make_order(3), answers=answers), "OBX")
+    assert (segment[2], segment[5], segment[6]) == (kind, said, unit)
