@@ -22,6 +22,21 @@ def checked_bodies() -> Iterator[None]:
     assert violations == []
 
 
+def record_writes(patch: pytest.MonkeyPatch) -> list[str]:
+    """What agents in this process write below `fhir/` from now on, each as its method and the type of the resource."""
+    writes: list[str] = []
+    send = HttpClient.send
+
+    async def recording(self: HttpClient, method: str, target: str, **more: Any) -> Any:
+        _, below, path = target.lower().partition("fhir/")
+        if method != "GET" and below:
+            writes.append(f"{method} {path.partition('/')[0]}")
+        return await send(self, method, target, **more)
+
+    patch.setattr(HttpClient, "send", recording)
+    return writes
+
+
 def find_body_violations(method: str, content: bytes) -> list[str]:
     """What is not valid STU3 in the body of a request, if it is a resource that laboratories write."""
     if method not in {"POST", "PUT"} or not content.startswith(b"{"):

@@ -51,6 +51,11 @@ def test_registration_sheet_names_address_callback_and_credentials(cli, tmp_path
     assert hash_token(token) in text
 
 
+def test_guid_of_connection_is_a_setting(cli, tmp_path):
+    cli("init", *words(COMMON | PASSWORD), *CONTRACTS)
+    assert load_settings(tmp_path / "lab-agent.toml").exchange.laboratory == "our-guid"
+
+
 def test_registration_sheet_available_as_json(cli):
     sheet = cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--json").json()
     assert sheet["preanalytics"] == "POST https://lab.example/api/preanalytics"

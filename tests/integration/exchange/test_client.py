@@ -50,6 +50,16 @@ async def test_every_call_observed_by_name_without_ids(make_client: Make, router
     assert output == [("GET Task", "ok"), ("GET Task", "ResourceNotReadable"), ("PUT Task", "OutcomeUnknown")]
 
 
+async def test_every_call_carries_bearer_token(make_client: Make, router: respx.MockRouter) -> None:
+    route = router.route(url__startswith=BASE).respond(json=task(1), headers={"ETag": 'W/"2"'})
+    client = make_client()
+    await client.read("Task", rid("t1"))
+    await client.update("Task", rid("t1"), task(1), version="1")
+    await client.create("Task", task(1), if_none_exist=Identifier(system="urn:x", value="1"))
+    assert [call.request.method for call in route.calls] == ["GET", "PUT", "POST"]
+    assert {call.request.headers["authorization"] for call in route.calls} == {"Bearer t1"}
+
+
 # --- searches
 
 

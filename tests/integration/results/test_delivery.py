@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.domain.values import CodeableConcept, Identifier
@@ -17,6 +17,7 @@ from lab_agent.workflow import operator_results
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultKind, FaultRule
 from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
+from tests.harness.sent_bodies import record_writes
 
 LATER = NOW + timedelta(hours=1)
 
@@ -35,6 +36,20 @@ async def test_final_report_completes_lines_and_order(bench: ResultsBench) -> No
     assert str(found.observations[0]["valueQuantity"]["value"]) == "13.20"
     assert found.observations[0]["subject"]["reference"] == bench.placed.patient
     assert (await bench.get_order()).state is OrderState.CLOSED
+
+
+async def test_result_may_name_test_by_laboratory_code(bench: ResultsBench) -> None:
+    """What the catalogue calls `lab_id` names the line, as the nomenclature code does."""
+    report = await bench.receive(make_report(items=("lab-1",)))
+    assert (report.state, report.lines) == (ReportState.DELIVERED, ("L1",))
+
+
+async def test_results_write_only_uploads_and_tasks(bench: ResultsBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the partner ordered is not edited: uploads are new resources, and only Tasks are replaced."""
+    writes = record_writes(monkeypatch)
+    await bench.receive(make_report(documents=(Document(content=b"%PDF-1"),)))
+    assert set((await bench.order_status()).lines.values()) == {"completed"}
+    assert set(writes) == {"POST binary", "POST observation", "POST diagnosticreport", "PUT task"}
 
 
 async def test_preliminary_final_corrected_update_one_resource(bench: ResultsBench) -> None:

@@ -15,6 +15,7 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.workflow import operator_jobs
 from lab_agent.workflow.order_decision import OTHER_LINE_REJECTED
 from tests.harness.orders import templates
+from tests.harness.sent_bodies import record_writes
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario
 
@@ -32,6 +33,18 @@ async def test_rejected_line_is_cancelled_with_reason_others_proceed(make_scenar
     assert "999.999" in scenario.outputs(str(invalid["id"]))[0]
     assert sorted(scenario.statuses()) == ["cancelled", "completed", "completed"]
     assert scenario.status() == "completed"
+
+
+async def test_only_tasks_of_an_order_are_written(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accepted, refused and ended: the ProcedureRequests and all else stay as they were ordered."""
+    writes = record_writes(monkeypatch)
+    scenario = make_scenario(3, spoil=1, acknowledge_status="accepted")
+    await scenario.process_all()
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    assert scenario.status() == "completed"
+    assert len(writes) > 3
+    assert set(writes) == {"PUT task"}
 
 
 async def test_cancelled_tasks_on_the_service_are_valid_stu3(make_scenario: MakeScenario) -> None:
