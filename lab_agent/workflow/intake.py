@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -11,7 +10,7 @@ import structlog
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import UNDECIDED_ORDERS, LineState
+from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
@@ -210,7 +209,7 @@ class FetchOrderHandler:
         reason = self._waiting_reason(known, tasks) or await self.store.run(
             lambda uow: find_other_order(uow, order.key, assessed)
         )
-        return self._decide(assessed, reason, known.ended_lines(except_for=tasks.back))
+        return self._decide(assessed, reason, known, tasks)
 
     def _waiting_reason(self, known: KnownOrder, tasks: OrderTasks) -> str | None:
         """Why the order waits although it can be read: somebody else has it, or it is not clear what is wanted of it."""
@@ -223,7 +222,7 @@ class FetchOrderHandler:
             return OFFERED_AGAIN_WITHOUT_LINES
         return waiting
 
-    def _decide(self, assessed: AssessedOrder, waiting: str | None, decided: Mapping[str, LineState]) -> FetchResult:
+    def _decide(self, assessed: AssessedOrder, waiting: str | None, known: KnownOrder, tasks: OrderTasks) -> FetchResult:
         before = self.settings.ignore_before
         if before is not None and _are_all_made_before(assessed, before):
             return Ignored(assessed, before)
@@ -232,8 +231,13 @@ class FetchOrderHandler:
             return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry)
         if reason is not None:
             return Held(reason, assessed)
-        whole = self.policy.cancel_whole_order
-        return Decided(assessed, decide_lines(assessed, cancel_whole_order=whole, decided=decided))
+        decision = decide_lines(
+            assessed,
+            cancel_whole_order=self.policy.cancel_whole_order,
+            decided=known.ended_lines(except_for=tasks.back),
+            offered_again=known.order.ended_as is not None,
+        )
+        return Decided(assessed, decision)
 
     def _wait_or_hold(self, order: OrderRecord, reason: str, *, at_once: bool = False) -> FetchResult:
         """Wait for what cannot be read; after a while, or at once, the order is held, and somebody is alerted."""

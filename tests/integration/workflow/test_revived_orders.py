@@ -305,6 +305,31 @@ async def test_good_lines_found_after_the_end_are_held_then_done(make_scenario: 
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
 
 
+async def test_order_offered_again_without_its_bad_line_is_done_where_orders_are_taken_whole(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2, spoil=0, on_line_error="cancel_order")
+    await scenario.process_all()
+    _, good = split_by_fault(scenario)
+    assert scenario.statuses() == ["cancelled"] * 2
+    request_again(scenario, *good, scenario.task)
+    await recheck(scenario)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [1]
+
+
+async def test_lines_of_an_invalid_order_that_come_late_are_rejected_where_orders_are_taken_whole(
+    make_scenario: MakeScenario,
+) -> None:
+    """Found before the order ends: nobody has offered it again, so that its bad line still counts."""
+    scenario = make_scenario(3, spoil=0, on_line_error="cancel_order")
+    _, good = split_by_fault(scenario)
+    show = hide_lines(scenario, *good)
+    await scenario.assess()
+    show()
+    for _ in range(3):
+        await scenario.world.drain(scenario.agent)
+    assert scenario.world.lis.submitted == []
+    assert [scenario.status(task) for task in good] == ["cancelled"] * 2
+
+
 async def test_good_lines_found_after_the_end_can_be_refused(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(3, spoil=0)
     _, good = split_by_fault(scenario)
