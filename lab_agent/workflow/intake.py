@@ -206,9 +206,10 @@ class FetchOrderHandler:
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10)
         reject_unreadable = self._is_older_than(order, self.settings.unreadable_refuse_after)
         assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
-        reason = self._waiting_reason(known, tasks) or await self.store.run(
-            lambda uow: find_other_order(uow, order.key, assessed)
-        )
+        waiting = self._waiting_reason(known, tasks)
+        if waiting == OFFERED_AGAIN_WITHOUT_LINES and not self._is_older_than(order, self.settings.unreadable_after):
+            return Waiting(waiting, self.settings.backoff_longest / 10)  # a partner puts Tasks back one by one
+        reason = waiting or await self.store.run(lambda uow: find_other_order(uow, order.key, assessed))
         return self._decide(assessed, reason, known, tasks)
 
     def _waiting_reason(self, known: KnownOrder, tasks: OrderTasks) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.workflow.reopening import OFFERED_AGAIN_WITHOUT_LINES
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 from tests.integration.workflow.test_concurrency import place_late_line
@@ -117,16 +118,23 @@ async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: Make
     assert (await scenario.order_record()).state is OrderState.HELD
 
 
-async def test_order_requested_before_its_lines_waits_for_them(make_scenario: MakeScenario) -> None:
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_order_requested_before_its_lines_waits_for_them(make_scenario: MakeScenario, in_time: bool) -> None:
+    """A partner puts the Tasks back one by one: nobody is called for that, unless it stays so."""
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
     request_again(scenario, scenario.task)
     await recheck(scenario)
-    assert (await scenario.order_record()).state is OrderState.HELD
+    record = await scenario.order_record()
+    assert (record.state, record.reason) == (OrderState.SEEN, OFFERED_AGAIN_WITHOUT_LINES)
+    if not in_time:
+        await later(scenario, scenario.world.settings.worker.unreadable_after)
+        assert (await scenario.order_record()).state is OrderState.HELD
+    assert await scenario.is_alert_open(f"order.{record.key}.held") is not in_time
     assert scenario.status() == "requested"
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
     request_again(scenario, *scenario.line_tasks)
-    await later(scenario, 301)
+    await later(scenario, 60 if in_time else 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
 
 
