@@ -28,7 +28,7 @@ OTHER_LINE_REJECTED = "not performed: another line of this order was rejected, a
 """Reason for the valid lines of an order under `worker.on_line_error = cancel_order`."""
 
 
-RELEASE_HINT = " Look, then let it go (`lab-agent orders release`) or reject it (`lab-agent orders refuse`)."
+RELEASE_HINT = " Check this, then release the order (`lab-agent orders release`) or reject it (`lab-agent orders refuse`)."
 """What an operator does about an order that is held by a question to a person."""
 
 
