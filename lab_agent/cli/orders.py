@@ -118,7 +118,11 @@ def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = No
 
 @app.command()
 def release(order: OrderArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Let a held order go once you have looked: a barcode in use elsewhere, or a time ahead of the clock."""
+    """Release a held order that you have checked: its barcode is in use elsewhere, or a time is ahead of the clock.
+
+    Only what was found now is released: if the partner edits the order before its handover, it may be held again. An order that
+    is held for another reason goes on by itself once its cause is corrected.
+    """
     assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(order), fetch=False))
 
     async def work(context: CommandContext) -> frozenset[str]:
@@ -132,7 +136,7 @@ def release(order: OrderArgument, note: NoteOption, config: ConfigOption = None,
 
 @app.command("refuse-line")
 def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Reject a held line (added after its order was assessed): its Task is cancelled with your reason."""
+    """Reject a held line (added, or requested again, after its order was assessed): its Task is cancelled with your reason."""
 
     async def work(context: CommandContext) -> None:
         await operator_orders.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)

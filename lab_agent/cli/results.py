@@ -175,7 +175,10 @@ def refused(
 def orphans(
     config: ConfigOption = None, limit: LimitOption = DEFAULT_PAGE_SIZE, offset: OffsetOption = 0, as_json: JsonOption = False
 ) -> None:
-    """List documents that the service may hold without a report, because the reply to their upload was lost; newest first."""
+    """List documents that the service may hold without a report, because the reply to their upload was lost; newest first.
+
+    Each is uploaded again for its report, so the clinic needs none of these copies. Ask whoever runs the service to delete them.
+    """
 
     async def work(context: CommandContext) -> Page[Event]:
         return await context.queries.orphaned_documents(limit=limit, offset=offset)

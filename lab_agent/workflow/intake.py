@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -12,7 +11,7 @@ import structlog
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.retry import rest_after_hold
-from lab_agent.domain.state_machines import UNDECIDED_ORDERS, LineState
+from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServicePaused, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
@@ -237,12 +236,11 @@ class FetchOrderHandler:
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True)
         reject_unreadable = self._is_unreadable_for(order, self.settings.unreadable_refuse_after)
         assessed = await self.assessor.assess(order.key, graph, parse_order(graph), reject_unreadable=reject_unreadable)
-        reason = (
-            self._waiting_reason(known, tasks)
-            or unfiltered
-            or await self.store.run(lambda uow: find_other_order(uow, order.key, assessed))
-        )
-        return self._decide(assessed, reason, known.ended_lines(except_for=tasks.back))
+        waiting = self._waiting_reason(known, tasks)
+        if waiting == OFFERED_AGAIN_WITHOUT_LINES and not self._is_offered_for(order, self.settings.unreadable_after):
+            return Waiting(waiting, self.settings.backoff_longest / 10)  # a partner puts Tasks back one by one
+        reason = waiting or unfiltered or await self.store.run(lambda uow: find_other_order(uow, order.key, assessed))
+        return self._decide(assessed, reason, known, tasks)
 
     def _waiting_reason(self, known: KnownOrder, tasks: OrderTasks) -> str | None:
         """Why the order waits although it can be read: somebody else has it, or it is not clear what is wanted of it."""
@@ -255,7 +253,7 @@ class FetchOrderHandler:
             return OFFERED_AGAIN_WITHOUT_LINES
         return waiting
 
-    def _decide(self, assessed: AssessedOrder, waiting: str | None, decided: Mapping[str, LineState]) -> FetchResult:
+    def _decide(self, assessed: AssessedOrder, waiting: str | None, known: KnownOrder, tasks: OrderTasks) -> FetchResult:
         before = self.settings.ignore_before
         if before is not None and _are_all_made_before(assessed, before):
             return Ignored(assessed, before)
@@ -265,8 +263,13 @@ class FetchOrderHandler:
             return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry, unreadable)
         if reason is not None:
             return Held(reason, assessed)
-        whole = self.policy.cancel_whole_order
-        return Decided(assessed, decide_lines(assessed, cancel_whole_order=whole, decided=decided))
+        decision = decide_lines(
+            assessed,
+            cancel_whole_order=self.policy.cancel_whole_order,
+            decided=known.ended_lines(except_for=tasks.back),
+            offered_again=known.order.ended_as is not None,
+        )
+        return Decided(assessed, decision)
 
     def _after_rejection(self, order: OrderRecord, failure: UnfilteredSearch | ServiceRejected | InvalidResponse) -> FetchResult:
         """Wait or hold: a right may be granted later, and invalid JSON be corrected. Never a reason to reject (law 10)."""
@@ -299,6 +302,10 @@ class FetchOrderHandler:
         if since is None:
             await self.store.run(lambda uow: _mark_unreadable(uow, order.key, now))
         raise failure
+
+    def _is_offered_for(self, order: OrderRecord, seconds: float) -> bool:
+        """Whether the order was seen, or offered again, so many seconds ago."""
+        return self.clock.now() >= order.seen_at + timedelta(seconds=seconds)
 
     def _is_unreadable_for(self, order: OrderRecord, seconds: float | None) -> bool:
         """Whether the order could not be read whole for so many seconds; never, for None."""

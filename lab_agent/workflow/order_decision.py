@@ -28,7 +28,7 @@ OTHER_LINE_REJECTED = "not performed: another line of this order was rejected, a
 """Reason for the valid lines of an order under `worker.on_line_error = cancel_order`."""
 
 
-RELEASE_HINT = " Look, then let it go (`lab-agent orders release`) or reject it (`lab-agent orders refuse`)."
+RELEASE_HINT = " Check this, then release the order (`lab-agent orders release`) or reject it (`lab-agent orders refuse`)."
 """What an operator does about an order that is held by a question to a person."""
 
 
@@ -56,17 +56,23 @@ class Decision:
 
 
 def decide_lines(
-    assessed: AssessedOrder, *, cancel_whole_order: bool, decided: Mapping[str, LineState] | None = None
+    assessed: AssessedOrder,
+    *,
+    cancel_whole_order: bool,
+    decided: Mapping[str, LineState] | None = None,
+    offered_again: bool = False,
 ) -> Decision:
     """Read the decision off the assessment. Pure.
 
     `decided` are lines of an order that is taken up again, by Task id, that had ended before and stay as they ended.
+    `offered_again`: the partner requested the order anew after its end, without those lines, so that they cancel no others.
     """
     lines, decided = assessed.received.lines, decided or {}
     ended = frozenset(line.id for line in lines if line.task.status in TERMINAL_TASK_STATUSES or line.id in decided)
     rejected = {line.id: assessed.assessment.rejection_reasons(line.id) for line in lines if line.id not in ended}
     rejected = {task_id: reasons for task_id, reasons in rejected.items() if reasons}
-    if cancel_whole_order and (rejected or LineState.REJECTED in decided.values()):
+    invalid = rejected or (LineState.REJECTED in decided.values() and not offered_again)
+    if cancel_whole_order and invalid:
         rejected = {line.id: rejected.get(line.id, (OTHER_LINE_REJECTED,)) for line in lines if line.id not in ended}
     accepted = tuple(each for each in assessed.assessment.accepted_lines if each not in rejected and each not in ended)
     return Decision(accepted, rejected, ended, assessed.assessment.rejecting_rules(rejected))

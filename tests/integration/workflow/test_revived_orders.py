@@ -10,6 +10,7 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.workflow.reopening import OFFERED_AGAIN_WITHOUT_LINES
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 from tests.integration.workflow.test_concurrency import place_late_line
@@ -138,16 +139,23 @@ async def test_acknowledged_order_put_back_as_it_was_is_held(make_scenario: Make
     assert await scenario.is_alert_open(f"order.{record.key}.held")
 
 
-async def test_order_requested_before_its_lines_waits_for_them(make_scenario: MakeScenario) -> None:
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_order_requested_before_its_lines_waits_for_them(make_scenario: MakeScenario, in_time: bool) -> None:
+    """A partner puts the Tasks back one by one: nobody is called for that, unless it stays so."""
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
     request_again(scenario, scenario.task)
     await recheck(scenario)
-    assert (await scenario.order_record()).state is OrderState.HELD
+    record = await scenario.order_record()
+    assert (record.state, record.reason) == (OrderState.SEEN, OFFERED_AGAIN_WITHOUT_LINES)
+    if not in_time:
+        await later(scenario, scenario.world.settings.worker.unreadable_after)
+        assert (await scenario.order_record()).state is OrderState.HELD
+    assert await scenario.is_alert_open(f"order.{record.key}.held") is not in_time
     assert scenario.status() == "requested"
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
     request_again(scenario, *scenario.line_tasks)
-    await later(scenario, 301)
+    await later(scenario, 60 if in_time else 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
 
 
@@ -324,6 +332,31 @@ async def test_good_lines_found_after_the_end_are_held_then_done(make_scenario: 
     request_again(scenario, scenario.task)
     await later(scenario, 301)
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+
+
+async def test_order_offered_again_without_its_bad_line_is_done_where_orders_are_taken_whole(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2, spoil=0, on_line_error="cancel_order")
+    await scenario.process_all()
+    _, good = split_by_fault(scenario)
+    assert scenario.statuses() == ["cancelled"] * 2
+    request_again(scenario, *good, scenario.task)
+    await recheck(scenario)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [1]
+
+
+async def test_lines_of_an_invalid_order_that_come_late_are_rejected_where_orders_are_taken_whole(
+    make_scenario: MakeScenario,
+) -> None:
+    """Found before the order ends: nobody has offered it again, so that its bad line still counts."""
+    scenario = make_scenario(3, spoil=0, on_line_error="cancel_order")
+    _, good = split_by_fault(scenario)
+    show = hide_lines(scenario, *good)
+    await scenario.assess()
+    show()
+    for _ in range(3):
+        await scenario.world.drain(scenario.agent)
+    assert scenario.world.lis.submitted == []
+    assert [scenario.status(task) for task in good] == ["cancelled"] * 2
 
 
 async def test_good_lines_found_after_the_end_can_be_refused(make_scenario: MakeScenario) -> None:
