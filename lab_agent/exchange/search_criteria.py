@@ -14,8 +14,8 @@ from typing import Any
 from lab_agent.domain.code_systems import CodeSystem, SystemMatch
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
-from lab_agent.exchange.fhir_http import has_tag
-from lab_agent.fhir.references import canonical_type
+from lab_agent.exchange.fhir_http import has_tag, is_resource_type
+from lab_agent.fhir.references import resource_at_end
 from lab_agent.ports.exchange import Json, SearchKind
 
 
@@ -47,7 +47,7 @@ class SearchCriteria:
         The system of an identifier is compared as the rules compare it: slashes, case and scheme do not matter.
         """
         fits = (
-            _has_type(row, self.resource_type)
+            is_resource_type(row, self.resource_type)
             and (self.code is None or self.code in _codes(row.get("code")))
             and (self.part_of is None or self.part_of in _references(row.get("partOf")))
             and (self.subject is None or self.subject in _references(row.get("subject")))
@@ -84,14 +84,19 @@ def found_rows(bundle: Json) -> list[Json]:
     """The resources that a page gives as matches; an OperationOutcome and what is only included are none."""
     entries = (each for each in _objects(bundle.get("entry")) if not _is_included(each))
     return [
-        row for each in entries if isinstance(row := each.get("resource"), Mapping) and not _has_type(row, "OperationOutcome")
+        row
+        for each in entries
+        if isinstance(row := each.get("resource"), Mapping) and not is_resource_type(row, "OperationOutcome")
     ]
 
 
 def _is_sole_unidentified_contract(criteria: SearchCriteria, rows: list[Json]) -> bool:
     """Whether the answer is one Contract that shows no identifier: the interface does not show the fields of a Contract."""
     return (
-        criteria.resource_type == "Contract" and len(rows) == 1 and _has_type(rows[0], "Contract") and "identifier" not in rows[0]
+        criteria.resource_type == "Contract"
+        and len(rows) == 1
+        and is_resource_type(rows[0], "Contract")
+        and "identifier" not in rows[0]
     )
 
 
@@ -100,24 +105,14 @@ def _is_included(entry: Json) -> bool:
     return isinstance(search, Mapping) and search.get("mode") in {"include", "outcome"}
 
 
-def _has_type(row: Json, resource_type: str) -> bool:
-    return str(row.get("resourceType", "")).lower() == resource_type.lower()
-
-
 def _codes(concept: Any) -> frozenset[str]:
     codings = concept.get("coding") if isinstance(concept, Mapping) else None
     return frozenset(str(each["code"]) for each in _objects(codings) if "code" in each)
 
 
-def _references(value: Any) -> Iterator[ResourceRef]:
+def _references(value: Any) -> frozenset[ResourceRef | None]:
     """Type and id of each reference, in whatever form: whose address stands before them does not matter here."""
-    for each in _objects(value):
-        reference = each.get("reference")
-        segments = [part for part in reference.split("/") if part] if isinstance(reference, str) else []
-        if len(segments) >= 4 and segments[-2].lower() == "_history":
-            segments = segments[:-2]
-        if len(segments) >= 2:
-            yield ResourceRef(canonical_type(segments[-2]), segments[-1])
+    return frozenset(resource_at_end(each.get("reference")) for each in _objects(value))
 
 
 def _has_identifier(row: Json, asked: Identifier) -> bool:

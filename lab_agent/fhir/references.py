@@ -44,6 +44,12 @@ def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
     return _parse_path(parts.path, base.path)
 
 
+def resource_at_end(reference: Any) -> ResourceRef | None:
+    """Type and id with which a reference ends, whatever address stands before them; None without both."""
+    _, resource = _split_resource(_split(reference)) if isinstance(reference, str) else ([], [])
+    return ResourceRef(canonical_type(resource[0]), resource[1]) if len(resource) == 2 else None
+
+
 def leads_elsewhere(reference: Any, base_url: str) -> bool:
     """Whether a reference is an address that is not one of the service's own: another origin, or another path of its host.
 
