@@ -7,10 +7,10 @@ same `report_id`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import date, datetime, time
 from enum import StrEnum
 
-from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, Identifier, Period, Quantity, Range, Ratio, SampledData
 
 
 class ReportStatus(StrEnum):
@@ -96,6 +96,18 @@ class NotPerformed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPatient:
+    """Whose result the laboratory system says it is, as far as it says so; the order's patient is compared with it.
+
+    `gender` is FHIR's (male, female, other, unknown). It is identification data: it is stored sealed, apart from the report.
+    """
+
+    birth_date: date | None = None
+    gender: str | None = None
+    identifiers: tuple[Identifier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabReport:
     """One version of one report.
 
@@ -120,6 +132,7 @@ class LabReport:
     observations: tuple[ReportedObservation, ...] = ()
     documents: tuple[Document, ...] = ()
     not_performed: tuple[NotPerformed, ...] = ()
+    patient: ReportedPatient | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +148,7 @@ class LabRejection:
     barcode: str | None = None
     not_performed: tuple[NotPerformed, ...]
     collect_again: bool = False
+    patient: ReportedPatient | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from lab_agent.domain.lab_messages import (
     ObservationStatus,
     ReferenceRange,
     ReportedObservation,
+    ReportedPatient,
     ReportStatus,
 )
 from lab_agent.domain.lab_order import (
@@ -33,7 +34,17 @@ from lab_agent.domain.lab_order import (
 )
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
-from lab_agent.ports.lis import CONTRACT_VERSION, Inbox, LisAdapter, SubmitResult
+from lab_agent.ports.lis import (
+    CONTRACT_VERSION,
+    Inbox,
+    LisAdapter,
+    MapSuggestion,
+    ParsedMessage,
+    ParsedPart,
+    RawMessageParser,
+    SubmitResult,
+    TraceLine,
+)
 from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
 
 __all__ = [
@@ -56,6 +67,7 @@ __all__ = [
     "LisOutcomeUnknown",
     "LisRejected",
     "LisUnavailable",
+    "MapSuggestion",
     "NotPerformed",
     "NotificationOption",
     "ObservationStatus",
@@ -65,6 +77,8 @@ __all__ = [
     "OrderLine",
     "OrderPatient",
     "OrderSpecimen",
+    "ParsedMessage",
+    "ParsedPart",
     "PartialDate",
     "PatientName",
     "Period",
@@ -72,12 +86,15 @@ __all__ = [
     "Quantity",
     "Range",
     "Ratio",
+    "RawMessageParser",
     "ReferenceRange",
     "ReportStatus",
     "ReportedObservation",
+    "ReportedPatient",
     "SampledData",
     "SubmitResult",
     "Telecom",
+    "TraceLine",
     "dump_message",
     "dump_order",
     "load_message",

@@ -93,10 +93,10 @@ class GuardedInbox(Inbox):
             return await self.inbox.was_accepted(message_id)
 
     @override
-    async def reject(self, message_id: str, reason: str) -> None:
+    async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:
         """Record the rejection, with its texts cut to a bearable length."""
         with self._use():
-            await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+            await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
 
     @contextmanager
     def _use(self) -> Iterator[None]:

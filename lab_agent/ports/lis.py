@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -44,11 +44,71 @@ class Inbox(Protocol):
         """Whether a message with that id was stored before."""
         ...
 
-    async def reject(self, message_id: str, reason: str, /) -> None:
+    async def reject(self, message_id: str, reason: str, /, *, raw: bytes | None = None) -> None:
         """Record that the adapter rejected a message it could not understand; `reason` never names a patient.
 
-        The LIS may ignore the rejection, so the agent alerts its own operators.
+        The LIS may ignore the rejection, so the agent alerts its own operators. `raw` is the message as it came: it is stored
+        sealed, so that an operator can read it and, if the adapter is a `RawMessageParser`, replay it.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedPart:
+    """One part of a raw message: its `content`, or the `problem` for which it is refused.
+
+    `message_id` is the id under which the inbox gets it, the same whenever and however the same message is read. `place` says
+    where the part stands ("OBR 2", "row 3"); `notes` what was skipped or changed while it was read.
+    """
+
+    message_id: str
+    place: str = ""
+    content: LabMessage | None = None
+    problem: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLine:
+    """One element of a raw message (a segment, a row, a member) and what was read from it; `skipped`: nothing was."""
+
+    place: str
+    text: str
+    meaning: str = ""
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapSuggestion:
+    """A line to add to the adapter's own map or settings: `key = value` in the TOML table `table`, and why.
+
+    `value` is None where only the laboratory knows it.
+    """
+
+    table: str
+    key: str
+    value: str | None = None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedMessage:
+    """A raw message as an adapter reads it."""
+
+    parts: tuple[ParsedPart, ...]
+    trace: tuple[TraceLine, ...] = ()
+    suggestions: tuple[MapSuggestion, ...] = ()
+
+
+@runtime_checkable
+class RawMessageParser(Protocol):
+    """Optional for an adapter: reads a raw message as it would read it from the LIS, and touches nothing.
+
+    `lab-agent adapter NAME try` and the replay of refused messages use it.
+    """
+
+    async def parse_message(self, raw: bytes, name: str, /) -> ParsedMessage:
+        """Read a message. `name`: its file, or the id it was refused under. What cannot be read is a part with a `problem`."""
         ...
 
 

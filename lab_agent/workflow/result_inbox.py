@@ -69,7 +69,7 @@ class StoreInbox:
         """Whether a message of that name was stored before."""
         return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
 
-    async def reject(self, message: str, reason: str) -> None:  # noqa: ARG002 - a file name may name a patient
+    async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002
         """Record that a message was rejected: one alert for each laboratory system, with its last reason, and a count."""
 
         def write(uow: UnitOfWork) -> None:

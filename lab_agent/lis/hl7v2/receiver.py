@@ -33,11 +33,11 @@ from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
+from lab_agent.lis.hl7v2.oru_reader import OruReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.ports.lis import Inbox
+from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
@@ -99,22 +99,20 @@ class Receiver:
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
         """Store every part in the inbox."""
-        reader = OruReader(ObxValueReader(self.settings.field_map, self.settings.zone), self.archive.load_open_report)
-        parts = await asyncio.to_thread(reader.read, message)
-        key = _message_key(message, data)
-        problems = [problem for part in parts if (problem := await self._store_report(key, part))]
+        parts = await asyncio.to_thread(parse_results, message, data, self.settings, self.archive)
+        problems = [problem for part in parts if (problem := await self._store_report(part))]
         return AckDecision("E", tuple(problems), _DATA_TYPE_ERROR) if problems else AckDecision()
 
-    async def _store_report(self, message_key: str, report: ParsedReport) -> str | None:
+    async def _store_report(self, part: ParsedPart) -> str | None:
         """Store one part; returns why it is invalid."""
-        if report.content is None:
-            return report.problem
+        if part.content is None:
+            return part.problem
         try:
-            await self.inbox.accept(f"{message_key}/{report.number}", report.content)
+            await self.inbox.accept(part.message_id, part.content)
         except DataInvalidError as error:
-            return f"OBR {report.number}: " + ", ".join(f"{one.where} {one.what}" for one in error.problems[:5])
-        if isinstance(report.content, LabReport):
-            await asyncio.to_thread(self.archive.save_open_report, report.content)
+            return f"{part.place}: " + ", ".join(f"{one.where} {one.what}" for one in error.problems[:5])
+        if isinstance(part.content, LabReport):
+            await asyncio.to_thread(self.archive.save_open_report, part.content)
         return None
 
     async def _handle_ack(self, connection: MllpConnection, message: Message, data: bytes) -> None:
@@ -168,7 +166,7 @@ class Receiver:
         except OSError:
             log.exception("rejected message not archived", action="hl7_message_not_archived", adapter=self.name)
             path = None
-        await self.inbox.reject(path.name if path else _digest(data), reason)
+        await self.inbox.reject(path.name if path else _digest(data), reason, raw=data)
 
     async def _reply(self, connection: MllpConnection, header: Segment, decision: AckDecision) -> None:
         """Answer as the message or the settings ask."""
@@ -189,6 +187,21 @@ class Receiver:
 
     def _own_msh_fields(self, encoding: str) -> Mapping[int, str]:
         return {11: self.settings.processing_id, 12: self.settings.version, 18: hl7_charset_name(encoding)}
+
+
+def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
+    """Read every part of a message of results; nothing is stored."""
+    reader = OruReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
+    key = _message_key(message, data)
+    return tuple(
+        ParsedPart(
+            message_id=f"{key}/{part.number}",
+            place=f"OBR {part.number}" if part.number else "",
+            content=part.content,
+            problem=part.problem,
+        )
+        for part in reader.read(message)
+    )
 
 
 def _is_valid_control_id(control_id: str) -> bool:

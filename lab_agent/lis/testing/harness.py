@@ -92,7 +92,7 @@ class MemoryInbox:
         """Whether a message with that id was stored before."""
         return message_id in self.messages
 
-    async def reject(self, message_id: str, reason: str) -> None:
+    async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002 — the protocol's signature
         """Remember the reason of a rejection."""
         self.rejections[message_id] = reason
 

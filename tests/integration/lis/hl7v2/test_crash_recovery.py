@@ -44,7 +44,7 @@ class JournalInbox:
             return False
         self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
         return True
-    async def reject(self, message, reason):
+    async def reject(self, message, reason, *, raw=None):
         raise AssertionError(reason)
 
 async def hand_over(adapter, journal, seed):
