@@ -33,9 +33,9 @@ from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.result_reader import ResultReader
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.ports.lis import Inbox, ParsedPart
 
@@ -191,7 +191,7 @@ class Receiver:
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
     """Read every part of a message of results; nothing is stored."""
-    reader = OruReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
+    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     key = _message_key(message, data)
     return tuple(
         ParsedPart(

@@ -1,4 +1,4 @@
-"""What an ORU says, in our words."""
+"""What a message of results says, in our words."""
 
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -12,8 +12,9 @@ from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Quanti
 from lab_agent.lis.hl7v2.acks import parse_ack
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
 from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.report_merging import ParsedReport
+from lab_agent.lis.hl7v2.result_reader import ResultReader
 
 L1, L2, R1 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB", "RAAAAAAAAAAAAAAA"
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
@@ -27,7 +28,7 @@ def parts(*segments: str, zone: str | None = None, mapping: str = "", tmp_path: 
         (tmp_path / "map.toml").write_text(mapping)
         field_map = load_field_map(tmp_path / "map.toml")
     reader = ObxValueReader(field_map, ZoneInfo(zone) if zone else None)
-    return OruReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+    return ResultReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
 
 
 def report(*segments: str, **how: object) -> LabReport:

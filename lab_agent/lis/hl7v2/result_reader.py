@@ -1,11 +1,11 @@
-"""Reads an ORU^R01 as reports and rejections: one report for each OBR, one inbox message for each report."""
+"""Reads a message of results as reports and rejections: one report for each OBR, one inbox message for each report."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.domain.lab_messages import (
@@ -21,21 +21,12 @@ from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import Message
+from lab_agent.lis.hl7v2.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
-_STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
 _CANCELLED_REASON = "the laboratory cancelled this test"
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedReport:
-    """One part of a message, or why it is invalid. `number` is its position in the message."""
-
-    number: int
-    content: LabMessage | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +46,7 @@ class OrderReferences:
 
 
 @dataclass(frozen=True, slots=True)
-class OruReader:
+class ResultReader:
     """Reads results. `load_open_report` returns the last values of a report that was not final."""
 
     value_reader: ObxValueReader
@@ -68,7 +59,7 @@ class OruReader:
             return [ParsedReport(0, problem="the message has no OBR")]
         if (more := message.first_segment("DSC")) and more.text(1):
             return [ParsedReport(0, problem="continued messages (DSC) are not supported")]
-        return list(_limit_completed_lines(_merge_same_reports(found)))
+        return list(limit_completed_lines(merge_same_reports(found)))
 
     def _read_group(self, group: ObrGroup) -> ParsedReport:
         try:
@@ -200,43 +191,3 @@ def _report_status(status: str, observations: Sequence[ReportedObservation]) -> 
         return ReportStatus.PRELIMINARY if open_ones or not observations else ReportStatus.FINAL
     given = ReportStatus(status)
     return ReportStatus.PARTIAL if given is ReportStatus.FINAL and open_ones else given
-
-
-def _merge_same_reports(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
-    """Merge reports with the same id: some LIS repeat the OBR for each page or tube."""
-    reports: dict[str, ParsedReport] = {}
-    for part in parsed:
-        report = part.content
-        if not isinstance(report, LabReport):
-            yield part
-        elif (earlier := reports.get(report.report_id)) and isinstance(earlier.content, LabReport):
-            reports[report.report_id] = replace(earlier, content=_merge_reports(earlier.content, report))
-        else:
-            reports[report.report_id] = part
-    yield from reports.values()
-
-
-def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
-    return replace(
-        first,
-        status=min(first.status, second.status, key=_STATUS_ORDER.index),
-        issued=max(first.issued, second.issued),
-        lines=tuple(dict.fromkeys((*first.lines, *second.lines))),
-        items=tuple(dict.fromkeys((*first.items, *second.items))),
-        observations=(*first.observations, *second.observations),
-        documents=(*first.documents, *second.documents),
-    )
-
-
-def _limit_completed_lines(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
-    """A final report does not complete a line that another report of the same message leaves unfinished."""
-    listed = list(parsed)
-    reports = [part.content for part in listed if isinstance(part.content, LabReport)]
-    pending = {line for report in reports if report.status is not ReportStatus.FINAL for line in report.lines}
-    for part in listed:
-        report = part.content
-        final = isinstance(report, LabReport) and report.status is ReportStatus.FINAL and report.completes is None
-        if isinstance(report, LabReport) and final and any(line in pending for line in report.lines):
-            yield replace(part, content=replace(report, completes=tuple(one for one in report.lines if one not in pending)))
-        else:
-            yield part
