@@ -30,6 +30,8 @@ from lab_agent.lis.hl7v2.acks import (
     requested_acks,
 )
 from lab_agent.lis.hl7v2.connection import MllpConnection
+from lab_agent.lis.hl7v2.continued_messages import UNFINISHED, ContinuedMessages
+from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
 from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
@@ -63,6 +65,7 @@ class Receiver:
     inbox: Inbox
     pending_acks: PendingAcks
     archive: MessageArchive
+    continued: ContinuedMessages
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
@@ -81,7 +84,9 @@ class Receiver:
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
             await self._handle_ack(connection, message, data)
             return
-        decision = self._check_header(message, kind, event) or await self._store_results(message, data)
+        decision = self._check_header(message, kind, event)
+        if decision is None:
+            decision, data = await self._take_results(connection, message, data)
         if decision.letter != "A":
             await self._archive_rejected(data, "; ".join(decision.reasons))
         elif self.settings.keep == "all":
@@ -97,10 +102,33 @@ class Receiver:
         if event not in (known := _ACCEPTED_EVENTS[message_type]):
             listed = ", ".join(sorted(filter(None, known)))
             return AckDecision("R", (f"only the events {listed} of {message_type} are accepted",), _UNSUPPORTED_EVENT)
+        if find_ignore_rule(message, self.settings.field_map):
+            return None
         given = message.header.text(11)
         if given and given != self.settings.processing_id:
             return AckDecision("R", (f"MSH-11 is not {self.settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
         return None
+
+    async def _take_results(self, connection: MllpConnection, message: Message, data: bytes) -> tuple[AckDecision, bytes]:
+        """Store what a message says once it is whole; returns the answer, and the message that it is about."""
+        step = await asyncio.to_thread(self.continued.take, connection, message, data)
+        if step.whole is None:
+            refused = AckDecision("E", (step.problem,), _SEGMENT_SEQUENCE_ERROR) if step.problem else None
+            return refused or step.answer or AckDecision(), data
+        if step.whole is not data:
+            try:
+                message = await asyncio.to_thread(decode_message, step.whole, self.settings.encoding)
+            except InvalidMessageError as error:
+                return AckDecision("E", (str(error),), _SEGMENT_SEQUENCE_ERROR), step.whole
+        decision = await self._store_results(message, step.whole)
+        await asyncio.to_thread(self.continued.end, connection, decision)
+        return decision, step.whole
+
+    async def refuse_unfinished(self) -> None:
+        """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
+        for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
+            await self._archive_rejected(data, UNFINISHED)
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
         """Store every part in the inbox."""
@@ -110,6 +138,8 @@ class Receiver:
 
     async def _store_report(self, part: ParsedPart) -> str | None:
         """Store one part; returns why it is invalid."""
+        if part.notes and part.problem is None:
+            await self.inbox.skip(part.message_id, "; ".join(part.notes))
         if part.content is None:
             return part.problem
         try:
@@ -196,8 +226,10 @@ class Receiver:
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
     """Read every part of a message of results; nothing is stored."""
-    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     key = _message_key(message, data)
+    if rule := find_ignore_rule(message, settings.field_map):
+        return (ParsedPart(message_id=f"{key}/0", notes=(f"ignored, because {rule}",)),)
+    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     return tuple(
         ParsedPart(
             message_id=f"{key}/{part.number}",
@@ -208,6 +240,12 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
         )
         for part in reader.read(message)
     )
+
+
+def find_ignore_rule(message: Message, field_map: FieldMap) -> IgnoreRule | None:
+    """The rule of the map by which a whole message is not read: one about its header. Others are about single groups."""
+    rules = (rule for rule in field_map.results.ignore if rule.field_path.segment == "MSH")
+    return next((rule for rule in rules if rule.value in message.header.texts_at(rule.field_path)), None)
 
 
 def _is_valid_control_id(control_id: str) -> bool:
