@@ -87,9 +87,9 @@ class Receiver:
         decision = self._check_header(message, kind, event)
         if decision is None:
             decision, data = await self._take_results(connection, message, data)
-        if decision.letter != "A":
+        if decision.letter != "A" and data:
             await self._archive_rejected(data, "; ".join(decision.reasons))
-        elif self.settings.keep == "all":
+        elif self.settings.keep == "all" and data:
             await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
         await self._reply(connection, message.header, decision)
 
@@ -97,24 +97,24 @@ class Receiver:
         """Why a message is not for us; None if it is."""
         if not _is_valid_control_id(message.control_id):
             return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
+        if find_ignore_rule(message, self.settings.field_map):
+            return None
         if message_type not in _ACCEPTED_EVENTS:
             return AckDecision("R", ("only results (ORU, OUL) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
         if event not in (known := _ACCEPTED_EVENTS[message_type]):
             listed = ", ".join(sorted(filter(None, known)))
             return AckDecision("R", (f"only the events {listed} of {message_type} are accepted",), _UNSUPPORTED_EVENT)
-        if find_ignore_rule(message, self.settings.field_map):
-            return None
         given = message.header.text(11)
         if given and given != self.settings.processing_id:
             return AckDecision("R", (f"MSH-11 is not {self.settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
         return None
 
     async def _take_results(self, connection: MllpConnection, message: Message, data: bytes) -> tuple[AckDecision, bytes]:
-        """Store what a message says once it is whole; returns the answer, and the message that it is about."""
+        """Store what a message says once it is whole; returns the answer, and the message that it is about, if it is read now."""
         step = await asyncio.to_thread(self.continued.take, connection, message, data)
         if step.whole is None:
             refused = AckDecision("E", (step.problem,), _SEGMENT_SEQUENCE_ERROR) if step.problem else None
-            return refused or step.answer or AckDecision(), data
+            return refused or step.answer or AckDecision(), data if refused else b""
         if step.whole is not data:
             try:
                 message = await asyncio.to_thread(decode_message, step.whole, self.settings.encoding)
