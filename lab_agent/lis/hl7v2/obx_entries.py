@@ -33,6 +33,7 @@ def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> 
 
     A line within a text stays, as an empty one. A correction (OBX-11 `C`) to nothing is left to the reader, which refuses it.
     """
+    lines_of_text = _lines_of_text(group.obx_entries)
     statuses = {**field_map.table("observation_status"), "": "final" if final else "preliminary"}
     kept: list[ObxEntry] = []
     dropped: list[ObxEntry] = []
@@ -40,7 +41,7 @@ def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> 
         is_droppable = field_map.results.empty_value == "skip" and statuses.get(entry.obx.text(11)) in _MAY_BE_EMPTY
         if not _is_empty(entry.obx) or not is_droppable:
             kept.append(entry)
-        elif _is_line_of_text(group.obx_entries, place):
+        elif place in lines_of_text:
             mark = entry.obx.separators.escape
             kept.append(replace(entry, obx=rewrite_field(entry.obx, 5, f"{mark}.br{mark}")))
         else:
@@ -57,12 +58,21 @@ def _is_empty(obx: Segment) -> bool:
     return not obx.repetitions(5) and not flags & _SUSCEPTIBILITIES
 
 
-def _is_line_of_text(entries: Sequence[ObxEntry], place: int) -> bool:
-    """Whether an OBX stands within a text: such texts come as one OBX per line, and an empty line parts two paragraphs."""
-    key = _text_key(entries[place].obx)
-    before = entries[place - 1] if place else None
-    after = next((entry for entry in entries[place + 1 :] if not _is_empty(entry.obx)), None)
-    return bool(key and before and after) and {key} == {_text_key(one.obx) for one in (before, after) if one}
+def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:
+    """The places of empty OBX within a text: such texts come as one OBX per line, and an empty line parts two paragraphs."""
+    places: list[int] = []
+    found: list[int] = []
+    before: tuple[str, ...] = ()
+    for place, entry in enumerate(entries):
+        key, is_empty = _text_key(entry.obx), _is_empty(entry.obx)
+        if key != before:
+            places = []
+        if key and is_empty and key == before:
+            places.append(place)
+        elif not is_empty:
+            found += places
+            places, before = [], key
+    return frozenset(found)
 
 
 def _text_key(obx: Segment) -> tuple[str, ...]:

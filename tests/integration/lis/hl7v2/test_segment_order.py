@@ -205,3 +205,10 @@ async def test_heading_without_results_is_left_out_with_note(tmp_path: Path) -> 
         assert len(peer.inbox.skipped) == 1
         alone = await peer.send(msh("ORU^R01", "2"), obr("B", placer=L2))
         assert alone.startswith("AE: OBR 1: is final and has no OBX")
+
+
+async def test_specimen_of_oul_leads_after_order_without_one(tmp_path: Path) -> None:
+    """In OUL a specimen belongs to the orders behind it, also where the first order has none."""
+    async with connected_peer(tmp_path) as peer:
+        assert await peer.send(msh("OUL^R22"), obr("A"), obx("1.1"), "SPM|1|T1", obr("B"), obx("2.1")) == "AA"
+        assert [report.barcode for report in peer.reports] == [None, "T1"]
