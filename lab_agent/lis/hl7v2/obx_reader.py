@@ -44,19 +44,19 @@ class ObxReader:
         text_keys = [_text_key(entry.obx) for entry in group.obx_entries]
         last: TextKey | None = None
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
-        for number, entry in enumerate(group.obx_entries, 1):
+        for place, entry in enumerate(group.obx_entries):
             try:
                 status = self._read_status(entry.obx, final=final)
                 if entry.obx.text(2).upper() in DOCUMENT_TYPES:
                     documents += read_documents(entry.obx, entry.obx.encoding)
                     continue
-                is_line = _is_line(text_keys, number - 1)
+                is_line = _is_line(text_keys, place)
                 one = self._read_observation(entry, status, specimen, is_line=is_line)
             except InvalidValueError as error:
-                raise InvalidValueError(f"OBX {number} {error}") from error
+                raise InvalidValueError(f"OBX {entry.number} {error}") from error
             except InvalidTimestampError as error:
-                raise InvalidValueError(f"OBX {number} has a time that {error}") from error
-            previous, last = last, text_keys[number - 1]
+                raise InvalidValueError(f"OBX {entry.number} has a time that {error}") from error
+            previous, last = last, text_keys[place]
             if one is None:
                 continue
             if last and last == previous and observations:

@@ -7,8 +7,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
-from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Quantity, Range, Ratio
+from lab_agent.domain.lab_messages import (
+    LabRejection,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReferenceRange,
+    ReportedPatient,
+    ReportStatus,
+)
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.acks import parse_ack
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
@@ -252,6 +260,7 @@ def test_rejected_specimen_becomes_rejection() -> None:
         barcode="0001",
         not_performed=(NotPerformed(line=L1, reason="the specimen is haemolysed"),),
         collect_again=True,
+        patient=ReportedPatient(identifiers=(Identifier(value="X"),)),
     )
     assert "both results and a rejected specimen" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", f"SPM|1||||{'|' * 16}RH")
 
@@ -351,7 +360,7 @@ def test_order_found_by_filler_number_or_barcode() -> None:
         ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "collection time that"),
         ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "unknown status"),
         ((OBR, "OBX|1|NM|||4||||||F"), "no code"),
-        ((OBR, "OBX|1|NM|718-7||||||||F"), "has no value"),
+        ((OBR, "OBX|1|NM|718-7||||||||F"), "none of its OBX has a value"),
         ((OBR, "OBX|1|XX|718-7||4||||||F"), "unsupported type"),
         ((OBR, "OBX|1|NM|718-7||3,5||||||F"), "invalid number"),
         ((OBR, "OBX|1|ED|PDF||^application^PDF^Base64^%%%||||||F"), "does not match its encoding"),
