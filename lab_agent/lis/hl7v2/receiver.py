@@ -200,7 +200,7 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
     key = _message_key(message, data)
     return tuple(
         ParsedPart(
-            message_id=f"{key}/{part.number}",
+            message_id=f"{key}/{part.name}",
             place=f"OBR {part.number}" if part.number else "",
             content=part.content,
             problem=part.problem,
