@@ -143,6 +143,14 @@ async def test_susceptibility_without_value_is_the_value(results: Hl7Results) ->
     assert (coding["system"], coding["code"]) == ("http://hl7.org/fhir/v2/0078", "R")
 
 
+async def test_changed_susceptibility_is_amended(results: Hl7Results) -> None:
+    """The same concentration, read as resistant and then as susceptible, is another statement."""
+    for flag in ("R", "S"):
+        await results.send(obr(1), organism("1", ECOLI), drug("1", AMPICILLIN, "8", flag))
+    [one] = await results.values(AMPICILLIN)
+    assert (one["status"], shown(one)) == ("amended", f"{AMPICILLIN} 8 S")
+
+
 async def test_parent_result_of_earlier_message_is_named(results: Hl7Results) -> None:
     """Susceptibilities that come alone say their organism as OBR-26 names it."""
     parent = f"{ORGANISM}&Bacteria identified&LN^1^Escherichia coli"
