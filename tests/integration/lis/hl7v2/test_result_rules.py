@@ -171,7 +171,7 @@ async def test_continued_message_read_as_one(tmp_path: Path) -> None:
 
 
 async def test_repeated_parts_of_continued_message_answered_again(tmp_path: Path) -> None:
-    first, last = (part("1"), OBR, FULL, "DSC|P1|F"), (part("2", "P1"), FULL.replace("5.1", "6.2").replace("OBX|1", "OBX|2"))
+    first, last = (part("1"), OBR, FULL, "DSC|P1|F"), (part("2", "P1"), FULL.replace("2345-7", "718-7"))
     async with connected_peer(tmp_path) as peer:
         assert [await peer.send(*one) for one in (first, first, last, last)] == ["AA", "AA", "AA", "AA"]
         assert len(peer.reports) == 1
