@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry, rewrite_field
 
 _TEXT_TYPES = frozenset({"TX", "FT"})
-_SUSCEPTIBILITIES = frozenset({"S", "I", "R", "SDD", "NS", "MS", "VS", "SYN-R", "SYN-S", "WT", "NWT", "IE"})
 """Flags (OBX-8, HL7 table 0078) that are a result by themselves, so that such an OBX is not empty."""
 _DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _MAY_BE_EMPTY = frozenset({"final", "preliminary"})
@@ -55,7 +55,7 @@ def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> 
 
 def _is_empty(obx: Segment) -> bool:
     flags = {value.component_text(1).strip().upper() for value in obx.repetitions(8)}
-    return not obx.repetitions(5) and not flags & _SUSCEPTIBILITIES
+    return not obx.repetitions(5) and not susceptibility_flags(flags)
 
 
 def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:

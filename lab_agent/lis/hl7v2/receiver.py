@@ -232,7 +232,7 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
     reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     return tuple(
         ParsedPart(
-            message_id=f"{key}/{part.number}",
+            message_id=f"{key}/{part.name}",
             place=f"OBR {part.number}" if part.number else "",
             content=part.content,
             problem=part.problem,

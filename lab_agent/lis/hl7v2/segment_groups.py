@@ -58,6 +58,7 @@ class ObrGroup:
     pid: Segment | None = None
     shared: Sequence[Segment] = ()
     skipped: list[str] = field(default_factory=list)
+    isolate: Isolate | None = None
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
         """The value at the first path that has one; empty if none has."""
@@ -77,6 +78,21 @@ class ObrGroup:
         mine = [segment for segment in own if segment is not None and segment.name == name]
         shared = () if name in _GROUP_SEGMENTS else (one for one in self.shared if one.name == name)
         return iter(mine or shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """That a group is an isolate of a culture: by its `number` in OBX-4, the `place`-th of its OBR, or by its OBR alone.
+
+    `culture` is the group whose report names its organism, if the message has one. `problem`: why it cannot be told whose
+    susceptibilities these are.
+    """
+
+    number: str = ""
+    place: int = 0
+    culture: ObrGroup | None = None
+    has_organism: bool = True
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
