@@ -12,6 +12,8 @@ from lab_agent.lis.hl7v2.timestamps import format_timestamp
 
 ACK_MESSAGE_TYPES = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
 """Message types that acknowledge something."""
+_ACK_CONDITIONS = frozenset({"AL", "NE", "ER", "SU"})
+"""HL7 table 0155."""
 _MAX_TEXT_LENGTH = 200
 _PLACER_NUMBER = FieldPath.parse("ORC-2.1")
 _FILLER_NUMBER = FieldPath.parse("ORC-3.1")
@@ -72,9 +74,17 @@ def parse_ack(message: Message) -> Ack | None:
 
 
 def requested_acks(header: Segment) -> tuple[str, str] | None:
-    """MSH-15 and MSH-16; None if both are empty, which means original mode."""
-    conditions = header.text(15).upper(), header.text(16).upper()
-    return conditions if any(conditions) else None
+    """MSH-15 and MSH-16; None if both are empty, which means original mode.
+
+    What is not in HL7 table 0155 counts as empty: some analysers number their messages there (0, 1, 2), and wait for an answer.
+    """
+    accept, application = (_ack_condition(header.text(number)) for number in (15, 16))
+    return (accept, application) if accept or application else None
+
+
+def _ack_condition(given: str) -> str:
+    condition = given.strip().upper()
+    return condition if condition in _ACK_CONDITIONS else ""
 
 
 def is_ack_requested(condition: str, letter: str) -> bool:
