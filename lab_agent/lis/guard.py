@@ -37,6 +37,8 @@ def check_submit_result(value: Any, adapter: str) -> SubmitResult:
     whole = value.accession is None or _is_accession(value.accession)
     if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
         raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
+    if not isinstance(value.unnamed_lines, tuple) or not all(map(_is_accession, value.unnamed_lines)):
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid unnamed_lines")
     return value
 
 

@@ -25,12 +25,14 @@ class SubmitResult:
     """The laboratory's own numbers, where the LIS assigns them on submission (otherwise it sends an `AccessionUpdate` later).
 
     `accession` is the number of the whole order, `line_accessions` those of lines by line key, `tube_accessions` those of
-    tubes by the partner's barcode.
+    tubes by the partner's barcode. `unnamed_lines` are lines that the LIS's answer passes over although it names others: they
+    count as accepted, and the order's timeline says so.
     """
 
     accession: str | None = None
     line_accessions: Mapping[LineKey, str] = field(default_factory=dict)
     tube_accessions: Mapping[str, str] = field(default_factory=dict)
+    unnamed_lines: tuple[LineKey, ...] = ()
 
 
 class Inbox(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -29,6 +29,8 @@ class Ack:
     error_codes: tuple[str, ...] = ()
     accessions: tuple[tuple[str, str], ...] = ()
     rejected_lines: tuple[tuple[str, str], ...] = ()
+    orders: tuple[str, ...] = ()
+    """ORC-2 of every ORC, empty where it has none."""
 
     @property
     def is_commit(self) -> bool:
@@ -39,6 +41,12 @@ class Ack:
     def is_positive(self) -> bool:
         """Whether it is positive."""
         return self.code in {"AA", "CA"}
+
+    def unnamed_lines(self, lines: Collection[str]) -> tuple[str, ...]:
+        """Those of `lines` that it passes over although it names others; none if it names no line, as a plain ACK does."""
+        if len(self.orders) >= len(lines) and not set(self.orders) & set(lines):
+            return ()  # it names them all, by numbers of its own
+        return tuple(line for line in lines if line not in self.orders) if self.orders else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ def parse_ack(message: Message) -> Ack | None:
         text="; ".join(dict.fromkeys(text for text in texts if text))[:500],
         error_codes=tuple(code for code in codes if code),
         accessions=tuple(pair for pair in map(_order_numbers, orcs) if all(map(_is_valid_number, pair))),
+        orders=tuple(_order_numbers(one)[0] for one in orcs),
         rejected_lines=tuple(
             (_order_numbers(one)[0], _line_rejection_reason(one))
             for one in orcs

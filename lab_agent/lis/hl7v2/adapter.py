@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import secrets
-from datetime import UTC, datetime
+from collections.abc import Collection
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabRejection, NotPerformed
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
-from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.connector import MllpConnector, Timeouts
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
@@ -24,7 +19,9 @@ from lab_agent.lis.hl7v2.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.receiver import Receiver
 from lab_agent.lis.hl7v2.sender import Sender
+from lab_agent.lis.hl7v2.sent_messages import Answer, SentMessageLog
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
+from lab_agent.lis.hl7v2.submission import OrderSubmitter, report_answer, report_rejected_lines
 from lab_agent.ports.lis import Inbox, SubmitResult
 
 
@@ -39,12 +36,13 @@ class Hl7v2Adapter:
         self.idempotent = settings.duplicates != "none"
         self._settings = settings
         self._name = name
-        self._order_builder = OrderBuilder(settings)
         self._pending_acks = PendingAcks()
         self._archive = MessageArchive(settings.folder, settings.keep_days)
+        self._sent = SentMessageLog(settings.folder, settings.keep_days)
         self._order_connector = self._create_connector(settings.orders, "orders")
         self._result_connector = self._create_connector(settings.results, "results") if settings.results else None
-        self._sender = Sender(settings, self._order_connector, self._pending_acks)
+        sender = Sender(settings, self._order_connector, self._pending_acks)
+        self._submitter = OrderSubmitter(settings, OrderBuilder(settings), sender, self._sent)
         self._receiver: Receiver | None = None
 
     @property
@@ -55,10 +53,10 @@ class Hl7v2Adapter:
     async def start(self, inbox: Inbox) -> None:
         """Listen, or start connecting. `check` reports a LIS that is unreachable; reconnecting is automatic."""
         try:
-            await asyncio.to_thread(self._archive.open)
+            await asyncio.to_thread(self._open_folder)
         except OSError as exc:
             raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
-        self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
+        self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive, self._sent)
         try:
             for connector in self._connectors:
                 await connector.open()
@@ -82,37 +80,37 @@ class Hl7v2Adapter:
 
     async def prepare(self, order: LabOrder) -> None:
         """Check that the order can be written as HL7 at all."""
-        self._order_builder.build_order(order, self._control_id(order.key), datetime.now(UTC))
+        self._submitter.build_messages(order)
 
     async def submit(self, order: LabOrder) -> SubmitResult:
         """Send the order, and wait for the acknowledgement that the settings ask for."""
         inbox = self._require_receiver().inbox
-        control_id = self._control_id(order.key)
-        message = self._order_builder.build_order(order, control_id, datetime.now(UTC))
-        ack = await self._sender.send(message, control_id, order.key)
-        return SubmitResult() if ack is None else await _to_submit_result(order, ack, inbox)
+        answers = await self._submitter.submit(order)
+        return await _to_submit_result(order, answers, inbox)
 
     async def was_received(self, key: OrderKey) -> bool | None:
-        """What the LIS answered, even after the timeout; None if it has not answered."""
-        return self._pending_acks.was_received(key)
+        """What the LIS answered, even after the timeout or a restart; None if it has not answered."""
+        inbox = self._require_receiver().inbox
+        received = await self._submitter.was_received(key)
+        if received:
+            for message, answer in await self._submitter.answers(key):
+                await report_answer(inbox, key, answer, message.lines)
+        return received
 
     async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
         """Send a cancellation (ORC-1 is CA)."""
         self._require_receiver()
-        control_id = self._control_id(_cancel_control_key(order, lines))
-        message = self._order_builder.build_cancel(lines, reason, control_id, datetime.now(UTC))
-        await self._sender.send(message, control_id, f"cancel {order}")
+        await self._submitter.cancel(order, lines, reason)
 
     async def collect(self) -> int:
         """Nothing to collect: the LIS sends. Old raw messages are deleted."""
         await asyncio.to_thread(self._archive.purge)
+        await asyncio.to_thread(self._sent.purge)
         return 0
 
-    def _control_id(self, key: str) -> str:
-        """MSH-10: the key if the LIS recognises repeats by it, else a new id for each attempt; up to 20 characters."""
-        if self._settings.duplicates == "msh10":
-            return key
-        return key + base64.b32encode(secrets.token_bytes(3)).decode("ascii")[:4]
+    def _open_folder(self) -> None:
+        self._archive.open()
+        self._sent.open()
 
     @property
     def _connectors(self) -> tuple[MllpConnector, ...]:
@@ -138,18 +136,12 @@ class Hl7v2Adapter:
         return self._receiver
 
 
-async def _to_submit_result(order: LabOrder, ack: Ack, inbox: Inbox) -> SubmitResult:
+async def _to_submit_result(order: LabOrder, answers: Collection[Answer], inbox: Inbox) -> SubmitResult:
     """Read the LIS's numbers; lines that it rejects go to the inbox."""
-    own = {line.key for line in order.lines}
-    for key, reason in ack.rejected_lines:
-        if key in own:
-            entry = NotPerformed(line=key, reason=reason)
-            await inbox.accept(f"ack/{order.key}/{key}", LabRejection(order=order.key, not_performed=(entry,)))
-    numbers = {LineKey(key): number for key, number in ack.accessions if key in own}
+    own = {str(line.key) for line in order.lines}
+    for answer in answers:
+        await report_rejected_lines(inbox, order.key, answer, own)
+    numbers = {LineKey(key): number for answer in answers for key, number in answer.accessions if key in own}
     whole = next(iter(set(numbers.values()))) if len(set(numbers.values())) == 1 and len(numbers) > 1 else None
-    return SubmitResult(accession=whole, line_accessions=numbers)
-
-
-def _cancel_control_key(order: OrderKey, lines: tuple[LineKey, ...]) -> str:
-    digest = hashlib.sha256("\n".join((order, *sorted(lines))).encode()).digest()
-    return "C" + base64.b32encode(digest).decode("ascii")[:15]
+    unnamed = tuple(LineKey(line) for answer in answers for line in answer.unnamed_lines)
+    return SubmitResult(accession=whole, line_accessions=numbers, unnamed_lines=unnamed)

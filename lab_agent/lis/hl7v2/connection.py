@@ -29,7 +29,15 @@ class MllpConnection:
         self._timeout = timeout
         self._write_lock = asyncio.Lock()
         self._exchange_lock = asyncio.Lock()
+        self._silences = 0
+        self.unreadable_count = 0
+        """How many messages in a row could not be read; the handler counts them."""
         self.closed = asyncio.Event()
+
+    def count_silence(self) -> int:
+        """Count a message that was not answered in time; returns how many were, since anything arrived."""
+        self._silences += 1
+        return self._silences
 
     @property
     def is_free(self) -> bool:
@@ -55,6 +63,7 @@ class MllpConnection:
         """Read until the connection is closed, passing each frame to `handler`."""
         try:
             while data := await self._read_chunk():
+                self._silences = 0
                 for frame in self._decoder.feed(data):
                     await handler(self, frame)
             for frame in self._decoder.finish():

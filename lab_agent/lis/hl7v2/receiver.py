@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import DataInvalidError
 from lab_agent.lis.hl7v2.acks import (
     ACK_MESSAGE_TYPES,
@@ -36,7 +36,10 @@ from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.oru_reader import OruReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.sender import is_accepted, is_final
+from lab_agent.lis.hl7v2.sent_messages import SentMessage, SentMessageLog
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.hl7v2.submission import report_answer
 from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
@@ -59,6 +62,7 @@ class Receiver:
     inbox: Inbox
     pending_acks: PendingAcks
     archive: MessageArchive
+    sent: SentMessageLog
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
@@ -120,21 +124,24 @@ class Receiver:
         if ack is None:
             await self._archive_rejected(data, "an acknowledgement without MSA")
             return
+        sent = await self._record_ack(ack)
         if not self.pending_acks.resolve(ack):
-            await self._handle_late_ack(ack)
+            await self._handle_late_ack(sent)
         conditions = requested_acks(message.header)
         if conditions and is_ack_requested(conditions[0], "A") and not ack.is_commit:
             await self._send_ack(connection, message.header, "C", AckDecision())
 
-    async def _handle_late_ack(self, ack: Ack) -> None:
-        """Store the numbers of an acknowledgement that came after its timeout; it also settles the outcome (`PendingAcks`)."""
-        target = self.pending_acks.target_of(ack.control_id)
+    async def _record_ack(self, ack: Ack) -> SentMessage | None:
+        """Record a final answer to a message of an order, so that it is known after a crash, too."""
+        if not is_final(ack, self.settings):
+            return None
+        return await asyncio.to_thread(self.sent.record_answer, ack, is_accepted(ack, self.settings))
+
+    async def _handle_late_ack(self, sent: SentMessage | None) -> None:
+        """Store what an acknowledgement says that came after its timeout; that it came settles the outcome (`was_received`)."""
         log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
-        if target and ack.is_positive and ack.accessions:
-            numbers = tuple(Accession(line=line, number=number) for line, number in ack.accessions)
-            await self.inbox.accept(
-                f"ack/{target}/{_digest(repr(numbers).encode())}", AccessionUpdate(order=target, accessions=numbers)
-            )
+        if sent is not None and sent.answer is not None and sent.answer.accepted:
+            await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
     async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
         await self._archive_rejected(frame.data, frame.reason)

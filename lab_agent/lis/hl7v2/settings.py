@@ -88,6 +88,10 @@ class Hl7v2Settings(BaseModel):
     """How the LIS recognises a repeated order: by MSH-10, by ORC-2, or not at all (an operator settles unknown outcomes)."""
     order_message: Literal["OML", "ORM"] = "OML"
     """OML^O21, or ORM^O01 for an older LIS."""
+    one_line_per_message: bool = False
+    """Whether each line of an order is a message of its own, for a LIS that reads only the first line of a message."""
+    unnamed_lines: Literal["accept", "hold"] = "accept"
+    """What follows if the answer to an order names some of its lines only: all count as accepted, or an operator decides."""
     acknowledgement: Literal["original", "commit", "enhanced", "none"] = "original"
     """How the LIS acknowledges an order: AA, AE or AR (`original`), CA (`commit`), CA and then AA (`enhanced`), not (`none`)."""
     answer_results: Literal["as_asked", "original", "none"] = "as_asked"
