@@ -66,6 +66,7 @@ def _is_accession(value: Any) -> bool:
 
 _MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
+_MAX_ALERT_KEY_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,12 @@ class GuardedInbox(Inbox):
         """Record the rejection, with its texts cut to a bearable length."""
         with self._use():
             await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
+
+    @override
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert, with its texts cut to a bearable length."""
+        with self._use():
+            await self.inbox.alert(str(key)[:_MAX_ALERT_KEY_LENGTH], None if text is None else str(text)[:_MAX_REASON_LENGTH])
 
     @contextmanager
     def _use(self) -> Iterator[None]:

@@ -54,6 +54,13 @@ class Inbox(Protocol):
         """
         ...
 
+    async def alert(self, key: str, text: str | None, /) -> None:
+        """Open an alert about trouble that no call fails of, such as a peer that floods the adapter; None closes it.
+
+        One of a `key` is open at a time: another text replaces the first. `text` never names a patient.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart:

@@ -82,6 +82,22 @@ class StoreInbox:
         await self.store.run(write)
         log.warning("result rejected", action="result_rejected", adapter=self.source)
 
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert of the adapter's own; its text says which laboratory system it is about."""
+        alert_key, now = adapter_alert_key(self.source, key), self.clock.now()
+
+        def write(uow: UnitOfWork) -> bool:
+            if text is None:
+                changed = uow.alerts.close(alert_key, now=now)
+            else:
+                whole = f"laboratory system {self.source}: {text}"
+                changed = uow.alerts.open(Alert(key=alert_key, text=whole, opened_at=now))
+            uow.commit()
+            return changed
+
+        if await self.store.run(write):
+            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key, opened=text is not None)
+
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if uow.reports.exists(self.source, message):
             return False
@@ -116,6 +132,11 @@ class StoreInbox:
             return replace(document, content=None, file=kept)
 
         return map_documents(content, apart)
+
+
+def adapter_alert_key(source: str, key: str) -> str:
+    """Key of an alert that an adapter opens itself."""
+    return f"adapter.{source}.{key}"
 
 
 def rejected_messages_alert_key(source: str) -> str:

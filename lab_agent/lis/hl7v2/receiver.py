@@ -44,6 +44,8 @@ from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
+_MAX_UNREADABLE = 3
+"""Unreadable messages in a row after which a connection is closed."""
 _ACCEPTED_EVENTS = frozenset({"R01", ""})
 _SEGMENT_SEQUENCE_ERROR = "100"
 _REQUIRED_FIELD_MISSING = "101"
@@ -67,13 +69,14 @@ class Receiver:
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
         if isinstance(frame, InvalidFrame):
-            await self._handle_invalid_frame(connection, frame)
+            await self._handle_unreadable(connection, frame.data, frame.reason, answerable=frame.answerable)
             return
         try:
             message = await asyncio.to_thread(decode_message, frame.data, self.settings.encoding)
         except InvalidMessageError as error:
-            await self._handle_unreadable(connection, frame.data, str(error))
+            await self._handle_unreadable(connection, frame.data, _describe_unreadable(frame.data, str(error)))
             return
+        connection.unreadable_count = 0
         await self._handle_message(connection, message, frame.data)
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
@@ -143,14 +146,19 @@ class Receiver:
         if sent is not None and sent.answer is not None and sent.answer.accepted:
             await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
-    async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
-        await self._archive_rejected(frame.data, frame.reason)
-        if frame.answerable:
-            await self._send_reject(connection, frame.data, frame.reason)
+    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:
+        """Archive what cannot be read, and say so where that can help.
 
-    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str) -> None:
+        A peer that answers our answer in the same way would go on for ever; so it is never answered where only orders go, and
+        a connection that says nothing else is closed.
+        """
+        connection.unreadable_count += 1
         await self._archive_rejected(data, reason)
-        await self._send_reject(connection, data, reason)
+        if connection.unreadable_count >= _MAX_UNREADABLE:
+            log.warning("connection closed", action="hl7_connection_unreadable", adapter=self.name, host=connection.host)
+            await connection.close()
+        elif answerable and connection.answers_unreadable:
+            await self._send_reject(connection, data, reason)
 
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
         """Answer an unreadable message, as far as its header can be read."""
@@ -209,6 +217,14 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
         )
         for part in reader.read(message)
     )
+
+
+def _describe_unreadable(data: bytes, reason: str) -> str:
+    """Name the code page where it can be recognised: half of the bytes of UTF-16 are NUL."""
+    start = data[:200]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(0) * 3 > len(start):
+        return "the message is in UTF-16 or UTF-32: let the LIS send the code page of `encoding`"
+    return reason
 
 
 def _is_valid_control_id(control_id: str) -> bool:
