@@ -20,6 +20,7 @@ from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow import operator_orders
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.order_decision import RELEASE_HINT
+from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_sandbox.references import Ref
 from tests.harness.fault_injection import FaultInjector, SimulatedCrash
 from tests.integration.workflow.conftest import Scenario, pick_template
@@ -112,6 +113,26 @@ async def test_unverifiable_submit_waits_for_operator(make_scenario: MakeScenari
     await scenario.world.drain(scenario.agent)
     assert [e.state for e in await scenario.jobs()] == [JobState.NEEDS_REVIEW]
     assert len(scenario.world.lis.submitted) == 1
+
+
+async def test_late_confirmation_settles_what_waits_for_operator(make_scenario: MakeScenario) -> None:
+    """A laboratory system that answers after an operator was asked has answered."""
+    scenario = make_scenario(1)
+    world = scenario.world
+    world.lis.can_confirm = False
+    await scenario.assess()
+    lose_one_answer(scenario, "submit")
+    await world.drain(scenario.agent)
+    woken: list[str] = []
+    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters, lambda: woken.append("up"))
+    assert (await unconfirmed.run(), woken) == (0, [])
+    assert [e.state for e in await scenario.jobs()] == [JobState.NEEDS_REVIEW]
+    world.lis.can_confirm = True
+    assert (await unconfirmed.run(), woken) == (1, ["up"])
+    await world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert len(world.lis.submitted) == 1
+    assert await unconfirmed.run() == 0
 
 
 async def test_expired_lease_holder_cannot_write(make_scenario: MakeScenario) -> None:
