@@ -135,6 +135,19 @@ async def test_late_confirmation_settles_what_waits_for_operator(make_scenario: 
     assert await unconfirmed.run() == 0
 
 
+async def test_lines_that_the_answer_does_not_name_are_in_the_timeline(make_scenario: MakeScenario) -> None:
+    """The order is handed over, since it was accepted; whoever looks for the other lines finds why they wait."""
+    scenario = make_scenario(3)
+    scenario.world.lis.names_first_line_only = True
+    await scenario.assess()
+    await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert [line.state for line in await scenario.lines()] == [LineState.ACCEPTED] * 3
+    [told] = [event.text for event in await scenario.events() if event.action == "lines_not_named"]
+    [submitted] = scenario.world.lis.submitted
+    assert [line.key in told for line in submitted.lines] == [False, True, True]
+
+
 async def test_expired_lease_holder_cannot_write(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
     await scenario.assess()
