@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -35,7 +36,7 @@ class UnconfirmedOrders:
         """Ask once about each; returns how many the laboratory system has answered. Their handover is then verified as usual."""
         settled = [job for job in await self.store.run(_waiting_handovers) if await self._is_answered(job)]
         for job in settled:
-            await self.store.run(lambda uow, job=job: self._verify_again(uow, job))
+            await self.store.run(partial(self._verify_again, job=job))
         if settled:
             self.wake()
         return len(settled)
