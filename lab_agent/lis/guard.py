@@ -37,6 +37,8 @@ def check_submit_result(value: Any, adapter: str) -> SubmitResult:
     whole = value.accession is None or _is_accession(value.accession)
     if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
         raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
+    if not isinstance(value.unnamed_lines, tuple) or not all(map(_is_accession, value.unnamed_lines)):
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid unnamed_lines")
     return value
 
 
@@ -64,6 +66,7 @@ def _is_accession(value: Any) -> bool:
 
 _MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
+_MAX_ALERT_KEY_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,12 @@ class GuardedInbox(Inbox):
         self.on_skip()
         with self._use():
             await self.inbox.skip(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+
+    @override
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert, with its texts cut to a bearable length."""
+        with self._use():
+            await self.inbox.alert(str(key)[:_MAX_ALERT_KEY_LENGTH], None if text is None else str(text)[:_MAX_REASON_LENGTH])
 
     @contextmanager
     def _use(self) -> Iterator[None]:

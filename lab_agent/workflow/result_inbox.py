@@ -86,6 +86,22 @@ class StoreInbox:
         """Log what an adapter left out on purpose."""
         log.info("left out by a rule", action="result_skipped", adapter=self.source, reason=reason)
 
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert of the adapter's own; its text says which laboratory system it is about."""
+        alert_key, now = adapter_alert_key(self.source, key), self.clock.now()
+
+        def write(uow: UnitOfWork) -> bool:
+            if text is None:
+                changed = uow.alerts.close(alert_key, now=now)
+            else:
+                whole = f"laboratory system {self.source}: {text}"
+                changed = uow.alerts.open(Alert(key=alert_key, text=whole, opened_at=now))
+            uow.commit()
+            return changed
+
+        if await self.store.run(write):
+            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key, opened=text is not None)
+
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if uow.reports.exists(self.source, message):
             return False
@@ -120,6 +136,11 @@ class StoreInbox:
             return replace(document, content=None, file=kept)
 
         return map_documents(content, apart)
+
+
+def adapter_alert_key(source: str, key: str) -> str:
+    """Key of an alert that an adapter opens itself."""
+    return f"adapter.{source}.{key}"
 
 
 def rejected_messages_alert_key(source: str) -> str:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import DataInvalidError
 from lab_agent.lis.hl7v2.acks import (
     ACK_MESSAGE_TYPES,
@@ -38,11 +38,16 @@ from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.result_reader import ResultReader
+from lab_agent.lis.hl7v2.sender import is_accepted, is_final
+from lab_agent.lis.hl7v2.sent_messages import SentMessage, SentMessageLog
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.hl7v2.submission import report_answer
 from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
+_MAX_UNREADABLE = 3
+"""Unreadable messages in a row after which a connection is closed."""
 _ACCEPTED_EVENTS = {
     "ORU": frozenset({"R01", "R30", "R31", "R32", ""}),
     "OUL": frozenset({"R21", "R22", "R23", "R24", ""}),
@@ -66,17 +71,19 @@ class Receiver:
     pending_acks: PendingAcks
     archive: MessageArchive
     continued: ContinuedMessages
+    sent: SentMessageLog
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
         if isinstance(frame, InvalidFrame):
-            await self._handle_invalid_frame(connection, frame)
+            await self._handle_unreadable(connection, frame.data, frame.reason, answerable=frame.answerable)
             return
         try:
             message = await asyncio.to_thread(decode_message, frame.data, self.settings.encoding)
         except InvalidMessageError as error:
-            await self._handle_unreadable(connection, frame.data, str(error))
+            await self._handle_unreadable(connection, frame.data, _describe_unreadable(frame.data, str(error)))
             return
+        connection.unreadable_count = 0
         await self._handle_message(connection, message, frame.data)
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
@@ -155,30 +162,38 @@ class Receiver:
         if ack is None:
             await self._archive_rejected(data, "an acknowledgement without MSA")
             return
+        sent = await self._record_ack(ack)
         if not self.pending_acks.resolve(ack):
-            await self._handle_late_ack(ack)
+            await self._handle_late_ack(sent)
         conditions = requested_acks(message.header)
         if conditions and is_ack_requested(conditions[0], "A") and not ack.is_commit:
             await self._send_ack(connection, message.header, "C", AckDecision())
 
-    async def _handle_late_ack(self, ack: Ack) -> None:
-        """Store the numbers of an acknowledgement that came after its timeout; it also settles the outcome (`PendingAcks`)."""
-        target = self.pending_acks.target_of(ack.control_id)
+    async def _record_ack(self, ack: Ack) -> SentMessage | None:
+        """Record a final answer to a message of an order, so that it is known after a crash, too."""
+        if not is_final(ack, self.settings):
+            return None
+        return await asyncio.to_thread(self.sent.record_answer, ack, is_accepted(ack, self.settings))
+
+    async def _handle_late_ack(self, sent: SentMessage | None) -> None:
+        """Store what an acknowledgement says that came after its timeout; that it came settles the outcome (`was_received`)."""
         log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
-        if target and ack.is_positive and ack.accessions:
-            numbers = tuple(Accession(line=line, number=number) for line, number in ack.accessions)
-            await self.inbox.accept(
-                f"ack/{target}/{_digest(repr(numbers).encode())}", AccessionUpdate(order=target, accessions=numbers)
-            )
+        if sent is not None and sent.answer is not None and sent.answer.accepted:
+            await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
-    async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
-        await self._archive_rejected(frame.data, frame.reason)
-        if frame.answerable:
-            await self._send_reject(connection, frame.data, frame.reason)
+    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:
+        """Archive what cannot be read, and say so where that can help.
 
-    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str) -> None:
+        A peer that answers our answer in the same way would go on for ever; so it is never answered where only orders go, and
+        a connection that says nothing else is closed.
+        """
+        connection.unreadable_count += 1
         await self._archive_rejected(data, reason)
-        await self._send_reject(connection, data, reason)
+        if connection.unreadable_count >= _MAX_UNREADABLE:
+            log.warning("connection closed", action="hl7_connection_unreadable", adapter=self.name, host=connection.host)
+            await connection.close()
+        elif answerable and connection.answers_unreadable:
+            await self._send_reject(connection, data, reason)
 
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
         """Answer an unreadable message, as far as its header can be read."""
@@ -246,6 +261,14 @@ def find_ignore_rule(message: Message, field_map: FieldMap) -> IgnoreRule | None
     """The rule of the map by which a whole message is not read: one about its header. Others are about single groups."""
     rules = (rule for rule in field_map.results.ignore if rule.field_path.segment == "MSH")
     return next((rule for rule in rules if rule.value in message.header.texts_at(rule.field_path)), None)
+
+
+def _describe_unreadable(data: bytes, reason: str) -> str:
+    """Name the code page where it can be recognised: half of the bytes of UTF-16 are NUL."""
+    start = data[:200]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(0) * 3 > len(start):
+        return "the message is in UTF-16 or UTF-32: let the LIS send the code page of `encoding`"
+    return reason
 
 
 def _is_valid_control_id(control_id: str) -> bool:

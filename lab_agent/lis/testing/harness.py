@@ -72,6 +72,7 @@ class MemoryInbox:
     messages: dict[str, LabMessage] = field(default_factory=dict)
     rejections: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    alerts: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
     fail_before: int = 0
     fail_after: int = 0
@@ -100,6 +101,12 @@ class MemoryInbox:
     async def skip(self, message_id: str, reason: str) -> None:
         """Remember what was left out on purpose."""
         self.skipped[message_id] = reason
+
+    async def alert(self, key: str, text: str | None) -> None:
+        """Remember the alerts that are open."""
+        self.alerts.pop(key, None)
+        if text is not None:
+            self.alerts[key] = text
 
     @property
     def contents(self) -> list[LabMessage]:
