@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 import structlog
 from pydantic import BaseModel
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -20,7 +20,7 @@ from lab_agent.lis.batch import take_each
 from lab_agent.lis.sql.order_rows import OrderTables
 from lab_agent.lis.sql.result_rows import ResultRow, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
-from lab_agent.lis.sql.staging_tables import make_tables
+from lab_agent.lis.sql.staging_tables import MYSQL_DIALECTS, make_tables
 from lab_agent.ports.lis import Inbox, SubmitResult
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class SqlAdapter:
         """Check that the tables exist."""
         self._inbox = inbox
         await self.check()
+        await self._warn_of_small_packets()
 
     async def stop(self) -> None:
         """Stop, without waiting for a thread that hangs on a dead database."""
@@ -69,6 +70,20 @@ class SqlAdapter:
         finally:
             if self._inbox is None:  # called without a start: leave nothing open
                 await self.stop()
+
+    async def _warn_of_small_packets(self) -> None:
+        """A MySQL or MariaDB server refuses every row that is larger than a packet, whatever its columns hold."""
+        if self._get_engine().dialect.name not in MYSQL_DIALECTS:
+            return
+        size = await self._read(lambda connection: connection.execute(text("select @@max_allowed_packet")).scalar_one())
+        if size < self._settings.max_document_bytes:
+            log.warning(
+                "max_allowed_packet of the database is smaller than max_document_bytes: set it to one and a half times of that",
+                action="sql_packet_small",
+                adapter=self._name,
+                max_allowed_packet=size,
+                max_document_bytes=self._settings.max_document_bytes,
+            )
 
     async def prepare(self, order: LabOrder) -> None:
         """Nothing to prepare: an order is written in one transaction."""
