@@ -18,6 +18,7 @@ from lab_agent.lis.http.openapi import openapi_document
 from lab_agent.lis.http.request_body import BodyReader, BodyRefusal, BodyRefusedError
 from lab_agent.lis.http.settings import HttpSettings
 from lab_agent.lis.http.signatures import InvalidSignature, SignatureHeaders, read_signature_headers
+from lab_agent.lis.raw_messages import message_id
 from lab_agent.ports.lis import Inbox
 from lab_agent.serialization import load_message
 
@@ -57,12 +58,12 @@ class ResultWebhook:
             return _refused_body_response(exc)
 
     async def _store(self, idempotency_key: str, body: bytes) -> Response:
-        message_id = f"{idempotency_key}:{hashlib.sha256(body).hexdigest()[:16]}"
+        name = message_id(idempotency_key, body)
         try:
             message = await asyncio.to_thread(load_message, body, time_zone=self.settings.zone)
-            new = await self.inbox.accept(message_id, message)
+            new = await self.inbox.accept(name, message)
         except DataInvalidError as exc:
-            return await self._reject(message_id, body, exc)
+            return await self._reject(name, body, exc)
         except LabAgentError as exc:
             return self._retry_later_response(exc)
         return _json_response(200, {"kept": "now" if new else "before"})
@@ -85,10 +86,10 @@ class ResultWebhook:
         self._invalid_signature_logged = True
         return _error_response(401, "invalid_signature", str(error))
 
-    async def _reject(self, message_id: str, body: bytes, error: DataInvalidError) -> Response:
+    async def _reject(self, name: str, body: bytes, error: DataInvalidError) -> Response:
         """Reject a message. The operators are alerted first; if that cannot be stored, the LIS is asked to send it again."""
         try:
-            await self.inbox.reject(message_id, str(error.problems[0]), raw=body)
+            await self.inbox.reject(name, str(error.problems[0]), raw=body)
         except LabAgentError as exc:
             return self._retry_later_response(exc)
         log.warning("message rejected", action="webhook_rejected", adapter=self.name)
