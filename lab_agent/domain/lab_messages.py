@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from enum import StrEnum
 
-from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import (
+    CodeableConcept,
+    Coding,
+    DateOrTime,
+    Identifier,
+    PartialDate,
+    Period,
+    Quantity,
+    Range,
+    Ratio,
+    SampledData,
+)
 
 
 class ReportStatus(StrEnum):
@@ -99,10 +110,11 @@ class NotPerformed:
 class ReportedPatient:
     """Whose result the laboratory system says it is, as far as it says so; the order's patient is compared with it.
 
-    `gender` is FHIR's (male, female, other, unknown). It is identification data: it is stored sealed, apart from the report.
+    `birth_date` may be a year or a month where no more is known; `gender` is FHIR's (male, female, other, unknown); an identifier
+    is compared within its system. It is identification data: it is stored sealed, apart from the report.
     """
 
-    birth_date: date | None = None
+    birth_date: date | PartialDate | None = None
     gender: str | None = None
     identifiers: tuple[Identifier, ...] = ()
 
