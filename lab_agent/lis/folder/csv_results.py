@@ -18,6 +18,7 @@ from lab_agent import exact_json
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.settings import CsvSettings
+from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, to_observation
 from lab_agent.serialization import load_message
 
@@ -123,6 +124,7 @@ def _parse_message(rows: Sequence[NumberedRow], settings: CsvSettings, zone: Zon
         **{name: _single_value(rows, name) for name in ("order", "accession", "barcode")},
         "effective": _single_value(rows, "effective"),
         "issued": _single_value(rows, "issued") or _single_value(rows, "effective"),
+        "patient": to_patient({name: _single_value(rows, name) for name in PATIENT_FIELDS}),
     }
     parts = {
         "lines": _distinct_values(rows, "line"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ReportedPa
 from lab_agent.domain.records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Identifier, PartialDate
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.workflow import operator_results
+from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 ANNA = {"family": "Sample", "gender": "female", "birth_date": "1980-02-29", "identifiers": [{"system": "urn:p", "value": "1"}]}
@@ -167,3 +170,28 @@ async def test_patient_of_whom_nothing_is_said_is_no_patient(bench: ResultsBench
     assert delivered.state is ReportState.DELIVERED
     assert await _reported(bench, delivered) is None
     assert bench.event_texts("warning") == []
+
+
+_JSON = """{"report_id": "B1", "status": "final", "order": "RORDER", "effective": "2026-03-03T10:00:00Z",
+"issued": "2026-03-03T10:00:00Z", "patient": {"birth_date": "1971", "gender": "female"},
+"observations": [{"code": {"system": "http://loinc.org", "code": "718-7"}, "value_string": "1"}]}"""
+_CSV = "Id;Order;At;Code;Value;Born;Sex\nB1;RORDER;2026-03-03T10:00:00Z;718-7;1;24.12.1971;F"
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.json", _JSON), ("a.csv", _CSV)])
+async def test_patient_written_into_a_file_is_compared(anna: ResultsBench, tmp_path: Path, name: str, content: str) -> None:
+    columns = {"report_id": "Id", "order": "Order", "effective": "At", "code": "Code", "value": "Value"}
+    columns |= {"patient_birth_date": "Born", "patient_sex": "Sex"}
+    for folder in ("orders", "results"):
+        (tmp_path / folder).mkdir()
+    folders = {"orders": tmp_path / "orders", "results": tmp_path / "results", "settle": 0}
+    adapter = FolderAdapter(FolderSettings.model_validate({**folders, "csv": {"columns": columns}}), "lis")
+    await adapter.start(StoreInbox(anna.store, anna.clock, "lis", lambda: None))
+    (tmp_path / "results" / name).write_text(content)
+    assert await adapter.collect() == 1
+    await adapter.stop()
+    await anna.run_until_idle()
+    (held,) = await anna.store.run(lambda uow: uow.reports.needing_operator())
+    assert held.hold_reason is HoldReason.PATIENT_MISMATCH
+    assert "(birth date)" in (held.reason or "")
+    assert b"1971" not in held.body
