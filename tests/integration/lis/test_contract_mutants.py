@@ -16,12 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.adapter_template import create_project
-from lab_agent.lis.contract import dump_order, load_message
-from lab_agent.lis.testing import AdapterContract, bench_runs
+from lab_agent.lis.contract import dump_message, dump_order, load_message
+from lab_agent.lis.testing import AdapterContract, bench_runs, make_order, make_report
+from lab_agent.ports.lis import RawMessageParser
 
 
 class Mutants:
@@ -282,3 +284,37 @@ def test_contract_suite_catches(fault: str, project: Any, tmp_path: Path) -> Non
 def test_contract_suite_passes_the_good_one(name: str, project: Any, tmp_path: Path) -> None:
     """Within the same patience: a mutant fails for its fault alone."""
     getattr(make_suite(project, {}), name)(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "told", "wait"),
+    [
+        (429, {"Retry-After": "7"}, LisUnavailable, 7.0),
+        (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, LisUnavailable, 0.0),
+        (503, {"Retry-After": "soon"}, LisUnavailable, None),
+        (429, {}, LisUnavailable, None),
+        (401, {}, LisUnavailable, None),
+        (307, {}, LisUnavailable, None),
+        (400, {}, LisRejected, None),
+        (422, {}, LisRejected, None),
+        (500, {}, LisOutcomeUnknown, None),
+        (502, {}, LisOutcomeUnknown, None),
+    ],
+)
+def test_template_tells_answers_apart(
+    project: Any, status: int, headers: dict[str, str], told: type[Failure], wait: float | None
+) -> None:
+    failure = project[0].to_failure(httpx.Response(status, headers=headers))
+    assert type(failure) is told
+    assert getattr(failure, "retry_after", None) == wait
+
+
+def test_template_reads_raw_messages_again(project: Any) -> None:
+    adapter = project[0].MutantLisAdapter(project[0].MutantLisAdapter.Settings(url="http://127.0.0.1:9"), "lis")
+    assert isinstance(adapter, RawMessageParser)
+    report = make_report(1, make_order(1))
+    (good,) = asyncio.run(adapter.parse_message(dump_message(report), "result-1")).parts
+    assert (good.message_id, good.content, good.problem) == ("result-1", report, None)
+    (bad,) = asyncio.run(adapter.parse_message(b"{}", "result-2")).parts
+    assert bad.content is None
+    assert bad.problem
