@@ -10,14 +10,14 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import report_key
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport
+from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.records import Alert, ReportRecord
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import dump_message
+from lab_agent.serialization import dump_message, dump_reported_patient
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ class StoreInbox:
         if uow.reports.exists(self.source, message):
             return False
         now = self.clock.now()
-        lean = self._move_documents_to_vault(uow, content)
+        lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(
             key=report_key(self.source, message),
             source=self.source,
@@ -120,6 +120,8 @@ class StoreInbox:
         )
         if not uow.reports.add(record):
             return False
+        if patient is not None:
+            uow.vault.save_reported_patient(record.key, dump_reported_patient(patient), at=now)
         uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
         uow.commit()
         return True
@@ -146,6 +148,14 @@ def adapter_alert_key(source: str, key: str) -> str:
 def rejected_messages_alert_key(source: str) -> str:
     """Key of the alert about rejected messages of an adapter, and of their count."""
     return f"lis.{source}.refused"
+
+
+def _take_patient_out(content: LabMessage) -> tuple[LabMessage, ReportedPatient | None]:
+    """Part a message from whose it is, which the vault keeps: it is matched by numbers, and the patient is compared (law 7)."""
+    if isinstance(content, AccessionUpdate):
+        return content, None
+    said = content.patient if content.patient != ReportedPatient() else None
+    return replace(content, patient=None), said
 
 
 def _order_reference(content: LabMessage) -> str:
