@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed
@@ -25,7 +26,9 @@ from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.receiver import Receiver
 from lab_agent.lis.hl7v2.sender import Sender
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
+
+_NOT_STARTED = "the adapter was not started"
 
 
 class Hl7v2Adapter:
@@ -58,7 +61,7 @@ class Hl7v2Adapter:
             await asyncio.to_thread(self._archive.open)
         except OSError as exc:
             raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
-        self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
+        self._receiver = self._create_receiver(inbox)
         try:
             for connector in self._connectors:
                 await connector.open()
@@ -108,6 +111,14 @@ class Hl7v2Adapter:
         await asyncio.to_thread(self._archive.purge)
         return 0
 
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the contract's argument
+        """Read a message as if it had come on a connection. The values of open reports are read as well, and nothing changes."""
+        receiver = self._receiver or self._create_receiver(_NoInbox())
+        return ParsedMessage(parts=await asyncio.to_thread(receiver.parse, raw))
+
+    def _create_receiver(self, inbox: Inbox) -> Receiver:
+        return Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
+
     def _control_id(self, key: str) -> str:
         """MSH-10: the key if the LIS recognises repeats by it, else a new id for each attempt; up to 20 characters."""
         if self._settings.duplicates == "msh10":
@@ -134,8 +145,24 @@ class Hl7v2Adapter:
 
     def _require_receiver(self) -> Receiver:
         if self._receiver is None:
-            raise LisUnavailable("the adapter was not started")
+            raise LisUnavailable(_NOT_STARTED)
         return self._receiver
+
+
+class _NoInbox(Inbox):
+    """The inbox of an adapter that was not started: it takes nothing."""
+
+    @override
+    async def accept(self, *_: object) -> bool:
+        raise LisUnavailable(_NOT_STARTED)
+
+    @override
+    async def was_accepted(self, *_: object) -> bool:
+        raise LisUnavailable(_NOT_STARTED)
+
+    @override
+    async def reject(self, *_: object, **__: object) -> None:
+        raise LisUnavailable(_NOT_STARTED)
 
 
 async def _to_submit_result(order: LabOrder, ack: Ack, inbox: Inbox) -> SubmitResult:

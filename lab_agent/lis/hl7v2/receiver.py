@@ -72,6 +72,17 @@ class Receiver:
             return
         await self._handle_message(connection, message, frame.data)
 
+    def parse(self, data: bytes) -> tuple[ParsedPart, ...]:
+        """Read a message as it would be read from a connection; nothing is stored and nobody is answered. Blocks."""
+        try:
+            message = decode_message(data, self.settings.encoding)
+        except InvalidMessageError as error:
+            return (ParsedPart(message_id=_digest(data), problem=str(error)),)
+        decision = self._check_header(message, *message.message_type)
+        if decision is not None:
+            return (ParsedPart(message_id=_message_key(message, data), problem="; ".join(decision.reasons)),)
+        return parse_results(message, data, self.settings, self.archive)
+
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
         kind, event = message.message_type
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):

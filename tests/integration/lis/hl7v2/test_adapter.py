@@ -471,3 +471,24 @@ async def test_receiver_port_in_use_reported(tmp_path: Path) -> None:
         adapter = make(tmp_path, 1, results={"role": "server", "port": taken.getsockname()[1]})
         with pytest.raises(LisUnavailable, match="cannot listen"):
             await adapter.start(MemoryInbox())
+
+
+async def test_parse_message_reads_as_the_connection_does(tmp_path: Path) -> None:
+    """The ids of its parts are those that the inbox got, and nothing is started, answered or stored."""
+    inbox = MemoryInbox()
+    async with listening(tmp_path, inbox) as adapter:
+        await exchanged(adapter.ports[1], framed(GOOD))
+        read = await adapter.parse_message(GOOD.encode(), "x")
+    assert {part.message_id: part.content for part in read.parts} == inbox.messages
+    stopped = make(tmp_path / "other", free_port())
+    assert await stopped.parse_message(GOOD.encode(), "x") == read
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\x00\x01", b"MSH", GOOD.replace("ORU^R01", "ADT^A08").encode(), GOOD.replace("|P|", "|T|", 1).encode()]
+)
+async def test_parse_message_of_invalid_bytes_is_problem(tmp_path: Path, raw: bytes) -> None:
+    (part,) = (await make(tmp_path, free_port()).parse_message(raw, "x")).parts
+    assert part.content is None
+    assert part.problem
