@@ -6,8 +6,9 @@ import asyncio
 import base64
 import hashlib
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -19,19 +20,26 @@ from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.connector import MllpConnector, Timeouts
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
+from lab_agent.lis.hl7v2.message_trace import trace_raw_message
 from lab_agent.lis.hl7v2.mllp import ReceivedFrame
 from lab_agent.lis.hl7v2.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.receiver import Receiver
 from lab_agent.lis.hl7v2.sender import Sender
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 
 
 class Hl7v2Adapter:
     """A LIS that speaks HL7 v2."""
 
     Settings: ClassVar[type[BaseModel]] = Hl7v2Settings
+    trial_settings: ClassVar[Mapping[str, Any]] = {
+        "orders": {"role": "client", "port": 6661},
+        "folder": "no-folder-of-hl7v2",
+        "duplicates": "none",
+    }
+    """Enough to read a captured message without settings; nothing connects, and the folder is not created."""
     idempotent: bool = False
     """Whether the LIS recognises repeats: set for each instance by its setting `duplicates`."""
 
@@ -107,6 +115,10 @@ class Hl7v2Adapter:
         """Nothing to collect: the LIS sends. Old raw messages are deleted."""
         await asyncio.to_thread(self._archive.purge)
         return 0
+
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature
+        """Read a message, in a frame or bare, as it would be read if it arrived."""
+        return await asyncio.to_thread(trace_raw_message, raw, self._name, self._settings, self._archive)
 
     def _control_id(self, key: str) -> str:
         """MSH-10: the key if the LIS recognises repeats by it, else a new id for each attempt; up to 20 characters."""
