@@ -70,25 +70,32 @@ class ParsedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLine:
-    """One element of a raw message (a segment, a row, a member) and what was read from it; `skipped`: nothing was."""
+    """One element of a raw message (a segment, a row, a member) and what was read from it; `skipped`: nothing was.
+
+    `personal`: `text` may identify the patient, and is shown on request alone; `meaning` never does.
+    """
 
     place: str
     text: str
     meaning: str = ""
     skipped: bool = False
+    personal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSuggestion:
     """A line to add to the adapter's own map or settings: `key = value` in the TOML table `table`, and why.
 
-    `value` is None where only the laboratory knows it.
+    `table` is one of the adapter's map (its setting `mapping`), or, as `lis.NAME` and below that, one of the settings. `value` is
+    as TOML writes it (`true`, `"final"`), None where only the laboratory knows it: a text then. `unless_item`: the line is needed
+    only where the order has no test of that name.
     """
 
     table: str
     key: str
     value: str | None = None
     reason: str
+    unless_item: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

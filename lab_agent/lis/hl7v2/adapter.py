@@ -6,11 +6,11 @@ import asyncio
 import base64
 import hashlib
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
-from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed
@@ -20,6 +20,7 @@ from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.connector import MllpConnector, Timeouts
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
+from lab_agent.lis.hl7v2.message_trace import trace_raw_message
 from lab_agent.lis.hl7v2.mllp import ReceivedFrame
 from lab_agent.lis.hl7v2.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
@@ -28,13 +29,17 @@ from lab_agent.lis.hl7v2.sender import Sender
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
 from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 
-_NOT_STARTED = "the adapter was not started"
-
 
 class Hl7v2Adapter:
     """A LIS that speaks HL7 v2."""
 
     Settings: ClassVar[type[BaseModel]] = Hl7v2Settings
+    trial_settings: ClassVar[Mapping[str, Any]] = {
+        "orders": {"role": "client", "port": 6661},
+        "folder": "no-folder-of-hl7v2",
+        "duplicates": "none",
+    }
+    """Enough to read a captured message without settings; nothing connects, and the folder is not created."""
     idempotent: bool = False
     """Whether the LIS recognises repeats: set for each instance by its setting `duplicates`."""
 
@@ -61,7 +66,7 @@ class Hl7v2Adapter:
             await asyncio.to_thread(self._archive.open)
         except OSError as exc:
             raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
-        self._receiver = self._create_receiver(inbox)
+        self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
         try:
             for connector in self._connectors:
                 await connector.open()
@@ -111,13 +116,9 @@ class Hl7v2Adapter:
         await asyncio.to_thread(self._archive.purge)
         return 0
 
-    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the contract's argument
-        """Read a message as if it had come on a connection. The values of open reports are read as well, and nothing changes."""
-        receiver = self._receiver or self._create_receiver(_NoInbox())
-        return ParsedMessage(parts=await asyncio.to_thread(receiver.parse, raw))
-
-    def _create_receiver(self, inbox: Inbox) -> Receiver:
-        return Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature
+        """Read a message, in a frame or bare, as it would be read if it arrived."""
+        return await asyncio.to_thread(trace_raw_message, raw, self._name, self._settings, self._archive)
 
     def _control_id(self, key: str) -> str:
         """MSH-10: the key if the LIS recognises repeats by it, else a new id for each attempt; up to 20 characters."""
@@ -145,24 +146,8 @@ class Hl7v2Adapter:
 
     def _require_receiver(self) -> Receiver:
         if self._receiver is None:
-            raise LisUnavailable(_NOT_STARTED)
+            raise LisUnavailable("the adapter was not started")
         return self._receiver
-
-
-class _NoInbox(Inbox):
-    """The inbox of an adapter that was not started: it takes nothing."""
-
-    @override
-    async def accept(self, *_: object) -> bool:
-        raise LisUnavailable(_NOT_STARTED)
-
-    @override
-    async def was_accepted(self, *_: object) -> bool:
-        raise LisUnavailable(_NOT_STARTED)
-
-    @override
-    async def reject(self, *_: object, **__: object) -> None:
-        raise LisUnavailable(_NOT_STARTED)
 
 
 async def _to_submit_result(order: LabOrder, ack: Ack, inbox: Inbox) -> SubmitResult:

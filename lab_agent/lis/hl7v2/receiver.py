@@ -72,41 +72,17 @@ class Receiver:
             return
         await self._handle_message(connection, message, frame.data)
 
-    def parse(self, data: bytes) -> tuple[ParsedPart, ...]:
-        """Read a message as it would be read from a connection; nothing is stored and nobody is answered. Blocks."""
-        try:
-            message = decode_message(data, self.settings.encoding)
-        except InvalidMessageError as error:
-            return (ParsedPart(message_id=_digest(data), problem=str(error)),)
-        decision = self._check_header(message, *message.message_type)
-        if decision is not None:
-            return (ParsedPart(message_id=_message_key(message, data), problem="; ".join(decision.reasons)),)
-        return parse_results(message, data, self.settings, self.archive)
-
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
-        kind, event = message.message_type
+        kind, _ = message.message_type
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
             await self._handle_ack(connection, message, data)
             return
-        decision = self._check_header(message, kind, event) or await self._store_results(message, data)
+        decision = check_header(message, self.settings) or await self._store_results(message, data)
         if decision.letter != "A":
             await self._archive_rejected(data, "; ".join(decision.reasons))
         elif self.settings.keep == "all":
             await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
         await self._reply(connection, message.header, decision)
-
-    def _check_header(self, message: Message, message_type: str, event: str) -> AckDecision | None:
-        """Why a message is not for us; None if it is."""
-        if not _is_valid_control_id(message.control_id):
-            return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
-        if message_type != "ORU":
-            return AckDecision("R", ("only results (ORU^R01) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
-        if event not in _ACCEPTED_EVENTS:
-            return AckDecision("R", ("only the event R01 of ORU is accepted",), _UNSUPPORTED_EVENT)
-        given = message.header.text(11)
-        if given and given != self.settings.processing_id:
-            return AckDecision("R", (f"MSH-11 is not {self.settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
-        return None
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
         """Store every part in the inbox."""
@@ -198,6 +174,21 @@ class Receiver:
 
     def _own_msh_fields(self, encoding: str) -> Mapping[int, str]:
         return {11: self.settings.processing_id, 12: self.settings.version, 18: hl7_charset_name(encoding)}
+
+
+def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | None:
+    """Why a message is not for us; None if it is."""
+    message_type, event = message.message_type
+    if not _is_valid_control_id(message.control_id):
+        return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
+    if message_type != "ORU":
+        return AckDecision("R", ("only results (ORU^R01) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
+    if event not in _ACCEPTED_EVENTS:
+        return AckDecision("R", ("only the event R01 of ORU is accepted",), _UNSUPPORTED_EVENT)
+    given = message.header.text(11)
+    if given and given != settings.processing_id:
+        return AckDecision("R", (f"MSH-11 is not {settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
+    return None
 
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
