@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
+from pydantic import BaseModel
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -23,7 +24,16 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.text import join_limited
 from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem, StoreError
 from lab_agent.metrics import CallObserver, ignore, measure_call
-from lab_agent.ports.lis import Inbox, LisAdapter, ParsedMessage, ParsedPart, RawMessageParser, SubmitResult
+from lab_agent.ports.lis import (
+    Inbox,
+    LisAdapter,
+    ParsedMessage,
+    ParsedPart,
+    RawMessageParser,
+    ReloadableAdapter,
+    ReplayListener,
+    SubmitResult,
+)
 from lab_agent.serialization import validate_message
 
 log = structlog.get_logger(__name__)
@@ -259,6 +269,17 @@ class GuardedAdapter:
         except (LisUnavailable, LisRejected, LisOutcomeUnknown) as failure:
             return _unparsed(name, str(failure))
         return await asyncio.to_thread(check_parsed_message, parsed, name, self._name)
+
+    async def reload(self, settings: BaseModel) -> bool:
+        """Let the adapter take over its settings, whose files were read again. False: it cannot. Raises `LisUnavailable`."""
+        if isinstance(self._adapter, ReloadableAdapter):
+            await self._call("reload", self._adapter.reload(settings))
+        return isinstance(self._adapter, ReloadableAdapter)
+
+    async def on_replayed(self, message: LabMessage) -> None:
+        """Tell the adapter of a message that a replay has put into the inbox, if it wants to know. Raises `LisUnavailable`."""
+        if isinstance(self._adapter, ReplayListener):
+            await self._call("on_replayed", self._adapter.on_replayed(message))
 
     def _record_progress(self) -> None:
         self._inbox_used_at = asyncio.get_running_loop().time()

@@ -119,6 +119,27 @@ class RawMessageParser(Protocol):
         ...
 
 
+@runtime_checkable
+class ReplayListener(Protocol):
+    """Optional for an adapter that keeps something of what it has put into the inbox, such as values that later messages need."""
+
+    async def on_replayed(self, message: LabMessage, /) -> None:
+        """Be told that a replay has put a part into the inbox; not where a later message about its report was accepted before.
+
+        May come without a start.
+        """
+        ...
+
+
+@runtime_checkable
+class ReloadableAdapter(Protocol):
+    """Optional for an adapter whose settings name files, such as a map: takes them over while it runs (SIGHUP)."""
+
+    async def reload(self, settings: BaseModel, /) -> None:
+        """Use `settings` from the next message on; they are those of the start, but for what stands in the files they name."""
+        ...
+
+
 class LisCalls(Protocol):
     """What the agent asks of a laboratory system.
 

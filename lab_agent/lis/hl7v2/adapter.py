@@ -7,13 +7,14 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabRejection, NotPerformed
+from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, NotPerformed
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
 from lab_agent.lis.hl7v2.acks import Ack
@@ -119,6 +120,20 @@ class Hl7v2Adapter:
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature
         """Read a message, in a frame or bare, as it would be read if it arrived."""
         return await asyncio.to_thread(trace_raw_message, raw, self._name, self._settings, self._archive)
+
+    async def reload(self, settings: BaseModel) -> None:
+        """Use another map from the next message on. No connection is touched, and what is being read is read with the old one."""
+        if not isinstance(settings, Hl7v2Settings):
+            raise LisUnavailable("these are not settings of the hl7v2 adapter")
+        self._settings = settings
+        self._order_builder = OrderBuilder(settings)
+        if self._receiver is not None:
+            self._receiver = replace(self._receiver, settings=settings)
+
+    async def on_replayed(self, message: LabMessage) -> None:
+        """Keep the values of a replayed report that is not final, as those of one that came on a connection."""
+        if isinstance(message, LabReport):
+            await asyncio.to_thread(self._archive.save_open_report, message)
 
     def _control_id(self, key: str) -> str:
         """MSH-10: the key if the LIS recognises repeats by it, else a new id for each attempt; up to 20 characters."""

@@ -1,7 +1,7 @@
 """Handles what comes in: results are stored, then acknowledged (law 1); acknowledgements go to whoever waits for them.
 
 Nothing is acknowledged that is not in the inbox. While the inbox cannot store a message, the LIS gets no acknowledgement and
-the connection is closed, so that it sends again. A message with an invalid part is answered with AE and archived for an
+the connection is closed, so that it sends again. A message with an invalid part is answered with AE and kept, sealed, for an
 operator; its other parts are in the inbox, under ids by which a repeat is recognised.
 """
 
@@ -30,7 +30,7 @@ from lab_agent.lis.hl7v2.acks import (
     requested_acks,
 )
 from lab_agent.lis.hl7v2.connection import MllpConnection
-from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
+from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.oru_reader import OruReader
@@ -79,9 +79,9 @@ class Receiver:
             return
         decision = check_header(message, self.settings) or await self._store_results(message, data)
         if decision.letter != "A":
-            await self._archive_rejected(data, "; ".join(decision.reasons))
+            await self._reject(data, "; ".join(decision.reasons), _message_key(message, data))
         elif self.settings.keep == "all":
-            await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
+            await asyncio.to_thread(self.archive.store_accepted, data, datetime.now(UTC))
         await self._reply(connection, message.header, decision)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
@@ -105,7 +105,7 @@ class Receiver:
     async def _handle_ack(self, connection: MllpConnection, message: Message, data: bytes) -> None:
         ack = parse_ack(message)
         if ack is None:
-            await self._archive_rejected(data, "an acknowledgement without MSA")
+            await self._reject(data, "an acknowledgement without MSA")
             return
         if not self.pending_acks.resolve(ack):
             await self._handle_late_ack(ack)
@@ -124,12 +124,12 @@ class Receiver:
             )
 
     async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
-        await self._archive_rejected(frame.data, frame.reason)
+        await self._reject(frame.data, frame.reason)
         if frame.answerable:
             await self._send_reject(connection, frame.data, frame.reason)
 
     async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str) -> None:
-        await self._archive_rejected(data, reason)
+        await self._reject(data, reason)
         await self._send_reject(connection, data, reason)
 
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
@@ -145,15 +145,10 @@ class Receiver:
             )
             await connection.send(text.encode("ascii", "replace"))
 
-    async def _archive_rejected(self, data: bytes, reason: str) -> None:
-        """Archive a rejected message as it came, and report it to the inbox so that the operators are alerted."""
+    async def _reject(self, data: bytes, reason: str, message_id: str | None = None) -> None:
+        """Hand a rejected message to the inbox as it came, where it is sealed; it is committed before anybody is answered."""
         log.warning("message rejected", action="hl7_message_rejected", adapter=self.name, size=len(data), reason=reason)
-        try:
-            path = await asyncio.to_thread(self.archive.store, REJECTED, data, reason, datetime.now(UTC))
-        except OSError:
-            log.exception("rejected message not archived", action="hl7_message_not_archived", adapter=self.name)
-            path = None
-        await self.inbox.reject(path.name if path else _digest(data), reason, raw=data)
+        await self.inbox.reject(message_id or _digest(data), reason, raw=data)
 
     async def _reply(self, connection: MllpConnection, header: Segment, decision: AckDecision) -> None:
         """Answer as the message or the settings ask."""

@@ -74,6 +74,7 @@ class MemoryInbox:
     attempts: int = 0
     fail_before: int = 0
     fail_after: int = 0
+    rejected_raw: dict[str, bytes | None] = field(default_factory=dict)
 
     async def accept(self, message_id: str, message: LabMessage) -> bool:
         """Store a message; False if it was stored before."""
@@ -92,9 +93,10 @@ class MemoryInbox:
         """Whether a message with that id was stored before."""
         return message_id in self.messages
 
-    async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002 — the protocol's signature
-        """Remember the reason of a rejection."""
+    async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:
+        """Remember the reason of a rejection, and the bytes."""
         self.rejections[message_id] = reason
+        self.rejected_raw[message_id] = raw
 
     @property
     def contents(self) -> list[LabMessage]:
