@@ -80,10 +80,14 @@ def _make_message(key: RefusedKey, source: str, reason: str, now: datetime, size
 
 def _count_only(uow: UnitOfWork, source: str, reason: str, now: datetime) -> RefusedMessage:
     """The one record, for each adapter and day, of the messages beyond the limit."""
-    key = refused_key(source, f"beyond the limit of {now:%Y-%m-%d}", None)
+    key = _count_only_key(source, now)
     text = f"more than {MAX_NEW_A_DAY} different messages in a day; these are only counted. The last: {one_line(reason)}"
     known = uow.refused_messages.get(key)
     return _count_up(known, text, now) if known else _make_message(key, source, text, now)
+
+
+def _count_only_key(source: str, now: datetime) -> RefusedKey:
+    return refused_key(source, f"beyond the limit of {now:%Y-%m-%d}", None)
 
 
 def refresh_alert(uow: UnitOfWork, source: str, now: datetime) -> None:
@@ -94,8 +98,11 @@ def refresh_alert(uow: UnitOfWork, source: str, now: datetime) -> None:
         uow.alerts.close(key, now=now)
         return
     (newest, *_), _ = uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=1)
-    text = f"laboratory system {source}: {waiting} refused {'message waits' if waiting == 1 else 'messages wait'}; the last: "
-    uow.alerts.open(Alert(key=key, text=f"{text}{newest.reason}. `lab-agent results refused list`", opened_at=now))
+    text = f"laboratory system {source}: {waiting} refused {'message waits' if waiting == 1 else 'messages wait'}"
+    beyond = uow.refused_messages.get(_count_only_key(source, now))
+    if beyond is not None and beyond.state is RefusedState.WAITING:
+        text += f", and {beyond.count} more of today are only counted"
+    uow.alerts.open(Alert(key=key, text=f"{text}; the last: {newest.reason}. `lab-agent results refused list`", opened_at=now))
 
 
 def one_line(reason: str) -> str:

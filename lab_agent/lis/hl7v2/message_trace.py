@@ -42,7 +42,8 @@ _SHOWN_VALUES = (
 
 def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: MessageArchive) -> ParsedMessage:
     """Read a message, in a frame or bare, as it would be read if it arrived now. `name` is that of the adapter."""
-    data = raw.strip(VT + FS + b"\r\n") + CR
+    # A bare message stays as it is: the ids of its parts are made of its bytes, and a replay must know what was accepted before.
+    data = raw if raw.startswith(b"MSH") else raw.strip(VT + FS + b"\r\n") + CR
     try:
         message = decode_message(data, settings.encoding)
     except InvalidMessageError as error:
