@@ -150,6 +150,12 @@ def build_adapters(settings: Settings, metrics: Metrics | None = None) -> Adapte
     return load_adapters(lis.tables, lis.default, call_timeout=lis.call_timeout, metrics=metrics)
 
 
+def adapter_encoding(settings: Settings, name: str) -> str | None:
+    """The code page of an adapter's messages, where its table names one: for showing what could not be read."""
+    encoding = settings.lis.tables.get(name, {}).get("encoding")
+    return encoding if isinstance(encoding, str) else None
+
+
 def build_version_horizon(settings: Settings) -> VersionHorizon:
     """How far back this installation needs catalogue versions."""
     return VersionHorizon(timedelta(days=settings.rules.look_back_days), timedelta(seconds=settings.api.cache_lifetime))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey, ResourceId
 from lab_agent.domain.state_machines import (
     JOB_TRANSITIONS,
     LINE_TRANSITIONS,
@@ -377,10 +377,14 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of an order's timeline, of a report's history, or of both; of the report's alone if the order is not known."""
+    """One line of an order's timeline, of a report's history, or of both; of the report's alone if the order is not known.
+
+    Or of the history of a refused message, which has neither.
+    """
 
     order: OrderKey | None
     report: ReportKey | None = None
+    refused_message: RefusedKey | None = None
     at: datetime
     action: str
     text: str

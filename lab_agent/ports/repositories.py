@@ -28,6 +28,7 @@ from lab_agent.domain.records import (
 )
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.refused_messages import RefusedMessageRepository
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class UnitOfWork(Protocol):
     events: EventRepository
     alerts: AlertRepository
     rejections: RejectionRepository
+    refused_messages: RefusedMessageRepository
     key_values: KeyValueRepository
     oauth_tokens: OAuthTokenRepository
     users: UserRepository
@@ -280,7 +282,7 @@ class EventRepository(Protocol):
     """Entries of timelines."""
 
     def add(self, event: Event) -> None:
-        """Add an entry to an order's timeline, to a report's history, or to both."""
+        """Add an entry to an order's timeline, to a report's history, to both, or to a refused message's history."""
         ...
 
 

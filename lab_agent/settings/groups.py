@@ -118,6 +118,9 @@ class RetentionSettings(SettingsGroup):
     the result was delivered or dismissed."""
     document_days: Days = 30
     """Days that documents are kept after they were delivered."""
+    refused_days: Days = 30
+    """Days that the raw text of a message which an adapter refused is kept after it came last. What is known of it apart from
+    that is kept as long as failures are, and for as long as it waits for an operator."""
     journal_days: Days = 730
     """Days that a closed order and its timeline are kept."""
     label_days: Days = 90

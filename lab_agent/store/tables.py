@@ -195,12 +195,13 @@ class UploadRow(TableRow, table=True):
 
 
 class EventRow(TableRow, table=True):
-    """A line of an order's timeline, of a report's history, or of both (`Event`)."""
+    """A line of an order's timeline, of a report's history, of both, or of a refused message's history (`Event`)."""
 
     __tablename__ = "events"
     number: int = Field(sa_type=RowNumber, primary_key=True)
     order_key: str | None = Field(sa_type=PlainText, index=True)
     report: str | None = Field(sa_type=PlainText, index=True)
+    refused_message: str | None = Field(sa_type=PlainText, index=True)
     at: datetime = Field(sa_type=UtcDateTime)
     action: str = Field(sa_type=PlainText)
     text: str = Field(sa_type=PlainText)

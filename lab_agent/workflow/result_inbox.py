@@ -12,12 +12,14 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.records import Alert, ReportRecord
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, dump_reported_patient
+from lab_agent.workflow.refused_messages import record_refusal
 
 log = structlog.get_logger(__name__)
 
@@ -69,18 +71,17 @@ class StoreInbox:
         """Whether a message of that name was stored before."""
         return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
 
-    async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002
-        """Record that a message was rejected: one alert for each laboratory system, with its last reason, and a count."""
+    async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:
+        """Record that a message was refused, with its content in the vault; one alert for each laboratory system says so."""
+        content = RefusedContent(message_id=message, raw=raw)
 
-        def write(uow: UnitOfWork) -> None:
-            key = rejected_messages_alert_key(self.source)
-            text = f"laboratory system {self.source}: a result was rejected: {reason.partition(chr(10))[0]}"
-            first = uow.alerts.open(Alert(key=key, text=text, opened_at=self.clock.now()))
-            uow.key_values.set(key, "1" if first else str(int(uow.key_values.get(key) or "0") + 1))
+        def write(uow: UnitOfWork) -> RefusedMessage:
+            recorded = record_refusal(uow, self.source, content, reason, self.clock.now())
             uow.commit()
+            return recorded
 
-        await self.store.run(write)
-        log.warning("result rejected", action="result_rejected", adapter=self.source)
+        recorded = await self.store.run(write)
+        log.warning("result rejected", action="result_rejected", adapter=self.source, message=recorded.key, count=recorded.count)
 
     async def skip(self, message: str, reason: str) -> None:  # noqa: ARG002 — a name of the LIS's does not belong in the log
         """Log what an adapter left out on purpose."""
@@ -143,11 +144,6 @@ class StoreInbox:
 def adapter_alert_key(source: str, key: str) -> str:
     """Key of an alert that an adapter opens itself."""
     return f"adapter.{source}.{key}"
-
-
-def rejected_messages_alert_key(source: str) -> str:
-    """Key of the alert about rejected messages of an adapter, and of their count."""
-    return f"lis.{source}.refused"
 
 
 def _take_patient_out(content: LabMessage) -> tuple[LabMessage, ReportedPatient | None]:

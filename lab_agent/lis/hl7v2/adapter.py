@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import structlog
 from pydantic import BaseModel
 
 from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
 from lab_agent.lis.hl7v2.connection import ConnectionLimits, MllpConnection
@@ -18,6 +20,7 @@ from lab_agent.lis.hl7v2.connector import MllpConnector
 from lab_agent.lis.hl7v2.continued_messages import ContinuedMessages
 from lab_agent.lis.hl7v2.input_budget import InputBudget, InputHolder
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
+from lab_agent.lis.hl7v2.message_trace import trace_raw_message
 from lab_agent.lis.hl7v2.mllp import ReceivedFrame
 from lab_agent.lis.hl7v2.operator_alerts import OperatorAlerts, Trouble
 from lab_agent.lis.hl7v2.order_builder import OrderBuilder
@@ -27,7 +30,7 @@ from lab_agent.lis.hl7v2.sender import Sender
 from lab_agent.lis.hl7v2.sent_messages import Answer, SentMessageLog
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
 from lab_agent.lis.hl7v2.submission import OrderSubmitter, report_answer, report_rejected_lines
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 
 log = structlog.get_logger(__name__)
 _RESULTS = "results"
@@ -38,6 +41,12 @@ class Hl7v2Adapter:
     """A LIS that speaks HL7 v2."""
 
     Settings: ClassVar[type[BaseModel]] = Hl7v2Settings
+    trial_settings: ClassVar[Mapping[str, Any]] = {
+        "orders": {"role": "client", "port": 6661},
+        "folder": "no-folder-of-hl7v2",
+        "duplicates": "none",
+    }
+    """Enough to read a captured message without settings; nothing connects, and the folder is not created."""
     idempotent: bool = False
     """Whether the LIS recognises repeats: set for each instance by its setting `duplicates`."""
 
@@ -130,6 +139,24 @@ class Hl7v2Adapter:
         if self._alerts is not None:
             await self._alerts.close_quiet()
         return 0
+
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature
+        """Read a message, in a frame or bare, as it would be read if it arrived."""
+        return await asyncio.to_thread(trace_raw_message, raw, self._name, self._settings, self._archive)
+
+    async def reload(self, settings: BaseModel) -> None:
+        """Use another map from the next message on. No connection is touched, and what is being read is read with the old one."""
+        if not isinstance(settings, Hl7v2Settings):
+            raise LisUnavailable("these are not settings of the hl7v2 adapter")
+        self._settings = settings
+        self._submitter = replace(self._submitter, settings=settings, builder=OrderBuilder(settings))
+        if self._receiver is not None:
+            self._receiver = replace(self._receiver, settings=settings)
+
+    async def on_replayed(self, message: LabMessage) -> None:
+        """Keep the values of a replayed report that is not final, as those of one that came on a connection."""
+        if isinstance(message, LabReport):
+            await asyncio.to_thread(self._archive.save_open_report, message)
 
     def _report_unnamed_lines(self, order: LabOrder, result: SubmitResult) -> None:
         """Alert that the LIS may read the first line alone, until an answer to several lines names them all."""

@@ -1,7 +1,7 @@
 """Handles what comes in: results are stored, then acknowledged (law 1); acknowledgements go to whoever waits for them.
 
 Nothing is acknowledged that is not in the inbox. While the inbox cannot store a message, the LIS gets no acknowledgement and
-the connection is closed, so that it sends again. A message with an invalid part is answered with AE and archived for an
+the connection is closed, so that it sends again. A message with an invalid part is answered with AE and kept, sealed, for an
 operator; its other parts are in the inbox, under ids by which a repeat is recognised.
 """
 
@@ -32,7 +32,7 @@ from lab_agent.lis.hl7v2.acks import (
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.continued_messages import UNFINISHED, ContinuedMessages
 from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
-from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
+from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
@@ -87,34 +87,18 @@ class Receiver:
         await self._handle_message(connection, message, frame.data)
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
-        kind, event = message.message_type
+        kind, _ = message.message_type
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
             await self._handle_ack(connection, message, data)
             return
-        decision = self._check_header(message, kind, event)
+        decision = check_header(message, self.settings)
         if decision is None:
             decision, data = await self._take_results(connection, message, data)
         if decision.letter != "A" and data:
-            await self._archive_rejected(data, "; ".join(decision.reasons))
+            await self._reject(data, "; ".join(decision.reasons), _message_key(message, data))
         elif self.settings.keep == "all" and data:
-            await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
+            await asyncio.to_thread(self.archive.store_accepted, data, datetime.now(UTC))
         await self._reply(connection, message.header, decision)
-
-    def _check_header(self, message: Message, message_type: str, event: str) -> AckDecision | None:
-        """Why a message is not for us; None if it is."""
-        if not _is_valid_control_id(message.control_id):
-            return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
-        if find_ignore_rule(message, self.settings.field_map):
-            return None
-        if message_type not in _ACCEPTED_EVENTS:
-            return AckDecision("R", ("only results (ORU, OUL) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
-        if event not in (known := _ACCEPTED_EVENTS[message_type]):
-            listed = ", ".join(sorted(filter(None, known)))
-            return AckDecision("R", (f"only the events {listed} of {message_type} are accepted",), _UNSUPPORTED_EVENT)
-        given = message.header.text(11)
-        if given and given != self.settings.processing_id:
-            return AckDecision("R", (f"MSH-11 is not {self.settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
-        return None
 
     async def _take_results(self, connection: MllpConnection, message: Message, data: bytes) -> tuple[AckDecision, bytes]:
         """Store what a message says once it is whole; returns the answer, and the message that it is about, if it is read now."""
@@ -134,7 +118,7 @@ class Receiver:
     async def refuse_unfinished(self) -> None:
         """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
         for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
-            await self._archive_rejected(data, UNFINISHED)
+            await self._reject(data, UNFINISHED)
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
@@ -160,7 +144,7 @@ class Receiver:
     async def _handle_ack(self, connection: MllpConnection, message: Message, data: bytes) -> None:
         ack = parse_ack(message)
         if ack is None:
-            await self._archive_rejected(data, "an acknowledgement without MSA")
+            await self._reject(data, "an acknowledgement without MSA")
             return
         sent = await self._record_ack(ack)
         if not self.pending_acks.resolve(ack):
@@ -182,13 +166,13 @@ class Receiver:
             await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
     async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:
-        """Archive what cannot be read, and say so where that can help.
+        """Keep what cannot be read, and say so where that can help.
 
         A peer that answers our answer in the same way would go on for ever; so it is never answered where only orders go, and
         a connection that says nothing else is closed.
         """
         connection.unreadable_count += 1
-        await self._archive_rejected(data, reason)
+        await self._reject(data, reason)
         if connection.unreadable_count >= _MAX_UNREADABLE:
             log.warning("connection closed", action="hl7_connection_unreadable", adapter=self.name, host=connection.host)
             await connection.close()
@@ -208,15 +192,10 @@ class Receiver:
             )
             await connection.send(text.encode("ascii", "replace"))
 
-    async def _archive_rejected(self, data: bytes, reason: str) -> None:
-        """Archive a rejected message as it came, and report it to the inbox so that the operators are alerted."""
+    async def _reject(self, data: bytes, reason: str, message_id: str | None = None) -> None:
+        """Hand a rejected message to the inbox as it came, where it is sealed; it is committed before anybody is answered."""
         log.warning("message rejected", action="hl7_message_rejected", adapter=self.name, size=len(data), reason=reason)
-        try:
-            path = await asyncio.to_thread(self.archive.store, REJECTED, data, reason, datetime.now(UTC))
-        except OSError:
-            log.exception("rejected message not archived", action="hl7_message_not_archived", adapter=self.name)
-            path = None
-        await self.inbox.reject(path.name if path else _digest(data), reason, raw=data)
+        await self.inbox.reject(message_id or _digest(data), reason, raw=data)
 
     async def _reply(self, connection: MllpConnection, header: Segment, decision: AckDecision) -> None:
         """Answer as the message or the settings ask."""
@@ -237,6 +216,24 @@ class Receiver:
 
     def _own_msh_fields(self, encoding: str) -> Mapping[int, str]:
         return {11: self.settings.processing_id, 12: self.settings.version, 18: hl7_charset_name(encoding)}
+
+
+def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | None:
+    """Why a message is not for us; None if it is."""
+    message_type, event = message.message_type
+    if not _is_valid_control_id(message.control_id):
+        return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
+    if find_ignore_rule(message, settings.field_map):
+        return None
+    if message_type not in _ACCEPTED_EVENTS:
+        return AckDecision("R", ("only results (ORU, OUL) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
+    if event not in (known := _ACCEPTED_EVENTS[message_type]):
+        listed = ", ".join(sorted(filter(None, known)))
+        return AckDecision("R", (f"only the events {listed} of {message_type} are accepted",), _UNSUPPORTED_EVENT)
+    given = message.header.text(11)
+    if given and given != settings.processing_id:
+        return AckDecision("R", (f"MSH-11 is not {settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
+    return None
 
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:

@@ -87,7 +87,7 @@ class Hl7v2Settings(BaseModel):
     results: ConnectionSettings | None = None
     """Connection for results; if not set, they arrive on the connections of `orders`."""
     folder: Path
-    """The adapter's own folder (created with mode 0700); its subfolder `refused` holds the rejected messages."""
+    """The adapter's own folder (created with mode 0700): values of reports that are not final, and what `keep` says."""
     duplicates: Literal["msh10", "placer", "none"]
     """How the LIS recognises a repeated order: by MSH-10, by ORC-2, or not at all (an operator settles unknown outcomes)."""
     order_message: Literal["OML", "ORM"] = "OML"
@@ -141,9 +141,10 @@ class Hl7v2Settings(BaseModel):
     max_unfinished_bytes: Annotated[int, Field(ge=1000)] = 150_000_000
     """Most that all connections together hold of messages that have not ended; at least `max_message_bytes`."""
     keep: Literal["refused", "all"] = "refused"
-    """Which raw messages are archived: the rejected ones, or all (they contain names; see docs/adapters-hl7v2.md)."""
+    """Which raw messages are kept: the rejected ones, sealed in the agent's database, or accepted ones as well, in plain text in
+    the folder (they contain names; see docs/adapters-hl7v2.md)."""
     keep_days: Annotated[int, Field(ge=1, le=3660)] = 30
-    """Days for which raw messages are kept."""
+    """Days for which accepted messages are kept; `retention.refused_days` is that of rejected ones."""
 
     @model_validator(mode="after")
     def _check_limits(self) -> Hl7v2Settings:

@@ -1,0 +1,141 @@
+"""What a map or the settings lack for a message, as lines to add; a value is proposed only where it is certain."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from lab_agent.domain.text import shorten
+from lab_agent.lis.hl7v2.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
+from lab_agent.lis.hl7v2.parser import FieldPath, Message, Segment, declared_charset
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
+from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.hl7v2.timestamps import has_minutes
+from lab_agent.ports.lis import MapSuggestion
+
+_OWN_KEY = re.compile(r"[LR][A-Z2-7]{15}\Z")
+_ZONE = re.compile(r"[+-]\d{4}\Z")
+_COMMA_NUMBER = re.compile(r"(?:<=|>=|<|>)?\s*[+-]?\d+,\d+\Z")
+_LOINC_LIKE = re.compile(r"\d{1,7}-\d\Z", re.ASCII)
+_TIME_TYPES = frozenset({"DT", "TM", "DTM", "TS"})
+_VALUE_TYPES = TEXT_TYPES | CODED_TYPES | CODE_STRING_TYPES | _TIME_TYPES | {"NM", "SN", "ED", "RP"}
+_ISSUE_CANDIDATES = tuple(map(FieldPath.parse, ("OBX-19.1", "ORC-9.1", "EVN-2.1", "OBX-14.1")))
+_TIME_PATHS = ("issued", "collected")
+_PROCESSING_IDS = frozenset({"P", "T", "D"})
+
+
+def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) -> tuple[MapSuggestion, ...]:
+    """What is missing for a message of results; `name` is the adapter's. Each line once."""
+    found: list[MapSuggestion] = []
+    for group in split_groups(message):
+        found += _suggest_for_group(group, settings)
+        for entry in group.obx_entries:
+            found += _suggest_for_obx(entry.obx, settings)
+        if settings.zone is None and any(map(_lacks_zone, _times(group, settings))):
+            reason = "times have no zone; name the laboratory's, such as Europe/Berlin"
+            found.append(MapSuggestion(table=f"lis.{name}", key="time_zone", reason=reason))
+    return tuple({(each.table, each.key): each for each in reversed(found)}.values())[::-1]
+
+
+def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> tuple[MapSuggestion, ...]:
+    """The settings that would let a message in that was refused by its header."""
+    given = message.header.text(11)
+    if given == settings.processing_id or given not in _PROCESSING_IDS:
+        return ()
+    reason = f"MSH-11 is {given}; or have the laboratory system send {settings.processing_id}"
+    return (MapSuggestion(table=f"lis.{name}", key="processing_id", value=json.dumps(given), reason=reason),)
+
+
+def suggest_encoding(data: bytes, name: str) -> tuple[MapSuggestion, ...]:
+    """The code page of a message that declares none and is not valid in the configured one."""
+    if declared_charset(data):
+        return ()
+    text = data.decode("cp1251", "replace")
+    cyrillic = len(re.findall("[а-яё]{2,}", text, re.IGNORECASE))
+    western = len(re.findall("[A-Za-z][äöüßéèáóñçÄÖÜ]|[äöüßéèáóñçÄÖÜ][a-z]", data.decode("latin-1")))
+    guess = "cp1251" if cyrillic > western else "iso-8859-1" if western else None
+    reason = "the bytes are in no known code page" if guess is None else f"read as {guess}, the texts are words"
+    value = json.dumps(guess) if guess else None
+    return (MapSuggestion(table=f"lis.{name}", key="encoding", value=value, reason=reason),)
+
+
+def _suggest_for_group(group: ObrGroup, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:
+    results, paths = settings.field_map.results, settings.field_map.results.paths
+    status, known = group.find_first(paths["status"]), settings.field_map.table("report_status")
+    if status and status not in known:
+        yield _suggest_status("report_status", status, known.get(status.upper()), "OBR-25")
+    if not any(group.find_first(paths[each]) for each in ("line", "order", "accession", "barcode")):
+        yield from _suggest_reference(group)
+    if not any(has_minutes(group.find_first((path,))) for path in paths["issued"]):
+        yield from _suggest_issued(group, results.issued)
+    item = group.find_first(paths["item"])
+    if item and not any(_OWN_KEY.match(text) for text in group.find_all(paths["line"])):
+        reason = f"the test of the order that {shorten(item)} is"
+        yield MapSuggestion(table="tables.items", key=item, reason=reason, unless_item=item)
+
+
+def _suggest_status(table: str, code: str, meaning: str | None, field: str) -> MapSuggestion:
+    reason = f"{shorten(code)} in {field} has no meaning yet"
+    return MapSuggestion(table=f"tables.{table}", key=code, value=json.dumps(meaning) if meaning else None, reason=reason)
+
+
+def _suggest_reference(group: ObrGroup) -> Iterator[MapSuggestion]:
+    """Where one of our own keys stands, if it is in none of the fields that are searched."""
+    for segment in group.message.segments:
+        for number in range(1, len(segment.fields)):
+            text = segment.text(number)
+            if _OWN_KEY.match(text):
+                key = "line" if text[0] == "L" else "order"
+                value = json.dumps(["OBR-2.1", "ORC-2.1", f"{segment.name}-{number}.1"])
+                reason = f"{segment.name}-{number} holds one of our keys"
+                yield MapSuggestion(table="results", key=key, value=value, reason=reason)
+                return
+
+
+def _suggest_issued(group: ObrGroup, known: tuple[str, ...]) -> Iterator[MapSuggestion]:
+    found = next((path for path in _ISSUE_CANDIDATES if has_minutes(group.find_first((path,)))), None)
+    if found is not None:
+        path = f"{found.segment}-{found.field}.{found.component}"
+        reason = f"no time of issue is where the map searches it; {path} has one"
+        yield MapSuggestion(table="results", key="issued", value=json.dumps([*known, path]), reason=reason)
+
+
+def _suggest_for_obx(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:
+    field_map = settings.field_map
+    status, known = obx.text(11), field_map.table("observation_status")
+    if status and status not in known:
+        yield _suggest_status("observation_status", status, known.get(status.upper()), "OBX-11")
+    kind = obx.text(2).upper()
+    if obx.repetitions(5) and kind not in _VALUE_TYPES and kind not in field_map.table("value_types"):
+        reason = f"OBX-2 is {shorten(kind) or 'empty'}; name the type that such values are of, such as ST or NM"
+        yield MapSuggestion(table="tables.value_types", key=kind, reason=reason)
+    texts = [obx.text(5)] if kind == "NM" else [obx.text(5, part) for part in (2, 4)] if kind == "SN" else []
+    if not field_map.results.decimal_comma and any(map(_COMMA_NUMBER.match, texts)):
+        yield MapSuggestion(table="results", key="decimal_comma", value="true", reason="numbers have a decimal comma")
+    yield from _suggest_code_systems(obx, settings)
+
+
+def _suggest_code_systems(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:
+    """Names of LOINC that the table lacks: what they name has the form of a LOINC code."""
+    known = settings.field_map.table("code_systems")
+    for code, system in ((obx.text(3, 1), obx.text(3, 3)), (obx.text(3, 4), obx.text(3, 6))):
+        named = system.upper().startswith("L") and "N" in system.upper()
+        if _LOINC_LIKE.match(code) and named and not {system, system.upper()} & set(known) and ":" not in system:
+            reason = f"{shorten(system)} in OBX-3 names LOINC"
+            yield MapSuggestion(table="tables.code_systems", key=system, value='"http://loinc.org"', reason=reason)
+
+
+def _times(group: ObrGroup, settings: Hl7v2Settings) -> Iterable[str]:
+    """The times that are read of a group."""
+    paths = settings.field_map.results.paths
+    yield from (group.find_first((path,)) for path in paths["issued"])
+    yield group.find_first(paths["collected"])
+    for entry in group.obx_entries:
+        yield from (entry.obx.text(14), entry.obx.text(19))
+        if entry.obx.text(2).upper() in {"TS", "DTM"}:
+            yield entry.obx.text(5)
+
+
+def _lacks_zone(text: str) -> bool:
+    return has_minutes(text) and not _ZONE.search(text.strip())
