@@ -83,8 +83,15 @@ class StoreInbox:
         log.warning("result rejected", action="result_rejected", adapter=self.source)
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
-        if uow.reports.exists(self.source, message):
+        if self.add_message(uow, message, content) is None:
             return False
+        uow.commit()
+        return True
+
+    def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
+        """Write a message and the job to match it, uncommitted; None where it was stored before."""
+        if uow.reports.exists(self.source, message):
+            return None
         now = self.clock.now()
         lean = self._move_documents_to_vault(uow, content)
         record = ReportRecord(
@@ -99,10 +106,9 @@ class StoreInbox:
             body=dump_message(lean),
         )
         if not uow.reports.add(record):
-            return False
+            return None
         uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
-        uow.commit()
-        return True
+        return record
 
     def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
         """Move the documents' bytes to the vault, where `file` then names them: they may name the patient (law 7)."""
