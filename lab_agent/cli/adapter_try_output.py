@@ -159,7 +159,7 @@ def _rows(outcome: PartOutcome) -> list[Row]:
 def _observation_row(observation: OutgoingObservation) -> Row:
     """A value of the laboratory beside the Observation that the clinic gets."""
     reported, body = observation.reported, observation.body or {}
-    code = next(iter(body.get("code", {}).get("coding", [])), {})
+    code: Mapping[str, Any] = next(iter(body.get("code", {}).get("coding", [])), {})
     return {
         "code": reported.code.code,
         "name": shorten(reported.code.display or ""),

@@ -49,7 +49,7 @@ def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> bool:
     Every file is checked as it would be before any is written. Raises `InputError`, `TomlEditError`, `MappingsError`, `OSError`.
     """
     suggestions = [each for line in proposals.map_lines if (each := _with_value(line, ask=ask))]
-    rows = [each for row in proposals.rows if (each := _with_target(row, ask=ask))]
+    rows = [filled for row in proposals.rows if (filled := _with_target(row, ask=ask))]
     texts = _planned_files(trial, suggestions)
     changes = plan_changes(require_folder(trial.settings.results.mappings), rows) if rows else ()
     for path, (lines, _) in texts.items():

@@ -61,7 +61,7 @@ def split_messages(data: bytes) -> list[bytes]:
     if _is_plain(data):
         return _cut(data)
     for pattern, mark in _MARKS_IN_WORDS:
-        data = pattern.sub(lambda _, mark=mark: mark, data)
+        data = pattern.sub(mark, data)
     return [b"".join(line + b"\r" for line in _segment_lines(piece)) for piece in _cut(data)]
 
 
