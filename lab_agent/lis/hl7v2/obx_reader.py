@@ -73,7 +73,7 @@ class ObxReader:
         documents: list[Document] = []
         last: tuple[str, str, str] | None = None
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
-        for number, entry in enumerate(group.obx_entries, 1):
+        for entry in group.obx_entries:
             try:
                 status = self._read_status(entry.obx, final=final)
                 if entry.obx.text(2).upper() in _DOCUMENT_TYPES:
@@ -81,9 +81,9 @@ class ObxReader:
                     continue
                 one = self._read_observation(entry, status, specimen)
             except InvalidValueError as error:
-                raise InvalidValueError(f"OBX {number} {error}") from error
+                raise InvalidValueError(f"OBX {entry.number} {error}") from error
             except InvalidTimestampError as error:
-                raise InvalidValueError(f"OBX {number} has a time that {error}") from error
+                raise InvalidValueError(f"OBX {entry.number} has a time that {error}") from error
             previous, last = last, _text_key(entry.obx)
             if one is None:
                 continue

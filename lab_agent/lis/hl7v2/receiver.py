@@ -33,15 +33,19 @@ from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.result_reader import ResultReader
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
-_ACCEPTED_EVENTS = frozenset({"R01", ""})
+_ACCEPTED_EVENTS = {
+    "ORU": frozenset({"R01", "R30", "R31", "R32", ""}),
+    "OUL": frozenset({"R21", "R22", "R23", "R24", ""}),
+}
+"""Events of each message type that brings results (HL7, chapters 7 and 13)."""
 _SEGMENT_SEQUENCE_ERROR = "100"
 _REQUIRED_FIELD_MISSING = "101"
 _DATA_TYPE_ERROR = "102"
@@ -181,10 +185,11 @@ def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | Non
     message_type, event = message.message_type
     if not _is_valid_control_id(message.control_id):
         return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
-    if message_type != "ORU":
-        return AckDecision("R", ("only results (ORU^R01) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
-    if event not in _ACCEPTED_EVENTS:
-        return AckDecision("R", ("only the event R01 of ORU is accepted",), _UNSUPPORTED_EVENT)
+    if message_type not in _ACCEPTED_EVENTS:
+        return AckDecision("R", ("only results (ORU, OUL) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
+    if event not in (known := _ACCEPTED_EVENTS[message_type]):
+        listed = ", ".join(sorted(filter(None, known)))
+        return AckDecision("R", (f"only the events {listed} of {message_type} are accepted",), _UNSUPPORTED_EVENT)
     given = message.header.text(11)
     if given and given != settings.processing_id:
         return AckDecision("R", (f"MSH-11 is not {settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
@@ -193,7 +198,7 @@ def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | Non
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
     """Read every part of a message of results; nothing is stored."""
-    reader = OruReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
+    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     key = _message_key(message, data)
     return tuple(
         ParsedPart(
@@ -201,6 +206,7 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
             place=f"OBR {part.number}" if part.number else "",
             content=part.content,
             problem=part.problem,
+            notes=part.notes,
         )
         for part in reader.read(message)
     )

@@ -121,7 +121,7 @@ async def test_receiver_ack_mode_follows_msh_request(tmp_path: Path, asked: str,
     ("bad", "code", "why"),
     [
         (GOOD.replace("ORU^R01^ORU_R01", "ADT^A01"), "AR", "only results"),
-        (GOOD.replace("ORU^R01^ORU_R01", "ORU^R99"), "AR", "only the event R01"),
+        (GOOD.replace("ORU^R01^ORU_R01", "ORU^R99"), "AR", "only the events R01"),
         (GOOD.replace("|P|2.5.1", "|T|2.5.1"), "AR", "MSH-11"),
         (GOOD.replace("|P|2.5.1", "|P|2.5.1||||||KLINGON"), "AR", "code page"),
         (GOOD.replace("PID|1||X", "PID|1||X\rwhat is this"), "AR", "does not begin with a segment name"),

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation, ReportedPatient
+from lab_agent.domain.values import Identifier
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import AdapterContract, Bench
@@ -58,12 +59,14 @@ async def make_bench(folder: Path, orders: str, results: str | None, guarded: bo
 
 class Hl7Contract(AdapterContract):
     def expected(self, message: LabMessage) -> LabMessage:
-        """An ORU names neither our order's key nor a version; the report's name is the filler number and the test's code."""
+        """An ORU names neither our order's key nor a version; the report's name is the filler number, the lines and the test."""
+        patient = ReportedPatient(identifiers=(Identifier(value="X"),))
         if isinstance(message, LabReport):
-            name, seen = f"{message.report_id}/T", tuple(map(in_one_unit, message.observations))
-            return replace(message, order=None, version=None, report_id=name, accession=message.report_id, observations=seen)
+            name, seen = f"{message.report_id}/{'+'.join(message.lines)}/T", tuple(map(in_one_unit, message.observations))
+            said = replace(message, order=None, version=None, patient=patient)
+            return replace(said, report_id=name, accession=message.report_id, observations=seen)
         assert isinstance(message, LabRejection)
-        return replace(message, order=None)
+        return replace(message, order=None, patient=patient)
 
 
 def in_one_unit(one: ReportedObservation) -> ReportedObservation:

@@ -1,15 +1,15 @@
-"""Reads an ORU^R01 as reports and rejections: one report for each OBR, one inbox message for each report."""
+"""Reads a message of results as reports and rejections: one report for each OBR, one inbox message for each report."""
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain, groupby
 
 from lab_agent.domain.lab_messages import (
-    LabMessage,
     LabRejection,
     LabReport,
     NotPerformed,
@@ -18,44 +18,22 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.values import DateOrTime
+from lab_agent.lis.hl7v2.obx_entries import drop_empty_entries, rename_value_types
 from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.order_references import OrderReferences, build_report_id, read_order_references
 from lab_agent.lis.hl7v2.parser import Message
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
+from lab_agent.lis.hl7v2.patient_reader import read_patient
+from lab_agent.lis.hl7v2.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
-_LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
-_STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
+_MAX_NAMED = 5
 _CANCELLED_REASON = "the laboratory cancelled this test"
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedReport:
-    """One part of a message, or why it is invalid. `number` is its position in the message."""
-
-    number: int
-    content: LabMessage | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OrderReferences:
-    """How a group refers to its order and lines."""
-
-    lines: tuple[str, ...]
-    order: str | None
-    accession: str | None
-    barcode: str | None
-    items: tuple[str, ...]
-
-    @property
-    def has_any(self) -> bool:
-        """Whether the order can be found by any of them."""
-        return bool(self.lines or self.order or self.accession or self.barcode)
-
-
-@dataclass(frozen=True, slots=True)
-class OruReader:
+class ResultReader:
     """Reads results. `load_open_report` returns the last values of a report that was not final."""
 
     value_reader: ObxValueReader
@@ -63,45 +41,69 @@ class OruReader:
 
     def read(self, message: Message) -> list[ParsedReport]:
         """Read all parts of a message; an invalid part does not affect the others."""
-        found = [self._read_group(group) for group in split_groups(message)]
-        if not found:
-            return [ParsedReport(0, problem="the message has no OBR")]
         if (more := message.first_segment("DSC")) and more.text(1):
-            return [ParsedReport(0, problem="continued messages (DSC) are not supported")]
-        return list(_limit_completed_lines(_merge_same_reports(found)))
+            return [ParsedReport(0, problem="the message is continued (DSC) in one that did not come with it")]
+        split = split_message(message, self._is_unused, self.value_reader.field_map.results.segments.__contains__)
+        found = list(_refuse_shared_ids(self._read_patient(groups) for groups in _by_patient(split.groups)))
+        if not split.groups:
+            found.append(ParsedReport(0, problem="the message has no OBR"))
+        if split.skipped:
+            found.append(ParsedReport(0, problem=_describe_skipped(split.skipped)))
+        return list(limit_completed_lines(found))
 
-    def _read_group(self, group: ObrGroup) -> ParsedReport:
+    def _is_unused(self, name: str) -> bool:
+        return bool(self.value_reader.field_map.table("unused_segments").get(name))
+
+    def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
+        """Read the groups of one patient."""
+        with_results = [group for group in groups if group.obx_entries]
+        return list(merge_same_reports(self._read_group(group, with_results) for group in groups))
+
+    def _read_group(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
+        for rule in self.value_reader.field_map.results.ignore:
+            if rule.value in group.find_all((rule.field_path,)):
+                return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
         try:
-            return ParsedReport(group.number, self._read_content(group))
+            if self._is_heading(group, with_results):
+                return ParsedReport(group.number, notes=("has no OBX; its results stand under another OBR",))
+            return self._read_content(group)
         except InvalidValueError as error:
             return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
 
-    def _read_content(self, group: ObrGroup) -> LabMessage:
-        references = self._read_references(group)
+    def _is_heading(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> bool:
+        """Whether an OBR says nothing by itself, and the results of its line stand under another OBR."""
+        paths, field_map = self.value_reader.field_map.results.paths, self.value_reader.field_map
+        code = group.find_first(paths["status"])
+        is_silent = not (group.obx_entries or group.notes or group.skipped or group.find_first(paths["reject"]))
+        if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
+            return False
+        own = read_order_references(group, field_map)
+        return any(own.is_within(read_order_references(other, field_map)) for other in with_results)
+
+    def _read_content(self, group: ObrGroup) -> ParsedReport:
+        if group.skipped:
+            raise InvalidValueError(_describe_skipped(group.skipped))
+        references = read_order_references(group, self.value_reader.field_map)
         if not references.has_any:
             raise InvalidValueError("has no reference to an order: no placer number of ours, no filler number, no barcode")
         status = self._read_status(group)
+        rename_value_types(group, self.value_reader.field_map)
+        if rejection := self._read_rejection(group, references, status):
+            return ParsedReport(group.number, rejection)
+        notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
+        report = self._build_report(group, references, status)
+        _check_content(report, group, is_emptied=bool(notes))
+        return ParsedReport(group.number, report, notes=notes)
+
+    def _read_rejection(self, group: ObrGroup, references: OrderReferences, status: str) -> LabRejection | None:
         if rejected := self._specimen_rejection(group):
             if any(entry.obx.repetitions(5) for entry in group.obx_entries):
                 raise InvalidValueError("has both results and a rejected specimen, which an operator must decide")
-            return self._build_rejection(references, rejected)
+            return self._build_rejection(group, references, rejected)
         if status == "refused":
             reason = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
-            return self._build_rejection(references, reason or _CANCELLED_REASON, collect_again=False)
-        return self._build_report(group, references, status)
-
-    def _read_references(self, group: ObrGroup) -> OrderReferences:
-        places = self.value_reader.field_map.results.paths
-        lines = tuple(dict.fromkeys(text for text in group.find_all(places["line"]) if _LINE_KEY.match(text)))
-        orders = (text for place in places["order"] for text in group.find_all((place,)) if _ORDER_KEY.match(text))
-        items = group.find_all(places["item"]) if not lines else ()
-        return OrderReferences(
-            lines=lines,
-            order=next(orders, None),
-            accession=group.find_first(places["accession"]) or None,
-            barcode=group.find_first(places["barcode"]) or None,
-            items=items,
-        )
+            return self._build_rejection(group, references, reason or _CANCELLED_REASON, collect_again=False)
+        return None
 
     def _read_status(self, group: ObrGroup) -> str:
         code = group.find_first(self.value_reader.field_map.results.paths["status"])
@@ -121,7 +123,9 @@ class OruReader:
         text = group.find_first(paths["reject_text"])
         return code and (text or self.value_reader.field_map.table("reject_reasons").get(code, code))
 
-    def _build_rejection(self, references: OrderReferences, reason: str, *, collect_again: bool = True) -> LabRejection:
+    def _build_rejection(
+        self, group: ObrGroup, references: OrderReferences, reason: str, *, collect_again: bool = True
+    ) -> LabRejection:
         entries = [NotPerformed(line=line, reason=reason) for line in references.lines]
         entries = (
             entries or [NotPerformed(item=item, reason=reason) for item in references.items] or [NotPerformed(reason=reason)]
@@ -132,6 +136,7 @@ class OruReader:
             barcode=references.barcode,
             not_performed=tuple(entries),
             collect_again=collect_again and self.value_reader.field_map.results.collect_again,
+            patient=read_patient(group, self.value_reader.field_map),
         )
 
     def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
@@ -148,17 +153,17 @@ class OruReader:
             accession=references.accession,
             barcode=references.barcode,
             items=() if whole_order else references.items,
-            completes=() if whole_order else None,
+            completes=() if whole_order else references.completes,
             effective=self._read_collected(group) or issued,
             issued=issued,
             observations=content.observations,
             documents=content.documents,
+            patient=read_patient(group, self.value_reader.field_map),
         )
 
     def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
         own = group.find_first(self.value_reader.field_map.results.paths["report_id"])
-        name = references.accession or "+".join(references.lines) or references.order or references.barcode or ""
-        return own or f"{name}/{group.find_first(self.value_reader.field_map.results.paths['item'])}"
+        return own or build_report_id(group, references)
 
     def _read_version(self, group: ObrGroup) -> int | None:
         text = group.find_first(self.value_reader.field_map.results.paths["version"])
@@ -202,41 +207,33 @@ def _report_status(status: str, observations: Sequence[ReportedObservation]) -> 
     return ReportStatus.PARTIAL if given is ReportStatus.FINAL and open_ones else given
 
 
-def _merge_same_reports(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
-    """Merge reports with the same id: some LIS repeat the OBR for each page or tube."""
-    reports: dict[str, ParsedReport] = {}
-    for part in parsed:
-        report = part.content
-        if not isinstance(report, LabReport):
-            yield part
-        elif (earlier := reports.get(report.report_id)) and isinstance(earlier.content, LabReport):
-            reports[report.report_id] = replace(earlier, content=_merge_reports(earlier.content, report))
-        else:
-            reports[report.report_id] = part
-    yield from reports.values()
+def _check_content(report: LabReport, group: ObrGroup, *, is_emptied: bool) -> None:
+    """Check that a report says something, and that a note has a value to stand beside. Raises `InvalidValueError`."""
+    if not (report.observations or report.documents) and (is_emptied or report.status is ReportStatus.FINAL):
+        raise InvalidValueError("has no result: none of its OBX has a value" if is_emptied else "is final and has no OBX")
+    if group.notes and not report.observations:
+        raise InvalidValueError("has a note (NTE) but no value that it could stand beside")
 
 
-def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
-    return replace(
-        first,
-        status=min(first.status, second.status, key=_STATUS_ORDER.index),
-        issued=max(first.issued, second.issued),
-        lines=tuple(dict.fromkeys((*first.lines, *second.lines))),
-        items=tuple(dict.fromkeys((*first.items, *second.items))),
-        observations=(*first.observations, *second.observations),
-        documents=(*first.documents, *second.documents),
-    )
+def _by_patient(groups: Sequence[ObrGroup]) -> Iterator[tuple[ObrGroup, ...]]:
+    return (tuple(found) for _, found in groupby(groups, key=lambda group: group.patient))
 
 
-def _limit_completed_lines(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]:
-    """A final report does not complete a line that another report of the same message leaves unfinished."""
-    listed = list(parsed)
-    reports = [part.content for part in listed if isinstance(part.content, LabReport)]
-    pending = {line for report in reports if report.status is not ReportStatus.FINAL for line in report.lines}
-    for part in listed:
-        report = part.content
-        final = isinstance(report, LabReport) and report.status is ReportStatus.FINAL and report.completes is None
-        if isinstance(report, LabReport) and final and any(line in pending for line in report.lines):
-            yield replace(part, content=replace(report, completes=tuple(one for one in report.lines if one not in pending)))
+def _refuse_shared_ids(patients: Iterable[Sequence[ParsedReport]]) -> Iterator[ParsedReport]:
+    """Refuse reports of different patients (PID) that have one id: nobody can tell whose it is."""
+    listed = [list(parts) for parts in patients]
+    owners = Counter(report_id for parts in listed for report_id in {_report_id(part) for part in parts})
+    for part in chain.from_iterable(listed):
+        if (report_id := _report_id(part)) and owners[report_id] > 1:
+            yield replace(part, content=None, problem=f"OBR {part.number}: another patient of the message has the same report")
         else:
             yield part
+
+
+def _report_id(part: ParsedReport) -> str | None:
+    return part.content.report_id if isinstance(part.content, LabReport) else None
+
+
+def _describe_skipped(places: Sequence[str]) -> str:
+    listed = ", ".join(places[:_MAX_NAMED]) + (f" and {len(places) - _MAX_NAMED} more" if len(places) > _MAX_NAMED else "")
+    return f"nothing reads {listed}: map it, or list it in [tables.unused_segments]"

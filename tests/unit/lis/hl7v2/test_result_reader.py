@@ -1,4 +1,4 @@
-"""What an ORU says, in our words."""
+"""What a message of results says, in our words."""
 
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -7,13 +7,22 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
-from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Quantity, Range, Ratio
+from lab_agent.domain.lab_messages import (
+    LabRejection,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReferenceRange,
+    ReportedPatient,
+    ReportStatus,
+)
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.acks import parse_ack
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
 from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.report_merging import ParsedReport
+from lab_agent.lis.hl7v2.result_reader import ResultReader
 
 L1, L2, R1 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB", "RAAAAAAAAAAAAAAA"
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
@@ -27,7 +36,7 @@ def parts(*segments: str, zone: str | None = None, mapping: str = "", tmp_path: 
         (tmp_path / "map.toml").write_text(mapping)
         field_map = load_field_map(tmp_path / "map.toml")
     reader = ObxValueReader(field_map, ZoneInfo(zone) if zone else None)
-    return OruReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+    return ResultReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
 
 
 def report(*segments: str, **how: object) -> LabReport:
@@ -198,6 +207,7 @@ def test_rejected_specimen_becomes_rejection() -> None:
         barcode="0001",
         not_performed=(NotPerformed(line=L1, reason="the specimen is haemolysed"),),
         collect_again=True,
+        patient=ReportedPatient(identifiers=(Identifier(value="X"),)),
     )
     assert "both results and a rejected specimen" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", f"SPM|1||||{'|' * 16}RH")
 
@@ -255,7 +265,7 @@ def test_order_found_by_filler_number_or_barcode() -> None:
         ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "collection time that"),
         ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "unknown status"),
         ((OBR, "OBX|1|NM|||4||||||F"), "no code"),
-        ((OBR, "OBX|1|NM|718-7||||||||F"), "has no value"),
+        ((OBR, "OBX|1|NM|718-7||||||||F"), "none of its OBX has a value"),
         ((OBR, "OBX|1|XX|718-7||4||||||F"), "unsupported type"),
         ((OBR, "OBX|1|NM|718-7||3,5||||||F"), "invalid number"),
         ((OBR, "OBX|1|ED|PDF||^application^PDF^Base64^%%%||||||F"), "does not match its encoding"),
