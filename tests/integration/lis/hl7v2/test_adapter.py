@@ -128,7 +128,7 @@ async def test_receiver_ack_mode_follows_msh_request(tmp_path: Path, asked: str,
         (GOOD.replace("OBR|", "ZBR|"), "AE", "no OBR"),
         (GOOD.replace("|F\r", "|X\r"), "AE", "operator"),
         (GOOD.encode().replace(b"PID|1||X", b"PID|1||\xff"), "AR", "not valid utf-8"),
-        (GOOD.replace("NM|", "NM|\0").replace("\0", "", 1).replace("g/L", "g\\X00\\L"), "AE", "NUL"),
+        (GOOD.replace("NM|", "NM|\0").replace("\0", "", 1).replace("g/L", "g\\X00\\L"), "AE", "control character"),
     ],
 )
 async def test_receiver_invalid_message_refused_with_reason_and_kept(
