@@ -14,13 +14,13 @@ from typing import Annotated
 import typer
 
 from lab_agent.cli.adapter_trial import Trial, TrialInput, load_trial, open_rehearsal
-from lab_agent.cli.adapter_try_output import TriedMessage, print_messages, print_proposals, to_json
+from lab_agent.cli.adapter_try_output import print_messages, print_proposals, to_json
 from lab_agent.cli.adapter_try_write import write_proposals
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_json, print_line
 from lab_agent.errors import InputError
 from lab_agent.workbench.captured_messages import CapturedMessage, read_captured
-from lab_agent.workbench.proposals import Proposals, collect_proposals
+from lab_agent.workbench.proposals import Proposals, TriedMessage, collect_proposals
 
 _MOST_ROUNDS = 5
 FilesArgument = Annotated[
@@ -106,7 +106,7 @@ class _Outcome:
 def _try(given: TrialInput, captured: Sequence[CapturedMessage]) -> _Outcome:
     trial = load_trial(given)
     tried = asyncio.run(_try_all(trial, captured))
-    return _Outcome(trial, tried, collect_proposals((each.parsed, each.outcomes) for each in tried))
+    return _Outcome(trial, tried, collect_proposals(tried))
 
 
 def _write(given: TrialInput, captured: Sequence[CapturedMessage], outcome: _Outcome, *, ask: bool) -> _Outcome:
@@ -128,5 +128,6 @@ async def _try_all(trial: Trial, captured: Sequence[CapturedMessage]) -> list[Tr
         for message in captured:
             parsed = await trial.adapter.parse_message(message.data, message.name)
             outcomes = [await opened.rehearsal.rehearse(part) for part in parsed.parts]
-            tried.append(TriedMessage(message.name, parsed, tuple(outcomes)))
+            barcodes = await opened.rehearsal.known_barcodes(each.if_barcode for each in parsed.suggestions)
+            tried.append(TriedMessage(message.name, parsed, tuple(outcomes), barcodes))
         return tried

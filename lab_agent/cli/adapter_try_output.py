@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lab_agent.cli.adapter_trial import Trial
@@ -12,9 +11,9 @@ from lab_agent.cli.output import Row, print_fields, print_heading, print_line, p
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.text import format_value, shorten
 from lab_agent.mappings.loader import COLUMNS
-from lab_agent.ports.lis import ParsedMessage, TraceLine
+from lab_agent.ports.lis import TraceLine
 from lab_agent.workbench.map_lines import paste_lines
-from lab_agent.workbench.proposals import Proposals
+from lab_agent.workbench.proposals import Proposals, TriedMessage
 from lab_agent.workbench.rehearsal import Fate, OutgoingObservation, PartOutcome
 from lab_agent.workbench.table_rows import csv_lines
 
@@ -25,18 +24,10 @@ _FATES: Mapping[Fate, str] = {
     Fate.REJECTS_LINES: "would reject its lines",
     Fate.NUMBERS: "would give the laboratory's numbers",
     Fate.RECEIVED_BEFORE: "was received before: nothing would happen",
+    Fate.IGNORED: "would be acknowledged, and nothing of it read",
     Fate.WAITS: "would wait for an operator",
     Fate.REFUSED: "would be refused",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TriedMessage:
-    """A message as the adapter read it, and what would become of its parts."""
-
-    name: str
-    parsed: ParsedMessage
-    outcomes: tuple[PartOutcome, ...]
 
 
 def print_messages(tried: Sequence[TriedMessage], *, show_patient: bool) -> None:

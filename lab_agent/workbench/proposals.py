@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage
@@ -22,16 +22,37 @@ class Proposals:
         return bool(self.map_lines or self.rows)
 
 
-def collect_proposals(tried: Iterable[tuple[ParsedMessage, tuple[PartOutcome, ...]]]) -> Proposals:
+@dataclass(frozen=True, slots=True)
+class TriedMessage:
+    """A message as the adapter read it, and what would become of its parts; `name` is its file.
+
+    `barcodes` are those of the orders, as far as suggestions name any.
+    """
+
+    name: str
+    parsed: ParsedMessage
+    outcomes: tuple[PartOutcome, ...]
+    barcodes: Collection[str] = ()
+
+    @property
+    def lacks_something(self) -> bool:
+        """Whether some part of it would not be delivered."""
+        return not all(outcome.is_delivered for outcome in self.outcomes)
+
+
+def collect_proposals(tried: Iterable[TriedMessage]) -> Proposals:
     """The proposals of all messages that lack something."""
     lines: dict[tuple[str, str], MapSuggestion] = {}
     outcomes: list[PartOutcome] = []
-    for parsed, of_message in tried:
-        outcomes += of_message
-        if all(outcome.is_delivered for outcome in of_message):
-            continue
-        unknown = {item for outcome in of_message for item in outcome.unknown_items}
-        for each in parsed.suggestions:
-            if each.unless_item is None or each.unless_item in unknown:
+    for message in tried:
+        outcomes += message.outcomes
+        if message.lacks_something:
+            for each in [one for one in message.parsed.suggestions if _is_needed(one, message)]:
                 lines.setdefault((each.table, each.key), each)
     return Proposals(tuple(lines.values()), rows_for(outcomes))
+
+
+def _is_needed(suggestion: MapSuggestion, message: TriedMessage) -> bool:
+    if suggestion.unless_item is not None:
+        return any(suggestion.unless_item in outcome.unknown_items for outcome in message.outcomes)
+    return suggestion.if_barcode is None or suggestion.if_barcode in message.barcodes

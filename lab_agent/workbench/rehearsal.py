@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -35,6 +35,7 @@ class Fate(StrEnum):
     REJECTS_LINES = "rejects_lines"
     NUMBERS = "numbers"
     RECEIVED_BEFORE = "received_before"
+    IGNORED = "ignored"
     WAITS = "waits"
     REFUSED = "refused"
 
@@ -91,9 +92,14 @@ class Rehearsal:
     async def rehearse(self, part: ParsedPart) -> PartOutcome:
         """Say what would become of a part; nothing is committed."""
         if part.content is None:
-            return PartOutcome(part=part, fate=Fate.REFUSED, reason=part.problem or "nothing was read")
+            return PartOutcome(part=part, fate=Fate.REFUSED if part.problem else Fate.IGNORED, reason=part.problem or "")
         content = part.content
         return await self.store.run(lambda uow: self._rehearse(uow, part, content))
+
+    async def known_barcodes(self, texts: Iterable[str | None]) -> frozenset[str]:
+        """Those of the texts that are barcodes of an order."""
+        listed = set(filter(None, texts))
+        return await self.store.run(lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text)))
 
     def _rehearse(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
         if not self.has_orders:

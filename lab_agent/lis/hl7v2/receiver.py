@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,6 +30,7 @@ from lab_agent.lis.hl7v2.acks import (
     requested_acks,
 )
 from lab_agent.lis.hl7v2.connection import MllpConnection
+from lab_agent.lis.hl7v2.field_map import IgnoreRule
 from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
@@ -181,7 +182,9 @@ class Receiver:
 
 
 def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | None:
-    """Why a message is not for us; None if it is."""
+    """Why a message is not for us; None if it is. One that the map ignores by its header is accepted, whatever else it is."""
+    if any(rule.value in message.header.texts_at(rule.field_path) for rule in _header_rules(settings)):
+        return AckDecision()
     message_type, event = message.message_type
     if not _is_valid_control_id(message.control_id):
         return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
@@ -194,6 +197,10 @@ def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | Non
     if given and given != settings.processing_id:
         return AckDecision("R", (f"MSH-11 is not {settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
     return None
+
+
+def _header_rules(settings: Hl7v2Settings) -> Iterator[IgnoreRule]:
+    return (rule for rule in settings.field_map.results.ignore if rule.field_path.segment == "MSH")
 
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
