@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lab_agent.cli.adapter_trial import Trial, TrialInput, load_trial, open_rehearsal
-from lab_agent.cli.adapter_try_output import print_messages, print_proposals, to_json
+from lab_agent.cli.adapter_try_output import messages_json, print_messages, print_proposals, proposals_json
 from lab_agent.cli.adapter_try_write import write_proposals
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_json, print_line
@@ -68,13 +68,20 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
         name=name, config=config, map_file=map_file, tables=tables, order=order, assignments=tuple(assignments or ())
     )
     load_trial(given)  # its mistakes are told before standard input is read
-    captured = list(read_captured(files, sys.stdin.buffer))
+    captured = list(read_captured(files, _read_standard_input))
     if not captured:
         raise InputError("no message was found")
     outcome = _try(given, captured)
     if as_json:
         outcome = _write(given, captured, outcome, ask=False) if write else outcome
-        print_json(to_json(outcome.tried, outcome.proposals, complete=outcome.is_complete, show_patient=show_patient))
+        print_json(
+            {
+                "complete": outcome.is_complete,
+                "messages": messages_json(outcome.tried, show_patient=show_patient),
+                "missing": proposals_json(outcome.proposals),
+                "added": proposals_json(outcome.added),
+            }
+        )
     else:
         print_messages(outcome.tried, show_patient=show_patient)
         print_proposals(outcome.trial, outcome.proposals)
@@ -84,6 +91,10 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
         raise typer.Exit(1)
 
 
+def _read_standard_input() -> bytes:
+    return sys.stdin.buffer.read()
+
+
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """What one round of a trial found."""
@@ -91,6 +102,7 @@ class _Outcome:
     trial: Trial
     tried: Sequence[TriedMessage]
     proposals: Proposals
+    added: Proposals = field(default_factory=lambda: Proposals((), ()))
 
     @property
     def is_complete(self) -> bool:
@@ -112,11 +124,10 @@ def _try(given: TrialInput, captured: Sequence[CapturedMessage]) -> _Outcome:
 def _write(given: TrialInput, captured: Sequence[CapturedMessage], outcome: _Outcome, *, ask: bool) -> _Outcome:
     """Add the proposals and try again, as long as that shows more to add: a value that is refused hides what it lacks."""
     for _ in range(_MOST_ROUNDS):
-        if not (outcome.proposals and write_proposals(outcome.trial, outcome.proposals, ask=ask)):
+        written = write_proposals(outcome.trial, outcome.proposals, ask=ask)
+        if not written:
             break
-        before, outcome = outcome.proposals, _try(given, captured)
-        if outcome.proposals == before:
-            break
+        outcome = replace(_try(given, captured), added=outcome.added + written)
     return outcome
 
 

@@ -62,16 +62,16 @@ def print_proposals(trial: Trial, proposals: Proposals) -> None:
                     print_line(f"    {row.key}: {shorten(row.about)}")
 
 
-def to_json(tried: Sequence[TriedMessage], proposals: Proposals, *, complete: bool, show_patient: bool) -> Row:
-    """Everything as one object."""
-    return {
-        "complete": complete,
-        "messages": [_message_json(each, show_patient=show_patient) for each in tried],
-        "map": [
-            {"table": each.table, "key": each.key, "value": each.value, "reason": each.reason} for each in proposals.map_lines
-        ],
-        "tables": [{"file": row.file, "cells": dict(row.cells), "about": row.about} for row in proposals.rows],
-    }
+def messages_json(tried: Sequence[TriedMessage], *, show_patient: bool) -> list[Row]:
+    """The messages with their segments and parts."""
+    return [_message_json(each, show_patient=show_patient) for each in tried]
+
+
+def proposals_json(proposals: Proposals) -> Row:
+    """The lines for the map and the settings, and the rows for the tables."""
+    lines = [{"table": each.table, "key": each.key, "value": each.value, "reason": each.reason} for each in proposals.map_lines]
+    rows = [{"file": row.file, "cells": dict(row.cells), "about": row.about} for row in proposals.rows]
+    return {"map": lines, "tables": rows}
 
 
 def _message_json(message: TriedMessage, *, show_patient: bool) -> Row:
@@ -98,7 +98,7 @@ def _print_part(outcome: PartOutcome, *, show_patient: bool) -> None:
     print_line("")
     row = _part_row(outcome, show_patient=show_patient)
     print_fields({name: value for name, value in row.items() if name != "fate"}, as_json=False)
-    rows = _rows(outcome)
+    rows = [{key: shorten(str(value)) for key, value in row.items()} for row in _rows(outcome)]
     if rows:
         print_list(rows, as_json=False, empty_text="")
 
@@ -153,11 +153,11 @@ def _observation_row(observation: OutgoingObservation) -> Row:
     code: Mapping[str, Any] = next(iter(body.get("code", {}).get("coding", [])), {})
     return {
         "code": reported.code.code,
-        "name": shorten(reported.code.display or ""),
+        "name": reported.code.display or "",
         "sent_as": code.get("code", ""),
-        "value": shorten(_value_text(body) or format_value(reported)),
+        "value": _value_text(body) or format_value(reported),
         "unit": body.get("valueQuantity", {}).get("code", ""),
-        "range": shorten(", ".join(_range_texts(body))),
+        "range": ", ".join(_range_texts(body)),
         "status": body.get("status") or reported.status,
         "interpretation": ", ".join(each["code"] for each in body.get("interpretation", {}).get("coding", [])),
     }
@@ -166,7 +166,7 @@ def _observation_row(observation: OutgoingObservation) -> Row:
 def _value_text(body: Mapping[str, Any]) -> str:
     for key, value in body.items():
         if key == "valueQuantity":
-            return " ".join(str(value[part]) for part in ("comparator", "value", "unit") if part in value)
+            return f"{value.get('comparator', '')}{value.get('value', '')} {value.get('unit', '')}".strip()
         if key == "valueCodeableConcept":
             codes = ", ".join(f"{each.get('display', '')} {each['code']}".strip() for each in value.get("coding", []))
             return codes or str(value.get("text", ""))

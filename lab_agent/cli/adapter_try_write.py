@@ -41,10 +41,10 @@ def lines_by_target(trial: Trial, suggestions: Iterable[MapSuggestion]) -> dict[
     return found
 
 
-def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> bool:
+def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> Proposals:
     """Ask for what only a person knows, show the change, and make it. Without `ask`, only what is certain is added.
 
-    Returns whether anything was added.
+    Returns what was added.
 
     Every file is checked as it would be before any is written. Raises `InputError`, `TomlEditError`, `MappingsError`, `OSError`.
     """
@@ -61,13 +61,14 @@ def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> bool:
         for text in change.lines:
             print_error(f"+ {text}")
     if not (texts or changes):
-        return False
+        return Proposals((), ())
     if ask:
         typer.confirm("Add these lines?", abort=True, err=True)
     for path, (_, text) in texts.items():
         write_atomically(path, text.encode("utf-8"), path.stat().st_mode & 0o777 if path.exists() else _FILE_MODE)
     write_changes(changes)
-    return True
+    written = {target for target in lines_by_target(trial, suggestions) if target.file is not None}
+    return Proposals(tuple(each for each in suggestions if set(lines_by_target(trial, [each])) <= written), tuple(rows))
 
 
 def _target(trial: Trial, table: tuple[str, ...]) -> tuple[Target, tuple[str, ...]]:

@@ -6,10 +6,9 @@ A file that holds HL7 is cut at its MSH segments; any other file is one message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from lab_agent.errors import InputError
 
@@ -33,11 +32,11 @@ class CapturedMessage:
     data: bytes
 
 
-def read_captured(paths: Iterable[Path], standard_input: BinaryIO) -> Iterator[CapturedMessage]:
+def read_captured(paths: Iterable[Path], read_standard_input: Callable[[], bytes]) -> Iterator[CapturedMessage]:
     """The messages of files, of all files of folders, and of standard input (`-`). Raises `InputError`, `OSError`."""
     for path in paths:
         if str(path) == "-":
-            yield from _named("standard input", standard_input.read())
+            yield from _named("standard input", read_standard_input())
         elif path.is_dir():
             for file in sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith(".")):
                 yield from _named(file.name, file.read_bytes())

@@ -21,6 +21,10 @@ class Proposals:
         """Whether there is any."""
         return bool(self.map_lines or self.rows)
 
+    def __add__(self, more: Proposals) -> Proposals:
+        """Both."""
+        return Proposals(self.map_lines + more.map_lines, self.rows + more.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class TriedMessage:

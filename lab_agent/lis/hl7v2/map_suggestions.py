@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from lab_agent.domain.text import shorten
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
-from lab_agent.lis.hl7v2.parser import FieldPath, Message, Segment, declared_charset
+from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charset
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, SplitMessage, split_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
@@ -19,6 +19,7 @@ _OWN_KEY = re.compile(r"[LR][A-Z2-7]{15}\Z")
 _ZONE = re.compile(r"[+-]\d{4}\Z")
 _COMMA_NUMBER = re.compile(r"(?:<=|>=|<|>)?\s*[+-]?\d+,\d+\Z")
 _LOINC_LIKE = re.compile(r"\d{1,7}-\d\Z", re.ASCII)
+_LOINC = "http://loinc.org"
 _TIME_TYPES = frozenset({"DT", "TM", "DTM", "TS"})
 _VALUE_TYPES = TEXT_TYPES | CODED_TYPES | CODE_STRING_TYPES | _TIME_TYPES | {"NM", "SN", "ED", "RP"}
 _ISSUE_CANDIDATES = tuple(map(FieldPath.parse, ("OBX-19.1", "ORC-9.1", "EVN-2.1", "OBX-14.1")))
@@ -153,13 +154,30 @@ def _suggest_for_obx(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSugge
 
 
 def _suggest_code_systems(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:
-    """Names of LOINC that the table lacks: what they name has the form of a LOINC code."""
+    """Names of code systems without an address: a code of them cannot be sent. LOINC is known by its name and its form."""
     known = settings.field_map.table("code_systems")
-    for code, system in ((obx.text(3, 1), obx.text(3, 3)), (obx.text(3, 4), obx.text(3, 6))):
-        named = system.upper().startswith("L") and "N" in system.upper()
-        if _LOINC_LIKE.match(code) and named and not {system, system.upper()} & set(known) and ":" not in system:
-            reason = f"{shorten(system)} in OBX-3 names LOINC"
-            yield MapSuggestion(table="tables.code_systems", key=system, value='"http://loinc.org"', reason=reason)
+    codings = list(_codings(obx.first_repetition(3)))
+    is_loinc = any(known.get(system.upper()) == _LOINC for _, system in codings)
+    answers = obx.repetitions(5) if obx.text(2).upper() in CODED_TYPES else ()
+    for code, system in (*(() if is_loinc else codings), *(each for value in answers for each in _codings(value))):
+        if (
+            not system
+            or ":" in system
+            or system.upper() == "L"
+            or system.startswith("99")
+            or {system, system.upper()} & set(known)
+        ):
+            continue
+        names_loinc = _LOINC_LIKE.match(code) is not None and system.upper().startswith("L") and "N" in system.upper()
+        reason = f"{shorten(system)} names LOINC" if names_loinc else f"the address of the code system {shorten(system)}"
+        value = json.dumps(_LOINC) if names_loinc else None
+        yield MapSuggestion(table="tables.code_systems", key=system, value=value, reason=reason)
+
+
+def _codings(value: FieldValue) -> Iterator[tuple[str, str]]:
+    """Code and system of the first triple and of the alternative one."""
+    pairs = ((value.component_text(first).strip(), value.component_text(first + 2).strip()) for first in (1, 4))
+    return (pair for pair in pairs if pair[0])
 
 
 def _times(group: ObrGroup, settings: Hl7v2Settings) -> Iterable[str]:
