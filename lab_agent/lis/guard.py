@@ -93,12 +93,13 @@ _MAX_REASON_LENGTH = 2000
 class GuardedInbox(Inbox):
     """The inbox as an adapter gets it: validates every message before it comes near the store.
 
-    `on_use` is called before and after each use: it is a sign of life.
+    `on_use` is called before and after each use: it is a sign of life. `on_skip` counts what the adapter leaves out.
     """
 
     inbox: Inbox
     adapter: str
     on_use: Callable[[], None] = lambda: None
+    on_skip: Callable[[], None] = lambda: None
 
     @override
     async def accept(self, message_id: str, message: LabMessage) -> bool:
@@ -120,6 +121,13 @@ class GuardedInbox(Inbox):
         """Record the rejection, with its texts cut to a bearable length."""
         with self._use():
             await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
+
+    @override
+    async def skip(self, message_id: str, reason: str) -> None:
+        """Count what was left out, with its texts cut to a bearable length."""
+        self.on_skip()
+        with self._use():
+            await self.inbox.skip(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
 
     @contextmanager
     def _use(self) -> Iterator[None]:
@@ -167,16 +175,26 @@ _STOP_GRACE_SECONDS = 5.0
 
 
 class GuardedAdapter:
-    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call.
+    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call,
+    `on_skip` of everything that the adapter leaves out on purpose.
 
     If `start` failed because the LIS was unavailable, each later call tries to start first, so that it recovers by itself.
     """
 
-    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, on_call: CallObserver = ignore) -> None:
+    def __init__(
+        self,
+        adapter: LisAdapter,
+        name: str,
+        *,
+        timeout: float,
+        on_call: CallObserver = ignore,
+        on_skip: Callable[[], None] = lambda: None,
+    ) -> None:
         self._adapter = adapter
         self._name = name
         self._timeout = timeout
         self._on_call = on_call
+        self._on_skip = on_skip
         self._inbox: GuardedInbox | None = None
         self._started = False
         self._start_lock = asyncio.Lock()
@@ -192,7 +210,7 @@ class GuardedAdapter:
 
     async def start(self, inbox: Inbox) -> None:
         """Start the adapter; if that fails, the next call tries again. Raises `LisUnavailable`."""
-        self._inbox = GuardedInbox(inbox, self._name, self._record_progress)
+        self._inbox = GuardedInbox(inbox, self._name, self._record_progress, self._on_skip)
         await self._ensure_started()
 
     async def stop(self) -> None:

@@ -147,7 +147,13 @@ def load_adapters(
         kind = str(own.pop("adapter", name))
         result = _load_adapter(name, kind, own, available_entries)
         if not isinstance(result, tuple):
-            loaded[name] = GuardedAdapter(result, name, timeout=call_timeout, on_call=partial(metrics.record_lis_call, name))
+            loaded[name] = GuardedAdapter(
+                result,
+                name,
+                timeout=call_timeout,
+                on_call=partial(metrics.record_lis_call, name),
+                on_skip=partial(metrics.record_skip, name),
+            )
         statuses.append(_make_status(name, kind, result, available_entries))
     return AdapterRegistry(default, tuple(statuses), loaded)
 

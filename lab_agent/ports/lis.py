@@ -52,6 +52,13 @@ class Inbox(Protocol):
         """
         ...
 
+    async def skip(self, message_id: str, reason: str, /) -> None:
+        """Count what the adapter acknowledged and left out on purpose, such as a message of quality control, or an empty value.
+
+        `reason` names the rule, never a patient or a value. Metrics and the log show it, so that nobody wonders where it went.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart:

@@ -75,7 +75,8 @@ class ResultsSettings(SettingsGroup):
     """How result documents reach the service: `upload` as Binary, `host` by our own API (partners must be able to reach it),
     `none` omits them (stage, where no laboratory provides printed forms)."""
     send_interpretation: bool = False
-    """Whether flags (high, low, …) are sent as Observation.interpretation; the interface has no field for them."""
+    """Whether flags (high, low, …) are sent as Observation.interpretation; the interface has no field for them.
+    Susceptibilities (S, I, R) are always sent, since in microbiology they are the result."""
     send_notes: bool = False
     """Whether notes of observations are sent as Observation.comment; the interface has no field for them."""
     order_document_code: str | None = None

@@ -14,6 +14,7 @@ from lab_agent.errors import InputError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MSH = re.compile(rb"MSH([^\w\s])[^\w\s]{4,5}\1")
+_CONTINUATION = re.compile(rb"\rDSC[^\w\s]([^|\r]*)")
 _BATCH_SEGMENT = re.compile(rb"(?:FHS|BHS|BTS|FTS)[^\w\s]")
 _LOG_PREFIX = re.compile(rb"[^|]{0,200}?(?<![A-Za-z0-9])(?=[A-Z][A-Z0-9]{2}\|)")
 _MARKS_IN_WORDS = (
@@ -58,10 +59,25 @@ def split_messages(data: bytes) -> list[bytes]:
     if not _MSH.search(data):
         return [data] if data.strip() else []
     if _is_plain(data):
-        return _cut(data)
+        return _join_continued(_cut(data))
     for pattern, mark in _MARKS_IN_WORDS:
         data = pattern.sub(mark, data)
-    return [b"".join(line + b"\r" for line in _segment_lines(piece)) for piece in _cut(data)]
+    return _join_continued(b"".join(line + b"\r" for line in _segment_lines(piece)) for piece in _cut(data))
+
+
+def _join_continued(messages: Iterable[bytes]) -> list[bytes]:
+    """Leave the parts of a continued message together: DSC-1 names the MSH-14 of the next one (HL7 2.10.2)."""
+    joined: list[bytes] = []
+    pointer = b""
+    for message in messages:
+        fields = message.partition(b"\r")[0].split(message[3:4])
+        if pointer and len(fields) > 13 and fields[13] == pointer:
+            joined[-1] += message
+        else:
+            joined.append(message)
+        found = _CONTINUATION.search(message)
+        pointer = found[1].strip() if found else b""
+    return joined
 
 
 def _is_plain(data: bytes) -> bool:

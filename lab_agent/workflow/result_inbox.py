@@ -82,6 +82,10 @@ class StoreInbox:
         await self.store.run(write)
         log.warning("result rejected", action="result_rejected", adapter=self.source)
 
+    async def skip(self, message: str, reason: str) -> None:  # noqa: ARG002 — a name of the LIS's does not belong in the log
+        """Log what an adapter left out on purpose."""
+        log.info("left out by a rule", action="result_skipped", adapter=self.source, reason=reason)
+
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if self.add_message(uow, message, content) is None:
             return False

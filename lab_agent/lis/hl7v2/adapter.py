@@ -19,6 +19,7 @@ from lab_agent.errors import LisUnavailable
 from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.connector import MllpConnector, Timeouts
+from lab_agent.lis.hl7v2.continued_messages import ContinuedMessages
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.message_trace import trace_raw_message
 from lab_agent.lis.hl7v2.mllp import ReceivedFrame
@@ -66,7 +67,10 @@ class Hl7v2Adapter:
             await asyncio.to_thread(self._archive.open)
         except OSError as exc:
             raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
-        self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive)
+        continued = ContinuedMessages(
+            self._settings.folder / "continued", self._settings.max_message_bytes, self._settings.frame_timeout
+        )
+        self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive, continued)
         try:
             for connector in self._connectors:
                 await connector.open()
@@ -112,8 +116,9 @@ class Hl7v2Adapter:
         await self._sender.send(message, control_id, f"cancel {order}")
 
     async def collect(self) -> int:
-        """Nothing to collect: the LIS sends. Old raw messages are deleted."""
+        """Nothing to collect: the LIS sends. Old raw messages are deleted, and continued ones that ended halfway are refused."""
         await asyncio.to_thread(self._archive.purge)
+        await self._require_receiver().refuse_unfinished()
         return 0
 
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature

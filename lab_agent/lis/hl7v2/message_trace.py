@@ -6,6 +6,7 @@ The parts come from `parse_results`, as those of a message that arrives; nothing
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
 from lab_agent.domain.text import format_reference_ranges, format_value, shorten
 from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.acks import ACK_MESSAGE_TYPES
+from lab_agent.lis.hl7v2.continued_messages import join_parts
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import CR, FS, VT
@@ -27,6 +29,7 @@ from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})
+_LATER_MSH = re.compile(rb"(?<=[\r\n])(?=MSH[^\w\s])")
 _GROUPED_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE"})
 _SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
 _SHORTEST_NAME = 3
@@ -44,8 +47,11 @@ _SHOWN_VALUES = (
 
 
 def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: MessageArchive) -> ParsedMessage:
-    """Read a message, in a frame or bare, as it would be read if it arrived now. `name` is that of the adapter."""
-    data = raw.strip(VT + FS + b"\r\n") + CR
+    """Read a message, in a frame or bare, as it would be read if it arrived now; the parts of a continued one are joined.
+
+    `name` is that of the adapter.
+    """
+    data = join_parts(_LATER_MSH.split(raw.strip(VT + FS + b"\r\n") + CR))
     try:
         message = decode_message(data, settings.encoding)
     except InvalidMessageError as error:

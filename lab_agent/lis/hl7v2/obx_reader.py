@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
+from lab_agent.domain.susceptibility import susceptibility_coding, susceptibility_flags
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.obx_texts import readable_text
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.reference_ranges import read_reference_ranges
+from lab_agent.lis.hl7v2.report_merging import describe_repeated, find_repeated
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
@@ -62,7 +65,9 @@ class ObxReader:
             if last and last == previous and observations:
                 observations[-1] = _append_text(observations[-1], one)
             else:
-                observations.append(_ensure_unique_id(one, observations))
+                observations.append(one)
+        if repeated := find_repeated(observations):
+            raise InvalidValueError(describe_repeated(repeated))
         if group.notes and observations:
             observations[0] = replace(observations[0], note=_join_notes(*group.notes, observations[0].note))
         return GroupContent(tuple(observations), tuple(documents))
@@ -97,10 +102,17 @@ class ObxReader:
             specimen=specimen,
             reference_ranges=read_reference_ranges(obx, self.value_reader),
             issued=self._read_issued(obx),
-            flags=tuple(flag for value in obx.repetitions(8) if (flag := value.component_text(1).strip())),
+            flags=tuple(_read_flags(obx)),
             note=_join_notes(*entry.notes),
-            **self.value_reader.read_value(obx, is_line=is_line),
+            **self._read_value(obx, is_line=is_line),
         )
+
+    def _read_value(self, obx: Segment, *, is_line: bool) -> dict[str, Any]:
+        """The value; where there is none, how susceptible the organism is (OBX-8) is what the OBX says."""
+        susceptibility = None if obx.repetitions(5) else susceptibility_coding(_read_flags(obx))
+        if susceptibility is None:
+            return self.value_reader.read_value(obx, is_line=is_line)
+        return {"value_codeable_concept": CodeableConcept(coding=(susceptibility,), text=susceptibility.display)}
 
     def _read_issued(self, obx: Segment) -> datetime | None:
         """A moment; of a day alone the report's own time of issue says more."""
@@ -133,6 +145,13 @@ class ObxReader:
         )
 
 
+def _read_flags(obx: Segment) -> Iterator[str]:
+    """OBX-8; susceptibilities in the case of their table."""
+    for value in obx.repetitions(8):
+        if flag := value.component_text(1).strip():
+            yield flag.upper() if susceptibility_flags((flag.upper(),)) else flag
+
+
 def _text_key(obx: Segment) -> TextKey | None:
     """Identify the text that an OBX is a line of: such texts come as one OBX per line."""
     kind = obx.text(2).upper()
@@ -157,15 +176,6 @@ def _least_final_status(*statuses: ObservationStatus) -> ObservationStatus:
     """The status of a text made of several lines."""
     order = (ObservationStatus.REGISTERED, ObservationStatus.PRELIMINARY, ObservationStatus.AMENDED, ObservationStatus.FINAL)
     return min(statuses, key=order.index)
-
-
-def _ensure_unique_id(one: ReportedObservation, others: list[ReportedObservation]) -> ReportedObservation:
-    """Keep ids unique within a report, even if the LIS repeats a sub-id."""
-    taken = {other.id for other in others}
-    if one.id is None or one.id not in taken:
-        return one
-    number = next(number for number in range(2, len(others) + 3) if f"{one.id}#{number}" not in taken)
-    return replace(one, id=f"{one.id}#{number}")
 
 
 def _join_notes(*notes: str | None) -> str | None:

@@ -76,10 +76,10 @@ class ObxValueReader:
         parts = join_powers(value.raw.split(mark), mark)
         is_system = len(parts) == 2 and len(value.components) > 2 and self._code_system(parts[1].strip()) not in {None, parts[1]}
         texts = ["" if raw == HL7_NULL else FieldValue(raw, value.separators, value.encoding).text for raw in parts]
-        code, display, system, *other = (*((texts[0], "", texts[1]) if is_system else texts), *("",) * 6)
-        for triple in ((code, display, system), tuple(other[:3])):
-            if triple[0].strip():
-                yield self._build_coding(*triple, "OBX-6")
+        words = [*([texts[0], "", texts[1]] if is_system else texts), *[""] * 6]
+        for code, display, system in (words[:3], words[3:6]):
+            if code.strip():
+                yield self._build_coding(code, display, system, "OBX-6")
 
     def read_number(self, text: str) -> Decimal | None:
         """Read a decimal; None if it is not one."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab_agent.lis.hl7v2.field_map import FieldMap
+from lab_agent.lis.hl7v2.microbiology import parent_name
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup
@@ -16,8 +17,6 @@ _LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{1
 _MAX_ID_LENGTH = 200
 _FILLER = (FieldPath("OBR", 3, 1),)
 _CODES = (FieldPath("OBR", 4, 1), FieldPath("OBR", 4, 4), FieldPath("OBR", 4, 2))
-_PARENT_FIELDS = (26, 29)
-"""The result and the order that a group hangs on, such as the organism whose susceptibilities it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def build_report_id(group: ObrGroup, references: OrderReferences) -> str:
     parts = [references.name]
     if references.lines and references.accession:
         parts.append("+".join(references.lines))
-    parts += [group.find_first(_CODES), *(group.obr.raw(field).strip() for field in _PARENT_FIELDS)]
+    parts += [group.find_first(_CODES), parent_name(group)]
     filler = group.find_first(_FILLER)
     if filler not in {references.accession or "", ""}:
         parts.append(filler)

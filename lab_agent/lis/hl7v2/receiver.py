@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,7 +30,8 @@ from lab_agent.lis.hl7v2.acks import (
     requested_acks,
 )
 from lab_agent.lis.hl7v2.connection import MllpConnection
-from lab_agent.lis.hl7v2.field_map import IgnoreRule
+from lab_agent.lis.hl7v2.continued_messages import UNFINISHED, ContinuedMessages
+from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
 from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
@@ -64,6 +65,7 @@ class Receiver:
     inbox: Inbox
     pending_acks: PendingAcks
     archive: MessageArchive
+    continued: ContinuedMessages
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
@@ -82,12 +84,35 @@ class Receiver:
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
             await self._handle_ack(connection, message, data)
             return
-        decision = check_header(message, self.settings) or await self._store_results(message, data)
-        if decision.letter != "A":
+        decision = check_header(message, self.settings)
+        if decision is None:
+            decision, data = await self._take_results(connection, message, data)
+        if decision.letter != "A" and data:
             await self._archive_rejected(data, "; ".join(decision.reasons))
-        elif self.settings.keep == "all":
+        elif self.settings.keep == "all" and data:
             await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
         await self._reply(connection, message.header, decision)
+
+    async def _take_results(self, connection: MllpConnection, message: Message, data: bytes) -> tuple[AckDecision, bytes]:
+        """Store what a message says once it is whole; returns the answer, and the message that it is about, if it is read now."""
+        step = await asyncio.to_thread(self.continued.take, connection, message, data)
+        if step.whole is None:
+            refused = AckDecision("E", (step.problem,), _SEGMENT_SEQUENCE_ERROR) if step.problem else None
+            return refused or step.answer or AckDecision(), data if refused else b""
+        if step.whole is not data:
+            try:
+                message = await asyncio.to_thread(decode_message, step.whole, self.settings.encoding)
+            except InvalidMessageError as error:
+                return AckDecision("E", (str(error),), _SEGMENT_SEQUENCE_ERROR), step.whole
+        decision = await self._store_results(message, step.whole)
+        await asyncio.to_thread(self.continued.end, connection, decision)
+        return decision, step.whole
+
+    async def refuse_unfinished(self) -> None:
+        """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
+        for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
+            await self._archive_rejected(data, UNFINISHED)
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
         """Store every part in the inbox."""
@@ -97,6 +122,8 @@ class Receiver:
 
     async def _store_report(self, part: ParsedPart) -> str | None:
         """Store one part; returns why it is invalid."""
+        if part.notes and part.problem is None:
+            await self.inbox.skip(part.message_id, "; ".join(part.notes))
         if part.content is None:
             return part.problem
         try:
@@ -182,12 +209,12 @@ class Receiver:
 
 
 def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | None:
-    """Why a message is not for us; None if it is. One that the map ignores by its header is accepted, whatever else it is."""
-    if any(rule.value in message.header.texts_at(rule.field_path) for rule in _header_rules(settings)):
-        return AckDecision()
+    """Why a message is not for us; None if it is."""
     message_type, event = message.message_type
     if not _is_valid_control_id(message.control_id):
         return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
+    if find_ignore_rule(message, settings.field_map):
+        return None
     if message_type not in _ACCEPTED_EVENTS:
         return AckDecision("R", ("only results (ORU, OUL) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
     if event not in (known := _ACCEPTED_EVENTS[message_type]):
@@ -199,17 +226,15 @@ def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | Non
     return None
 
 
-def _header_rules(settings: Hl7v2Settings) -> Iterator[IgnoreRule]:
-    return (rule for rule in settings.field_map.results.ignore if rule.field_path.segment == "MSH")
-
-
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
     """Read every part of a message of results; nothing is stored."""
-    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     key = _message_key(message, data)
+    if rule := find_ignore_rule(message, settings.field_map):
+        return (ParsedPart(message_id=f"{key}/0", notes=(f"ignored, because {rule}",)),)
+    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     return tuple(
         ParsedPart(
-            message_id=f"{key}/{part.number}",
+            message_id=f"{key}/{part.name}",
             place=f"OBR {part.number}" if part.number else "",
             content=part.content,
             problem=part.problem,
@@ -217,6 +242,12 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
         )
         for part in reader.read(message)
     )
+
+
+def find_ignore_rule(message: Message, field_map: FieldMap) -> IgnoreRule | None:
+    """The rule of the map by which a whole message is not read: one about its header. Others are about single groups."""
+    rules = (rule for rule in field_map.results.ignore if rule.field_path.segment == "MSH")
+    return next((rule for rule in rules if rule.value in message.header.texts_at(rule.field_path)), None)
 
 
 def _is_valid_control_id(control_id: str) -> bool:

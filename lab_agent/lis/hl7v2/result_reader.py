@@ -18,6 +18,7 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.values import DateOrTime
+from lab_agent.lis.hl7v2.microbiology import parent_name, split_isolates
 from lab_agent.lis.hl7v2.obx_entries import drop_empty_entries, rename_value_types
 from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
@@ -25,7 +26,7 @@ from lab_agent.lis.hl7v2.order_references import OrderReferences, build_report_i
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.patient_reader import read_patient
 from lab_agent.lis.hl7v2.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_message
+from lab_agent.lis.hl7v2.segment_groups import Isolate, ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _MAX_NAMED = 5
@@ -43,6 +44,8 @@ class ResultReader:
         """Read all parts of a message; an invalid part does not affect the others."""
         if (more := message.first_segment("DSC")) and more.text(1):
             return [ParsedReport(0, problem="the message is continued (DSC) in one that did not come with it")]
+        if message.header.text(14):
+            return [ParsedReport(0, problem="the message continues one (MSH-14) that did not come before it on its connection")]
         split = split_message(message, self._is_unused, self.value_reader.field_map.results.segments.__contains__)
         found = list(_refuse_shared_ids(self._read_patient(groups) for groups in _by_patient(split.groups)))
         if not split.groups:
@@ -57,7 +60,23 @@ class ResultReader:
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
         with_results = [group for group in groups if group.obx_entries]
-        return list(merge_same_reports(self._read_group(group, with_results) for group in groups))
+        return list(merge_same_reports(self._read_part(group, with_results) for group in split_isolates(groups)))
+
+    def _read_part(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
+        part, isolate = self._read_group(group, with_results), group.isolate
+        if isolate is None:
+            return part
+        return replace(part, is_isolate=True, isolate=isolate.place, culture=self._culture_id(isolate))
+
+    def _culture_id(self, isolate: Isolate) -> str | None:
+        """The id of the report that the isolate belongs to."""
+        if isolate.culture is None:
+            return None
+        try:
+            references = read_order_references(isolate.culture, self.value_reader.field_map)
+        except InvalidValueError:
+            return None  # that report is refused
+        return self._report_id(isolate.culture, references)
 
     def _read_group(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
         for rule in self.value_reader.field_map.results.ignore:
@@ -83,7 +102,9 @@ class ResultReader:
     def _read_content(self, group: ObrGroup) -> ParsedReport:
         if group.skipped:
             raise InvalidValueError(_describe_skipped(group.skipped))
-        references = read_order_references(group, self.value_reader.field_map)
+        if group.isolate and group.isolate.problem:
+            raise InvalidValueError(group.isolate.problem)
+        references = self._read_references(group)
         if not references.has_any:
             raise InvalidValueError("has no reference to an order: no placer number of ours, no filler number, no barcode")
         status = self._read_status(group)
@@ -94,6 +115,15 @@ class ResultReader:
         report = self._build_report(group, references, status)
         _check_content(report, group, is_emptied=bool(notes))
         return ParsedReport(group.number, report, notes=notes)
+
+    def _read_references(self, group: ObrGroup) -> OrderReferences:
+        """As the group has them; an isolate is about the lines and items that its culture is about."""
+        own = read_order_references(group, self.value_reader.field_map)
+        culture = group.isolate.culture if group.isolate else None
+        if culture is None or own.lines:
+            return own
+        parent = read_order_references(culture, self.value_reader.field_map)
+        return replace(own, lines=parent.lines, items=parent.items or own.items)
 
     def _read_rejection(self, group: ObrGroup, references: OrderReferences, status: str) -> LabRejection | None:
         if rejected := self._specimen_rejection(group):
@@ -143,6 +173,7 @@ class ResultReader:
         report_id = self._report_id(group, references)
         content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
         issued = self._read_issued(group)
+        completes = () if group.isolate and group.isolate.culture else references.completes
         whole_order = bool(references.order) and not references.lines and bool(content.documents) and not content.observations
         return LabReport(
             report_id=report_id,
@@ -153,7 +184,7 @@ class ResultReader:
             accession=references.accession,
             barcode=references.barcode,
             items=() if whole_order else references.items,
-            completes=() if whole_order else references.completes,
+            completes=() if whole_order else completes,
             effective=self._read_collected(group) or issued,
             issued=issued,
             observations=content.observations,
@@ -163,7 +194,8 @@ class ResultReader:
 
     def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
         own = group.find_first(self.value_reader.field_map.results.paths["report_id"])
-        return own or build_report_id(group, references)
+        whole = "/".join(filter(None, (own, parent_name(group)))) if own else build_report_id(group, references)
+        return f"{whole}#{group.isolate.number}" if group.isolate and group.isolate.number else whole
 
     def _read_version(self, group: ObrGroup) -> int | None:
         text = group.find_first(self.value_reader.field_map.results.paths["version"])

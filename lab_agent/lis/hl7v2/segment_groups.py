@@ -22,6 +22,8 @@ _GROUP_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE", "TQ1", "T
 """Segments that always belong to one group, and are never read from elsewhere in the message."""
 _SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
 _READ_SEGMENTS = frozenset({"MSH", "PID", "ORC", "OBR", "OBX", "NTE", "SPM", "SAC", "DSC"})
+_PID_AFTER_SET_ID = 2
+"""The same PID again, before a further order or in the next part of a message, is the same patient."""
 SPECIMEN_OBX = "SPM/OBX"
 """Name of an OBX that follows a specimen: it may describe the specimen, or be a result in the wrong place."""
 
@@ -56,6 +58,7 @@ class ObrGroup:
     pid: Segment | None = None
     shared: Sequence[Segment] = ()
     skipped: list[str] = field(default_factory=list)
+    isolate: Isolate | None = None
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
         """The value at the first path that has one; empty if none has."""
@@ -75,6 +78,21 @@ class ObrGroup:
         mine = [segment for segment in own if segment is not None and segment.name == name]
         shared = () if name in _GROUP_SEGMENTS else (one for one in self.shared if one.name == name)
         return iter(mine or shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """That a group is an isolate of a culture: by its `number` in OBX-4, the `place`-th of its OBR, or by its OBR alone.
+
+    `culture` is the group whose report names its organism, if the message has one. `problem`: why it cannot be told whose
+    susceptibilities these are.
+    """
+
+    number: str = ""
+    place: int = 0
+    culture: ObrGroup | None = None
+    has_organism: bool = True
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +178,8 @@ class _Splitter:
     def _begin_patient(self, segment: Segment) -> None:
         self._end_orc()
         self._end_specimen()
-        self.patient += 1
+        if self.pid is None or self.pid.fields[_PID_AFTER_SET_ID:] != segment.fields[_PID_AFTER_SET_ID:]:
+            self.patient += 1
         self.pid, self.shared, self.group, self.specimens_lead = segment, [segment], None, None
         self.patient_notes = list(self.message_notes)
 

@@ -71,6 +71,7 @@ class MemoryInbox:
 
     messages: dict[str, LabMessage] = field(default_factory=dict)
     rejections: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     attempts: int = 0
     fail_before: int = 0
     fail_after: int = 0
@@ -95,6 +96,10 @@ class MemoryInbox:
     async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002 — the protocol's signature
         """Remember the reason of a rejection."""
         self.rejections[message_id] = reason
+
+    async def skip(self, message_id: str, reason: str) -> None:
+        """Remember what was left out on purpose."""
+        self.skipped[message_id] = reason
 
     @property
     def contents(self) -> list[LabMessage]:
