@@ -112,7 +112,7 @@ class _Outcome:
     def summary(self) -> str:
         parts = [part for each in self.tried for part in each.outcomes]
         good = sum(part.is_delivered for part in parts)
-        return f"{len(self.tried)} messages with {len(parts)} parts: {good} lack nothing, {len(parts) - good} lack something."
+        return f"Messages: {len(self.tried)}. Parts: {len(parts)}; {good} lack nothing, {len(parts) - good} lack something."
 
 
 def _try(given: TrialInput, captured: Sequence[CapturedMessage]) -> _Outcome:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab_agent import bootstrap
+from lab_agent.domain.ids import ReportKey
+from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.state_machines import ReportState
+from lab_agent.lis.guard import GuardedInbox
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.mappings.loader import COLUMNS
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.queries import SqlQueries
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.workflow.result_matching import ReportMatcher
 from tests.harness.dialects import ORDER, Dialect, Person, dialects, put_order
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
 
@@ -78,3 +93,50 @@ def test_dialect_is_connected_by_what_try_proposes(cli: Cli, lab: LaboratoryFold
     values = [(row["sent_as"], row["value"]) for part in parts for row in part["observations"]]
     assert values == [(code, value) for code, value in dialect.becomes]
     assert {part["order"] for part in parts if part["observations"]} <= {ORDER}
+
+
+@pytest.mark.parametrize("dialect", list(parameters()))
+async def test_connected_dialect_arrives_over_mllp_and_meets_its_order(cli: Cli, lab: LaboratoryFolder, dialect: Dialect) -> None:
+    file = set_up(lab, dialect)
+    await asyncio.to_thread(connect, cli, lab, dialect, file)
+    settings = load_settings(lab.config)
+    store = bootstrap.open_store(settings)
+    try:
+        answers = await send_over_mllp(settings, store, dialect)
+        assert {answer[:2] for answer in answers} <= {"AA", "CA"}, answers
+        catalogues = await bootstrap.load_catalogues(settings, store)
+        matcher = bootstrap.build_manual_matcher(settings, catalogues)
+        waiting = await SqlQueries(store).reports(limit=20)
+        matched = [await store.run(partial(match, matcher, summary.key)) for summary in waiting.items]
+    finally:
+        await store.close()
+    assert [(report.state, report.reason) for report in matched] == [(ReportState.MATCHED, None)] * len(matched)
+    assert {report.order for report in matched} == ({ORDER} if dialect.becomes else set())
+
+
+def match(matcher: ReportMatcher, key: ReportKey, uow: UnitOfWork) -> ReportRecord:
+    report = matcher.match(uow, key, datetime.now(UTC))
+    uow.commit()
+    return report
+
+
+async def send_over_mllp(settings: Settings, store: SqlStore, dialect: Dialect) -> list[str]:
+    """Send the messages to the adapter as it is configured now; MSA-1 and the reasons of the answers."""
+    table = settings.lis.tables["hl7v2"] | {"results": {"role": "server", "port": 0}}
+    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(table), "hl7v2")
+    inbox = StoreInbox(store, bootstrap.SystemClock(), "hl7v2", lambda: None)
+    await adapter.start(GuardedInbox(inbox, "hl7v2"))
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
+        answers = []
+        async with asyncio.timeout(10):
+            for message in dialect.messages:
+                writer.write(b"\x0b" + message + b"\x1c\r")
+                if dialect.table.get("answers", True):
+                    answer = (await reader.readuntil(b"\x1c\r"))[1:-2].decode(dialect.encoding, "replace").split("\r")
+                    answers.append(" ".join(segment[4:] for segment in answer if segment[:3] in {"MSA", "ERR"}))
+        writer.close()
+        await writer.wait_closed()
+        return answers
+    finally:
+        await adapter.stop()

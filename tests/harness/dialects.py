@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,6 @@ from tests.harness.paths import ROOT
 FOLDER = ROOT / "tests" / "dialects"
 ORDER = OrderKey("RDIALECTAAAAAAAA")
 _SINCE = datetime(2026, 3, 1, tzinfo=UTC)
-_PIECE_START = b"\rMSH|"
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Dialect:
         for number in range(len(self.tests)):
             text = text.replace(f"@L{number + 1}@", line_key(number))
         data = text.encode(self.encoding).replace(b"\n", b"\r")
-        first, *others = data.split(_PIECE_START)
-        return [first, *(_PIECE_START[1:] + other for other in others)]
+        return re.split(rb"(?<=\r)(?=MSH\|)", data)
 
     @property
     def captured(self) -> bytes:

@@ -44,6 +44,8 @@ _SHOWN_VALUES = (
     ("issued", "issued"),
 )
 """What is shown of a group, by its name among the paths of the map."""
+_KEY_STARTS = {"line": "L", "order": "R"}
+"""Our keys: both are searched in the same fields."""
 
 
 def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: MessageArchive) -> ParsedMessage:
@@ -158,7 +160,8 @@ class _GroupDescription:
 
     def _describe_values(self) -> str:
         paths = self.settings.field_map.results.paths
-        values = ((label, self.group.find_first(paths[name])) for name, label in _SHOWN_VALUES if name in paths)
+        values = [(label, self.group.find_first(paths[name])) for name, label in _SHOWN_VALUES if name in paths]
+        values = [(label, text) for label, text in values if _KEY_STARTS.get(label, "") == text[:1] or label not in _KEY_STARTS]
         statuses = self.settings.field_map.table("report_status")
         shown = (
             f"{label} {shorten(text)}" + (f" → {statuses.get(text, 'unknown')}" if label == "status" else "")
