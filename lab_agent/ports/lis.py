@@ -104,7 +104,7 @@ class MapSuggestion:
 
     `table` is one of the adapter's map (its setting `mapping`), or, as `lis.NAME` and below that, one of the settings. `value` is
     as TOML writes it (`true`, `"final"`), None where only the laboratory knows it: a text then. `unless_item`: the line is needed
-    only where the order has no test of that name.
+    only where the order has no test of that name; `if_barcode`: only where that is the barcode of an order.
     """
 
     table: str
@@ -112,6 +112,7 @@ class MapSuggestion:
     value: str | None = None
     reason: str
     unless_item: str | None = None
+    if_barcode: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,8 +104,15 @@ class StoreInbox:
             log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key, opened=text is not None)
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
-        if uow.reports.exists(self.source, message):
+        if self.add_message(uow, message, content) is None:
             return False
+        uow.commit()
+        return True
+
+    def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
+        """Write a message and the job to match it, uncommitted; None where it was stored before."""
+        if uow.reports.exists(self.source, message):
+            return None
         now = self.clock.now()
         lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(
@@ -120,12 +127,11 @@ class StoreInbox:
             body=dump_message(lean),
         )
         if not uow.reports.add(record):
-            return False
+            return None
         if patient is not None:
             uow.vault.save_reported_patient(record.key, dump_reported_patient(patient), at=now)
         uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
-        uow.commit()
-        return True
+        return record
 
     def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
         """Move the documents' bytes to the vault, where `file` then names them: they may name the patient (law 7)."""
