@@ -1,4 +1,4 @@
-"""One order, two laboratory systems: the blood count goes to the one, the culture to that of microbiology, which finds two isolates.
+"""One order, two laboratory systems: a blood count for the one, a culture for that of microbiology, which finds two isolates.
 
 It comes after the daily flow, where the LIS is connected by HL7 v2. The clinic sees one order; which drug works against which
 organism must be clear from what it reads.

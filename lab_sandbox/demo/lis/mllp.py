@@ -26,7 +26,7 @@ class MllpServer(socketserver.ThreadingTCPServer):
     def __init__(self, port: int, answer: Callable[[bytes], bytes]) -> None:
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                while (data := read_frame(self.rfile)) is not None:
+                while (data := read_frame(cast("BinaryIO", self.rfile))) is not None:
                     self.wfile.write(wrap_frame(answer(data)))
 
         super().__init__((HOST, port), Handler)
