@@ -12,8 +12,9 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 from lab_agent.atomic_file import write_atomically
@@ -109,6 +110,12 @@ class ContinuedMessages:
         one.parts, one.pointer, one.last_part = one.parts + 1, pointer, part
         one.deadline = time.monotonic() + self.timeout
         return Continuation() if pointer is not None else Continuation(whole=whole)
+
+
+def join_parts(parts: Iterable[bytes]) -> bytes:
+    """The whole that the parts of a continued message make, in their order; one that is no part stays as it is."""
+    listed = list(parts)
+    return listed[0] if len(listed) == 1 else reduce(_join, listed, b"")
 
 
 def _next_pointer(message: Message) -> str | None:
