@@ -169,7 +169,8 @@ def _row(message: RefusedMessage) -> Row:
 
 def _part_row(previewed: PreviewedPart) -> Row:
     part, content = previewed.part, previewed.part.content
-    outcome = "accepted before" if previewed.was_accepted else "would be accepted" if content else "would be refused"
+    fate = "would be accepted" if content else "would be refused" if part.problem else "would be left out"
+    outcome = "accepted before" if previewed.was_accepted else fate
     return {
         "part": part.place,
         "outcome": outcome,

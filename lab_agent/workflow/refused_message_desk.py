@@ -95,7 +95,7 @@ class RefusedMessageDesk:
             for part in parsed.parts
             if part.content is not None
         ]
-        problems = tuple(_problem_text(part) for part in parsed.parts if part.content is None)
+        problems = tuple(_problem_text(part) for part in parsed.parts if part.problem is not None)
         return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, problems, by))
 
     async def _accept(self, adapter: RawMessageReader, message: RefusedMessage, message_id: str, content: LabMessage) -> bool:
