@@ -156,7 +156,10 @@ class SentMessageLog:
     def forget_lines(self, order: OrderKey, lines: Collection[LineKey]) -> None:
         """Forget the messages of single lines that were withdrawn: if a line comes back, it is sent anew. Raises `OSError`."""
         with self._lock:
-            for key in set(self.messages(order) or {}) & set(lines):
+            keys = list(self.messages(order) or {})
+            if forgotten := set(keys) & set(lines):
+                self.plan(order, (key for key in keys if key not in forgotten))
+            for key in forgotten:
                 self._message_path(key).unlink(missing_ok=True)
 
     def _write(self, key: str, message: SentMessage) -> None:

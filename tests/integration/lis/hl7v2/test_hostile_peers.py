@@ -113,6 +113,15 @@ async def test_one_link_for_all_ends_an_exchange_of_unreadable_answers(tmp_path:
             assert len(peer.frames) == 3  # the order, and two answers to what came back
 
 
+async def test_burst_of_unreadable_messages_is_not_kept_whole(tmp_path: Path) -> None:
+    inbox = MemoryInbox()
+    async with running(tmp_path, inbox, **server()) as adapter, dialled(adapter.ports[1]) as wire:
+        await wire.send(UTF_16 * 50)
+        while await wire.frame():
+            pass
+        assert len(inbox.rejections) == 3
+
+
 async def test_busy_connections_are_not_closed_for_a_new_one(tmp_path: Path) -> None:
     inbox = MemoryInbox()
     async with running(tmp_path, inbox, **server(max_connections_per_host=1)) as adapter:

@@ -137,6 +137,33 @@ async def test_cancel_goes_as_the_order_went(tmp_path: Path) -> None:
         assert [orcs(frame)[0] for frame in peer.frames] == LINES[:2]
 
 
+async def test_cancel_of_a_line_leaves_the_outcome_of_another_unknown(tmp_path: Path) -> None:
+    def silent_about_last(wire: Wire, frame: bytes) -> bytes | None:
+        return None if orcs(frame) == [LINES[2]] and b"|CA|" not in frame else accept(wire, frame)
+
+    keys = {"one_line_per_message": True, "duplicates": "none", "answer_timeout": 0.05}
+    async with listening_peer(silent_about_last) as peer, running(tmp_path, **keys, **links(peer)) as adapter:
+        await unanswered(adapter)
+        await adapter.cancel(ORDER.key, (ORDER.lines[0].key,), "withdrawn")
+        assert await adapter.was_received(ORDER.key) is None
+        await peer.connections[0].send(build_ack(peer.ids()[2], "AA", LINES[2]) + framed(build_oru(make_report(6, ORDER), "M1")))
+        await until(lambda: b"MSA|AA|M1" in peer.frames[-1])
+        assert await adapter.was_received(ORDER.key) is True
+
+
+async def test_cancel_rejected_for_one_line_reaches_the_others(tmp_path: Path) -> None:
+    def reject_first(wire: Wire, frame: bytes) -> bytes | None:
+        is_cancel = b"\rORC|CA|" in frame and orcs(frame) == LINES[:1]
+        return build_ack(control_id(frame), "AE", error="204") if is_cancel else accept(wire, frame)
+
+    async with listening_peer(reject_first) as peer, running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
+        await adapter.submit(ORDER)
+        del peer.frames[:]
+        with pytest.raises(LisRejected):
+            await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines), "withdrawn")
+        assert [orcs(frame) for frame in peer.frames] == [[line] for line in LINES]
+
+
 @pytest.mark.parametrize(("named", "unnamed"), [(LINES[:1], LINES[1:]), (["X"], LINES), ([], []), (["X", "Y", "Z"], [])])
 async def test_answer_that_names_fewer_lines_is_told(tmp_path: Path, named: list[str], unnamed: list[str]) -> None:
     """A plain ACK names none, and some systems name each by a number of their own: nothing is missing there."""
