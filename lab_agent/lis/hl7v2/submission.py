@@ -68,8 +68,8 @@ class OrderSubmitter:
     async def was_received(self, key: OrderKey) -> bool | None:
         """Whether the LIS has accepted all messages of an order; None if it has not answered one of them."""
         messages = await asyncio.to_thread(self.sent.messages, key)
-        if messages is None:
-            return None
+        if not messages:
+            return None  # nothing is known of it, or all of it was cancelled
         if any(message is None for message in messages.values()):
             return False  # the rest of it is still to be sent, whatever became of the others
         answers = [message.answer for message in messages.values() if message is not None]

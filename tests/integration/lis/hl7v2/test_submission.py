@@ -135,6 +135,8 @@ async def test_cancel_goes_as_the_order_went(tmp_path: Path) -> None:
         del peer.frames[:]
         await adapter.submit(ORDER)  # the lines came back
         assert [orcs(frame)[0] for frame in peer.frames] == LINES[:2]
+        await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines), "withdrawn")
+        assert await adapter.was_received(ORDER.key) is None
 
 
 async def test_cancel_of_a_line_leaves_the_outcome_of_another_unknown(tmp_path: Path) -> None:
