@@ -174,9 +174,16 @@ async def test_answer_that_names_fewer_lines_is_told(tmp_path: Path, named: list
         return build_ack(control_id(frame), "AA", *named)
 
     async with listening_peer(answer) as peer:
-        async with running(tmp_path / "1", **links(peer)) as adapter:
+        inbox = MemoryInbox()
+        async with running(tmp_path / "1", inbox, **links(peer)) as adapter:
             assert list((await adapter.submit(ORDER)).unnamed_lines) == unnamed
             assert await adapter.was_received(ORDER.key) is True
+            await until(lambda: ("unnamed_lines" in inbox.alerts) == bool(unnamed))
+            assert all(line in inbox.alerts["unnamed_lines"] for line in unnamed)
+            peer.on_frame = accept
+            await adapter.submit(ORDER)
+            await until(lambda: not inbox.alerts)
+            peer.on_frame = answer
         async with running(tmp_path / "2", unnamed_lines="hold", **links(peer)) as adapter:
             if not unnamed:
                 await adapter.submit(ORDER)

@@ -24,10 +24,12 @@ async def test_alert_is_written_once_a_minute_and_closed_when_quiet() -> None:
 
 
 async def test_alert_of_an_earlier_process_is_closed() -> None:
-    now, inbox = [0.0], MemoryInbox(alerts={"unfinished_input": "long ago"})
+    now, inbox = [0.0], MemoryInbox(alerts={"unfinished_input": "long ago", "unnamed_lines": "long ago"})
     alerts = OperatorAlerts(inbox, lambda: now[0])
     await alerts.close_quiet()
     assert inbox.alerts
     now[0] = QUIET_SECONDS
     await alerts.close_quiet()
+    assert set(inbox.alerts) == {"unnamed_lines"}
+    await alerts.close(Trouble.UNNAMED_LINES)
     assert inbox.alerts == {}
