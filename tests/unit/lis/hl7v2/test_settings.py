@@ -44,6 +44,7 @@ def test_adapter_found_through_entry_point() -> None:
         ({"orders": {"role": "client", "port": 0}}, "port of the LIS"),
         ({"results": {"role": "server", "port": 1, "tls": {}}}, "tls.certificate"),
         ({"results": {"role": "server", "port": 1, "allow": ["nowhere"]}}, "allow"),
+        ({"max_unfinished_bytes": 2000}, "max_unfinished_bytes"),
         ({"mapping": "/nowhere.toml"}, "cannot be read"),
         ({"unknown": 1}, "unknown"),
     ],
