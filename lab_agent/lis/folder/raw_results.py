@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 
+from lab_agent import exact_json
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_results import CsvReport, CsvResults, has_value, parse_csv
@@ -39,6 +40,15 @@ def to_utf8(data: bytes, encoding: str) -> bytes:
 def load_json_result(data: bytes, settings: FolderSettings) -> LabMessage:
     """Read a JSON file; its documents are still named by file. Raises `DataInvalidError`."""
     return load_message(to_utf8(data, settings.encoding), time_zone=settings.zone)
+
+
+def is_json(data: bytes, encoding: str) -> bool:
+    """Whether a file is JSON at all: half a file is not."""
+    try:
+        exact_json.loads(exact_json.strip_byte_order_mark(to_utf8(data, encoding)))
+    except DataInvalidError:
+        return False
+    return True
 
 
 def to_file_time(mtime_ns: int) -> datetime:
