@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from lab_agent.domain import jobs
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Job, JobKind
 from lab_agent.domain.state_machines import JobState
@@ -43,9 +44,8 @@ class UnconfirmedOrders:
 
     async def _is_answered(self, job: Job) -> bool:
         key = OrderKey(job.target)
-        order = await self.store.run(lambda uow: uow.orders.get_for_update(key))
         try:
-            return await self.adapters.get(order.adapter).was_received(key) is not None
+            return await self.adapters.get(jobs.adapter_of(job)).was_received(key) is not None
         except Failure as failure:  # it is asked again at the next run; whether it is available is told elsewhere
             log.debug("no answer", action="order_unconfirmed", order=key, error=failure)
             return False

@@ -219,7 +219,8 @@ async def test_one_of_several_orders_is_chosen(pages: Any):
     key = await status_pages.unmatched_result(pages)
     await pages.write(
         lambda uow: [
-            uow.orders.save(_numbered(uow, order)) for order in (status_pages.SUBMITTED_ORDER, status_pages.WITHDRAWN_ORDER)
+            uow.orders.save_work_order(_numbered(uow, order))
+            for order in (status_pages.SUBMITTED_ORDER, status_pages.WITHDRAWN_ORDER)
         ]
     )
     client = await pages.signed_in_client(Role.OPERATOR)
@@ -289,4 +290,5 @@ async def test_no_match_desk_page_names_a_patient(seeded: Any, path: str):
 
 
 def _numbered(uow: Any, key: Any) -> Any:
-    return replace(uow.orders.get_for_update(key), accession="SAME")
+    (part,) = uow.orders.work_orders(key)
+    return replace(part, accession="SAME")
