@@ -115,7 +115,7 @@ async def test_obr_and_orc_naming_different_lines_refused(tmp_path: Path) -> Non
         assert not peer.reports
 
 
-async def test_placer_number_of_clinic_does_not_hide_line_key(tmp_path: Path) -> None:
+async def test_clinics_placer_number_hides_no_line_key(tmp_path: Path) -> None:
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(msh("ORU^R01"), f"ORC|RE|{L1}|A", obr("A", placer="12345"), obx("1.1")) == "AA"
         assert peer.reports[0].lines == (L1,)
