@@ -61,6 +61,7 @@ from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
+from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
@@ -147,6 +148,12 @@ def build_adapters(settings: Settings, metrics: Metrics | None = None) -> Adapte
     """Load the LIS adapters. Never raises: one that could not be loaded is a status with its reason."""
     lis = settings.lis
     return load_adapters(lis.tables, lis.default, call_timeout=lis.call_timeout, metrics=metrics)
+
+
+def adapter_encoding(settings: Settings, name: str) -> str | None:
+    """The code page of an adapter's messages, where its table names one: for showing what could not be read."""
+    encoding = settings.lis.tables.get(name, {}).get("encoding")
+    return encoding if isinstance(encoding, str) else None
 
 
 def build_version_horizon(settings: Settings) -> VersionHorizon:
@@ -349,6 +356,7 @@ def _build_scheduled_tasks(
         "poll": (settings.worker.poll_interval, poll.run),
         "ended_orders": (settings.worker.poll_interval, check_ended_orders),
         "collect": (settings.lis.collect_interval, collector.run),
+        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, wake).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),

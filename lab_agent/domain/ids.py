@@ -23,6 +23,9 @@ JobId = NewType("JobId", int)
 ResourceId = NewType("ResourceId", str)
 """Id of a resource on the exchange service."""
 
+RefusedKey = NewType("RefusedKey", str)
+"""Key of a message that was refused."""
+
 _DIGEST_LENGTH = 15
 
 
@@ -39,6 +42,12 @@ def line_key(base_url: str, task_id: str) -> LineKey:
 def report_key(adapter: str, message: str, part: int = 0) -> ReportKey:
     """Key of the `part`-th report in the message with the stable name `message` from `adapter`."""
     return ReportKey("P" + _digest(adapter, f"{message}#{part}"))
+
+
+def refused_key(adapter: str, message: str, raw: bytes | None) -> RefusedKey:
+    """Key of a refused message of `adapter`: of its content, else of the name that it was given; the same whenever it comes."""
+    told = f"#{message}" if raw is None else hashlib.sha256(raw).hexdigest()
+    return RefusedKey("M" + _digest(adapter, told))
 
 
 def worker_name(host: str) -> str:

@@ -11,18 +11,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
+from pydantic import BaseModel
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
 from lab_agent.domain.lab_order import LabOrder
+from lab_agent.domain.text import join_limited
 from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem, StoreError
 from lab_agent.metrics import CallObserver, ignore, measure_call
-from lab_agent.ports.lis import Inbox, LisAdapter, SubmitResult
+from lab_agent.ports.lis import (
+    Inbox,
+    LisAdapter,
+    ParsedMessage,
+    ParsedPart,
+    RawMessageParser,
+    ReloadableAdapter,
+    ReplayListener,
+    SubmitResult,
+)
 from lab_agent.serialization import validate_message
 
 log = structlog.get_logger(__name__)
@@ -37,6 +48,8 @@ def check_submit_result(value: Any, adapter: str) -> SubmitResult:
     whole = value.accession is None or _is_accession(value.accession)
     if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
         raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
+    if not isinstance(value.unnamed_lines, tuple) or not all(map(_is_accession, value.unnamed_lines)):
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid unnamed_lines")
     return value
 
 
@@ -54,6 +67,28 @@ def check_message_count(value: Any, adapter: str) -> int:
     raise LisUnavailable(f"collect of the adapter {adapter} returned {type(value).__name__} instead of a number of messages")
 
 
+def check_parsed_message(value: Any, name: str, adapter: str) -> ParsedMessage:
+    """Validate what `parse_message` returned; a part whose content the inbox would not take becomes one with a problem."""
+    if not isinstance(value, ParsedMessage) or not all(isinstance(part, ParsedPart) for part in value.parts):
+        return _unparsed(
+            name, f"parse_message of the adapter {adapter} returned {type(value).__name__} instead of a ParsedMessage"
+        )
+    return replace(value, parts=tuple(map(_check_part, value.parts)))
+
+
+def _check_part(part: ParsedPart) -> ParsedPart:
+    if part.content is None:
+        return part
+    try:
+        return replace(part, content=_validate_message(part.message_id, part.content))
+    except DataInvalidError as error:
+        return replace(part, content=None, problem=join_limited(f"{one.where} {one.what}" for one in error.problems))
+
+
+def _unparsed(name: str, problem: str) -> ParsedMessage:
+    return ParsedMessage(parts=(ParsedPart(message_id=name, problem=problem),))
+
+
 def _are_accessions(given: Any) -> bool:
     return isinstance(given, Mapping) and all(isinstance(key, str) and _is_accession(value) for key, value in given.items())
 
@@ -64,18 +99,20 @@ def _is_accession(value: Any) -> bool:
 
 _MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
+_MAX_ALERT_KEY_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedInbox(Inbox):
     """The inbox as an adapter gets it: validates every message before it comes near the store.
 
-    `on_use` is called before and after each use: it is a sign of life.
+    `on_use` is called before and after each use: it is a sign of life. `on_skip` counts what the adapter leaves out.
     """
 
     inbox: Inbox
     adapter: str
     on_use: Callable[[], None] = lambda: None
+    on_skip: Callable[[], None] = lambda: None
 
     @override
     async def accept(self, message_id: str, message: LabMessage) -> bool:
@@ -97,6 +134,19 @@ class GuardedInbox(Inbox):
         """Record the rejection, with its texts cut to a bearable length."""
         with self._use():
             await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
+
+    @override
+    async def skip(self, message_id: str, reason: str) -> None:
+        """Count what was left out, with its texts cut to a bearable length."""
+        self.on_skip()
+        with self._use():
+            await self.inbox.skip(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+
+    @override
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert, with its texts cut to a bearable length."""
+        with self._use():
+            await self.inbox.alert(str(key)[:_MAX_ALERT_KEY_LENGTH], None if text is None else str(text)[:_MAX_REASON_LENGTH])
 
     @contextmanager
     def _use(self) -> Iterator[None]:
@@ -144,16 +194,26 @@ _STOP_GRACE_SECONDS = 5.0
 
 
 class GuardedAdapter:
-    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call.
+    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call,
+    `on_skip` of everything that the adapter leaves out on purpose.
 
     If `start` failed because the LIS was unavailable, each later call tries to start first, so that it recovers by itself.
     """
 
-    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, on_call: CallObserver = ignore) -> None:
+    def __init__(
+        self,
+        adapter: LisAdapter,
+        name: str,
+        *,
+        timeout: float,
+        on_call: CallObserver = ignore,
+        on_skip: Callable[[], None] = lambda: None,
+    ) -> None:
         self._adapter = adapter
         self._name = name
         self._timeout = timeout
         self._on_call = on_call
+        self._on_skip = on_skip
         self._inbox: GuardedInbox | None = None
         self._started = False
         self._start_lock = asyncio.Lock()
@@ -169,7 +229,7 @@ class GuardedAdapter:
 
     async def start(self, inbox: Inbox) -> None:
         """Start the adapter; if that fails, the next call tries again. Raises `LisUnavailable`."""
-        self._inbox = GuardedInbox(inbox, self._name, self._record_progress)
+        self._inbox = GuardedInbox(inbox, self._name, self._record_progress, self._on_skip)
         await self._ensure_started()
 
     async def stop(self) -> None:
@@ -218,6 +278,35 @@ class GuardedAdapter:
         end = await self._ensure_ready("collect")
         work = self._adapter.collect()
         return check_message_count(await self._call("collect", work, key="collect", deadline=end, renewed=True), self._name)
+
+    @property
+    def can_parse(self) -> bool:
+        """Whether the adapter can show what it reads of a raw message (`RawMessageParser`)."""
+        return isinstance(self._adapter, RawMessageParser)
+
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
+        """Read a raw message as the adapter would; nothing is started, and nothing is stored.
+
+        Every content is checked as the inbox would check it. What fails, the adapter itself included, is a part with a problem.
+        """
+        if not isinstance(self._adapter, RawMessageParser):
+            return _unparsed(name, f"the adapter {self._name} cannot read a message outside of its exchange with the laboratory")
+        try:
+            parsed = await self._call("parse_message", self._adapter.parse_message(raw, name), key="parse_message")
+        except (LisUnavailable, LisRejected, LisOutcomeUnknown) as failure:
+            return _unparsed(name, str(failure))
+        return await asyncio.to_thread(check_parsed_message, parsed, name, self._name)
+
+    async def reload(self, settings: BaseModel) -> bool:
+        """Let the adapter take over its settings, whose files were read again. False: it cannot. Raises `LisUnavailable`."""
+        if isinstance(self._adapter, ReloadableAdapter):
+            await self._call("reload", self._adapter.reload(settings))
+        return isinstance(self._adapter, ReloadableAdapter)
+
+    async def on_replayed(self, message: LabMessage) -> None:
+        """Tell the adapter of a message that a replay has put into the inbox, if it wants to know. Raises `LisUnavailable`."""
+        if isinstance(self._adapter, ReplayListener):
+            await self._call("on_replayed", self._adapter.on_replayed(message))
 
     def _record_progress(self) -> None:
         self._inbox_used_at = asyncio.get_running_loop().time()

@@ -28,6 +28,7 @@ from lab_agent.domain.records import (
 )
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.refused_messages import RefusedMessageRepository
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class UnitOfWork(Protocol):
     events: EventRepository
     alerts: AlertRepository
     rejections: RejectionRepository
+    refused_messages: RefusedMessageRepository
     key_values: KeyValueRepository
     oauth_tokens: OAuthTokenRepository
     users: UserRepository
@@ -239,6 +241,14 @@ class Vault(Protocol):
         """The identification data of an order; None once it was purged."""
         ...
 
+    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        """Store whose result a report is, as the laboratory system says. The report must be there: with it, this is deleted."""
+        ...
+
+    def reported_patient(self, report: ReportKey) -> bytes | None:
+        """Whose result it is; None where the laboratory system did not say, or once it was purged."""
+        ...
+
     def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
         """Store what a remote system said last about a job of an order: its words may name the patient."""
         ...
@@ -272,7 +282,7 @@ class EventRepository(Protocol):
     """Entries of timelines."""
 
     def add(self, event: Event) -> None:
-        """Add an entry to an order's timeline, to a report's history, or to both."""
+        """Add an entry to an order's timeline, to a report's history, to both, or to a refused message's history."""
         ...
 
 
@@ -320,7 +330,10 @@ class Purge(Protocol):
     """Deletes what was kept long enough, never unfinished work. Each call deletes up to `limit`, and gives how many."""
 
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        """Delete the identification data of orders that closed before then and have no open job."""
+        """Delete the identification data of orders that closed before then and have no open job.
+
+        What a result says of its patient goes with it, as soon as the result was delivered or dismissed before then.
+        """
         ...
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:

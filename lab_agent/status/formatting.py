@@ -101,7 +101,9 @@ _FLASH_MESSAGES = {
     "result-dismissed": "The result was dismissed; it is kept but not delivered.",
     "result-held-back": "The result is still waiting; its reason says why.",
     "mappings-released": "Every result that the mapping tables now cover was released; what is still waiting is listed here.",
-    "rejected-acknowledged": "The rejected messages were acknowledged.",
+    "refused-replayed": "Everything in the message was taken in; its results go their way within seconds.",
+    "refused-still-waiting": "The message is still waiting: a part of it was refused again. Its other parts were taken in.",
+    "refused-dismissed": "Dismissed; it does not wait any more.",
     "stopped": "The test is stopped; partners see it with their next request.",
     "delayed": "The test is delayed; partners see it with their next request.",
     "announced-overridden": (

@@ -7,7 +7,7 @@ time of its last change as the operator saw it (None: not checked).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,7 +23,6 @@ from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.order_lookup import order_codes
-from lab_agent.workflow.result_inbox import rejected_messages_alert_key
 from lab_agent.workflow.result_matching import ReportMatcher
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
@@ -143,34 +142,6 @@ async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: st
             decision = _Decision("released", by, "the mapping tables were changed", now)
             decided.append(await _change_result(store, key, decision, change))
     return tuple(decided)
-
-
-async def rejected_message_counts(store: Store, sources: Iterable[str]) -> dict[str, int]:
-    """How many messages of each laboratory system were rejected since the last acknowledgement; without those that had none."""
-
-    def look(uow: UnitOfWork) -> dict[str, int]:
-        counted = {source: int(uow.key_values.get(rejected_messages_alert_key(source)) or "0") for source in sources}
-        return {source: number for source, number in counted.items() if number}
-
-    return await store.run(look)
-
-
-async def acknowledge_rejected_messages(store: Store, source: str, *, now: datetime, expected_count: int | None = None) -> bool:
-    """An operator has seen the rejected messages of a laboratory system: its alert ends. False if there was none.
-
-    Raises `InvalidTransitionError` if their number is not `expected_count` any more (None: not checked).
-    """
-
-    def write(uow: UnitOfWork) -> bool:
-        counted = int(uow.key_values.get(rejected_messages_alert_key(source)) or "0")
-        if expected_count not in (None, counted):
-            raise InvalidTransitionError(f"meanwhile {counted} messages of {source} were rejected; nothing was done, look again")
-        uow.key_values.set(rejected_messages_alert_key(source), "0")
-        closed = uow.alerts.close(rejected_messages_alert_key(source), now=now)
-        uow.commit()
-        return closed
-
-    return await store.run(write)
 
 
 def _unmapped_reports(uow: UnitOfWork) -> list[ReportRecord]:

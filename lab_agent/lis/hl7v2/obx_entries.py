@@ -11,7 +11,7 @@ from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry, rewrite_field
 
 _TEXT_TYPES = frozenset({"TX", "FT"})
-"""Flags (OBX-8, HL7 table 0078) that are a result by themselves, so that such an OBX is not empty."""
+_DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _MAY_BE_EMPTY = frozenset({"final", "preliminary"})
 
 
@@ -27,24 +27,28 @@ def rename_value_types(group: ObrGroup, field_map: FieldMap) -> None:
 def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
     """Drop the OBX that have no value although their status promises one; returns a note about each.
 
-    The comments of such an OBX become comments of the report, under its name: they often say why there is no value. A line
-    within a text stays, as an empty one. A correction (OBX-11 `C`) to nothing is left to the reader, which refuses it.
+    The comments of an OBX that becomes no observation become comments of the report, under its name: they often say why there is
+    no value.
+
+    A line within a text stays, as an empty one. A correction (OBX-11 `C`) to nothing is left to the reader, which refuses it.
     """
-    if field_map.results.empty_value == "refuse":
-        return ()
+    lines_of_text = _lines_of_text(group.obx_entries)
     statuses = {**field_map.table("observation_status"), "": "final" if final else "preliminary"}
     kept: list[ObxEntry] = []
     dropped: list[ObxEntry] = []
     for place, entry in enumerate(group.obx_entries):
-        if not _is_empty(entry.obx) or statuses.get(entry.obx.text(11)) not in _MAY_BE_EMPTY:
+        is_droppable = field_map.results.empty_value == "skip" and statuses.get(entry.obx.text(11)) in _MAY_BE_EMPTY
+        if not _is_empty(entry.obx) or not is_droppable:
             kept.append(entry)
-        elif _is_line_of_text(group.obx_entries, place):
+        elif place in lines_of_text:
             mark = entry.obx.separators.escape
             kept.append(replace(entry, obx=rewrite_field(entry.obx, 5, f"{mark}.br{mark}")))
         else:
             dropped.append(entry)
+    without_note = [entry for entry in kept if _is_empty(entry.obx) or entry.obx.text(2).upper() in _DOCUMENT_TYPES]
+    for entry in sorted((*dropped, *without_note), key=lambda entry: entry.number):
+        group.notes += _named_notes(entry)
     group.obx_entries = kept
-    group.notes += [note for entry in dropped for note in _named_notes(entry)]
     return tuple(f"OBX {entry.number} has no value" for entry in dropped)
 
 
@@ -53,12 +57,21 @@ def _is_empty(obx: Segment) -> bool:
     return not obx.repetitions(5) and not susceptibility_flags(flags)
 
 
-def _is_line_of_text(entries: Sequence[ObxEntry], place: int) -> bool:
-    """Whether an OBX stands within a text: such texts come as one OBX per line, and an empty line parts two paragraphs."""
-    key = _text_key(entries[place].obx)
-    before = entries[place - 1] if place else None
-    after = next((entry for entry in entries[place + 1 :] if not _is_empty(entry.obx)), None)
-    return bool(key and before and after) and {key} == {_text_key(one.obx) for one in (before, after) if one}
+def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:
+    """The places of empty OBX within a text: such texts come as one OBX per line, and an empty line parts two paragraphs."""
+    places: list[int] = []
+    found: list[int] = []
+    before: tuple[str, ...] = ()
+    for place, entry in enumerate(entries):
+        key, is_empty = _text_key(entry.obx), _is_empty(entry.obx)
+        if key != before:
+            places = []
+        if key and is_empty and key == before:
+            places.append(place)
+        elif not is_empty:
+            found += places
+            places, before = [], key
+    return frozenset(found)
 
 
 def _text_key(obx: Segment) -> tuple[str, ...]:

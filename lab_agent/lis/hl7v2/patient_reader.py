@@ -69,7 +69,7 @@ def _read_system(value: FieldValue, field_map: FieldMap) -> str | None:
     """The assigning authority: its URI or OID if it has one, else its name."""
     name, universal, kind = (value.component_text(_AUTHORITY, part).strip() for part in (1, 2, 3))
     known = field_map.table("assigning_authorities")
-    if found := known.get(name) or known.get(universal):
+    if found := known.get(name or universal) or known.get(universal or name):
         return found
     if universal and kind.upper() in _URI_TYPES:
         return universal

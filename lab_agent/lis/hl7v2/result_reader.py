@@ -45,6 +45,8 @@ class ResultReader:
         """Read all parts of a message; an invalid part does not affect the others."""
         if (more := message.first_segment("DSC")) and more.text(1):
             return [ParsedReport(0, problem="the message is continued (DSC) in one that did not come with it")]
+        if message.header.text(14):
+            return [ParsedReport(0, problem="the message continues one (MSH-14) that did not come before it on its connection")]
         split = split_message(message, self._is_unused, self.value_reader.field_map.results.segments.__contains__)
         found = list(_refuse_shared_ids(self._read_patient(groups) for groups in _by_patient(split.groups)))
         if not split.groups:

@@ -22,6 +22,8 @@ _GROUP_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE", "TQ1", "T
 """Segments that always belong to one group, and are never read from elsewhere in the message."""
 _SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
 _READ_SEGMENTS = frozenset({"MSH", "PID", "ORC", "OBR", "OBX", "NTE", "SPM", "SAC", "DSC"})
+_PID_AFTER_SET_ID = 2
+"""The same PID again, before a further order or in the next part of a message, is the same patient."""
 SPECIMEN_OBX = "SPM/OBX"
 """Name of an OBX that follows a specimen: it may describe the specimen, or be a result in the wrong place."""
 
@@ -176,7 +178,8 @@ class _Splitter:
     def _begin_patient(self, segment: Segment) -> None:
         self._end_orc()
         self._end_specimen()
-        self.patient += 1
+        if self.pid is None or self.pid.fields[_PID_AFTER_SET_ID:] != segment.fields[_PID_AFTER_SET_ID:]:
+            self.patient += 1
         self.pid, self.shared, self.group, self.specimens_lead = segment, [segment], None, None
         self.patient_notes = list(self.message_notes)
 

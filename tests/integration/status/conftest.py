@@ -21,6 +21,7 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
+from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import UnitOfWork
@@ -30,6 +31,7 @@ from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from tests.harness.results import make_settings
 
@@ -134,6 +136,7 @@ async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPag
         ],
         mode="normal",
         create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
+        refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         is_store_unwritable=lambda: False,
     )

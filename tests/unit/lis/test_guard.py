@@ -15,7 +15,7 @@ from lab_agent.domain.lab_messages import Document
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, ParsedPart, SubmitResult
 
 ORDER = make_order(1)
 
@@ -310,3 +310,43 @@ async def test_guard_burst_of_results_is_no_timeout() -> None:
     odd.behaviours["collect"] = asyncio.Event().wait
     with pytest.raises(LisUnavailable, match="timed out"):
         await (await guard(odd, seconds=0.05)).collect()
+
+
+class Parsing(Odd):
+    async def parse_message(self, raw: bytes, name: str) -> Any:
+        return await self._do("parse_message", ParsedMessage(parts=(ParsedPart(message_id=name, problem=raw.decode()),)))
+
+
+async def parsed(odd: Odd, seconds: float = 5) -> list[tuple[bool, str | None]]:
+    read = await GuardedAdapter(odd, "odd", timeout=seconds).parse_message(b"as read", "m")
+    return [(part.content is not None, part.problem) for part in read.parts]
+
+
+async def test_parsed_parts_are_checked_as_by_the_inbox() -> None:
+    report = make_report(1, ORDER)
+    parts = (
+        ParsedPart(message_id="m/1", content=report),
+        ParsedPart(message_id="m/2", content=replace(report, order=None, lines=())),
+        ParsedPart(message_id="m\0", content=report),
+    )
+    found = await parsed(Parsing(parse_message=ParsedMessage(parts=parts)))
+    assert [has_content for has_content, _ in found] == [True, False, False]
+    assert "names no order" in str(found[1][1])
+
+
+@pytest.mark.parametrize(
+    "behaviour", [asyncio.Event().wait, KeyError("secret"), LisUnavailable("gone"), [], ParsedMessage(parts=("x",))]
+)  # type: ignore[arg-type]
+async def test_failing_parse_is_one_part_with_problem(behaviour: Any) -> None:
+    ((has_content, problem),) = await parsed(Parsing(parse_message=behaviour), seconds=0.05)
+    assert not has_content
+    assert problem
+    assert "secret" not in problem
+
+
+async def test_adapter_without_parse_message_says_so() -> None:
+    assert not GuardedAdapter(Odd(), "odd", timeout=5).can_parse
+    assert GuardedAdapter(Parsing(), "odd", timeout=5).can_parse
+    ((has_content, problem),) = await parsed(Odd())
+    assert not has_content
+    assert "cannot read" in str(problem)
