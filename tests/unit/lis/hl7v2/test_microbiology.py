@@ -138,3 +138,9 @@ def test_bad_value_of_an_isolate_refuses_that_isolate_alone() -> None:
 def test_parts_of_a_message_have_names_of_their_own() -> None:
     segments = (CULTURE, org("1", ECOLI), drug("AMP", "1", "R"), org("2", STAPH), drug("AMP", "2", "S"))
     assert [part.name for part in read(*segments)] == ["1", "1.1", "1.2"]
+
+
+def test_many_susceptibilities_are_read_in_time() -> None:
+    """Numbers are looked up, not compared each with each."""
+    drugs = (drug(f"D{number}", str(number % 700), "S") for number in range(2100))
+    assert len(read(CULTURE, *(org(str(number), ECOLI) for number in range(700)), AST, *drugs)) == 701
