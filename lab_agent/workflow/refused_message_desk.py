@@ -13,7 +13,7 @@ from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
-from lab_agent.errors import InvalidTransitionError, StoreError
+from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import ParsedMessage, ParsedPart
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -90,20 +90,22 @@ class RefusedMessageDesk:
         _require_waiting(message)
         adapter = self.adapters.get(message.source)
         parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
-        accepted = [
-            await self._accept(adapter, message, part.message_id, part.content)
-            for part in parsed.parts
-            if part.content is not None
-        ]
-        problems = tuple(_problem_text(part) for part in parsed.parts if part.content is None)
-        return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, problems, by))
+        inbox = StoreInbox(self.store, self.clock, message.source, self.wake)
+        accepted = [await inbox.accept(part.message_id, part.content) for part in parsed.parts if part.content is not None]
+        problems = [_problem_text(part) for part in parsed.parts if part.content is None]
+        problems += [problem for part in parsed.parts if (problem := await self._tell_adapter(adapter, message, part))]
+        return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
 
-    async def _accept(self, adapter: RawMessageReader, message: RefusedMessage, message_id: str, content: LabMessage) -> bool:
-        later = await self.store.run(lambda uow: _later_message(uow, message, content))
-        new = await StoreInbox(self.store, self.clock, message.source, self.wake).accept(message_id, content)
-        if later is None:
-            await adapter.on_replayed(content)
-        return new
+    async def _tell_adapter(self, adapter: RawMessageReader, message: RefusedMessage, part: ParsedPart) -> str | None:
+        """Let the adapter keep what it needs of a part, unless a later message about its report came; why it could not."""
+        later = await self.store.run(lambda uow: _later_message(uow, message, part))
+        if part.content is None or later is not None:
+            return None
+        try:
+            await adapter.on_replayed(part.content)
+        except Failure as failure:
+            return str(failure)
+        return None
 
     def _finish_replay(
         self, uow: UnitOfWork, key: RefusedKey, accepted: list[bool], problems: tuple[str, ...], by: str
@@ -200,14 +202,16 @@ def _require_waiting(message: RefusedMessage) -> None:
 
 def _preview_part(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> PreviewedPart:
     was_accepted = part.content is not None and uow.reports.exists(message.source, part.message_id)
-    return PreviewedPart(part, was_accepted, _later_message(uow, message, part.content))
+    return PreviewedPart(part, was_accepted, _later_message(uow, message, part))
 
 
-def _later_message(uow: UnitOfWork, message: RefusedMessage, content: LabMessage | None) -> datetime | None:
-    """When another message about the same report was accepted, after this one was refused first."""
-    if not isinstance(content, LabReport):
+def _later_message(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> datetime | None:
+    """When another message about the report of a part was accepted, after this one was refused first."""
+    if not isinstance(part.content, LabReport):
         return None
-    return uow.refused_messages.accepted_since(message.source, content.report_id, message.first_seen_at)
+    return uow.refused_messages.accepted_since(
+        message.source, part.content.report_id, message.first_seen_at, except_message=part.message_id
+    )
 
 
 def _problem_text(part: ParsedPart) -> str:
