@@ -61,6 +61,7 @@ from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
+from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
@@ -355,6 +356,7 @@ def _build_scheduled_tasks(
         "poll": (settings.worker.poll_interval, poll.run),
         "ended_orders": (settings.worker.poll_interval, check_ended_orders),
         "collect": (settings.lis.collect_interval, collector.run),
+        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, wake).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),

@@ -75,6 +75,9 @@ class Metrics:
         self._attempts = Counter("lab_agent_job_attempts", "Attempts of jobs", ["kind", "outcome"], registry=self.registry)
         self._exchange_calls = self._histogram("exchange_call_seconds", "Calls to the exchange service", "operation", "outcome")
         self._lis_calls = self._histogram("lis_call_seconds", "Calls to laboratory systems", "adapter", "operation", "outcome")
+        self._skipped = Counter(
+            "lab_agent_lis_skipped", "Messages and values left out by a rule", ["adapter"], registry=self.registry
+        )
         build = self._gauge("build_info", "Version of the program", "version", "python")
         build.labels(version("lab-agent"), python_version()).set(1)
 
@@ -92,6 +95,10 @@ class Metrics:
     def record_lis_call(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:
         """Count a call to a laboratory system."""
         self._lis_calls.labels(adapter, operation, outcome).observe(seconds)
+
+    def record_skip(self, adapter: str) -> None:
+        """Count a message, or the values of one report, that an adapter left out on purpose."""
+        self._skipped.labels(adapter).inc()
 
     def record_attempt(self, kind: str, outcome: str) -> None:
         """Count an attempt of a job; `outcome` is the state that it ended in."""

@@ -4,13 +4,17 @@ built-in ones need in the laboratory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from lab_agent import bootstrap
+from lab_agent.cli.adapter_try import try_messages
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_json, print_list
 from lab_agent.errors import Problem, SettingsError
@@ -21,10 +25,48 @@ from lab_agent.lis.sql.staging_tables import DIALECTS, create_statements, dialec
 from lab_agent.serialization import message_schema, order_schema
 from lab_agent.settings.root import load_settings
 
-adapter_app = typer.Typer(
-    help="Create your own adapter, or prepare the laboratory system for a built-in one.", no_args_is_help=True
+_NAME = "NAME"
+"""How help and docs/commands.md call any laboratory system."""
+
+
+class _AdapterGroup(TyperGroup):
+    """`adapter NAME try`: a name that is no command of this group is that of a laboratory system."""
+
+    @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), _NAME]
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or self._named_group()
+
+    @property
+    def documented_commands(self) -> Mapping[str, Any]:
+        """All commands, for the page of commands."""
+        return {**self.commands, _NAME: self._named_group()}
+
+    def _named_group(self) -> Any:
+        return typer.main.get_command(named_app)
+
+
+named_app = typer.Typer(
+    help="What the laboratory system NAME sends (a table lis.NAME, or a kind of adapter).", no_args_is_help=True
 )
-sql_app = typer.Typer(help="Tables of the sql adapter.", no_args_is_help=True)
+named_app.command("try")(try_messages)
+
+
+@named_app.callback()
+def _named_callback() -> None:
+    """Keep `try` a command of a group."""
+
+
+adapter_app = typer.Typer(
+    help="Try captured messages, create your own adapter, or prepare the laboratory system for a built-in one.",
+    no_args_is_help=True,
+    cls=_AdapterGroup,
+)
+sql_app = typer.Typer(help="Tables of the sql adapter, and what it reads.", no_args_is_help=True)
+sql_app.command("try", hidden=True)(try_messages)
 adapter_app.add_typer(sql_app, name="sql")
 
 

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from enum import StrEnum
 
-from lab_agent.domain.values import CodeableConcept, Coding, DateOrTime, Identifier, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import (
+    CodeableConcept,
+    Coding,
+    DateOrTime,
+    Identifier,
+    PartialDate,
+    Period,
+    Quantity,
+    Range,
+    Ratio,
+    SampledData,
+)
 
 
 class ReportStatus(StrEnum):
@@ -99,10 +110,11 @@ class NotPerformed:
 class ReportedPatient:
     """Whose result the laboratory system says it is, as far as it says so; the order's patient is compared with it.
 
-    `gender` is FHIR's (male, female, other, unknown). It is identification data: it is stored sealed, apart from the report.
+    `birth_date` may be a year or a month where no more is known; `gender` is FHIR's (male, female, other, unknown); an identifier
+    is compared within its system. It is identification data: it is stored sealed, apart from the report.
     """
 
-    birth_date: date | None = None
+    birth_date: date | PartialDate | None = None
     gender: str | None = None
     identifiers: tuple[Identifier, ...] = ()
 
@@ -113,9 +125,10 @@ class LabReport:
 
     It names its order by at least one of `order` (our order key), `lines` (our line keys), `accession` and `barcode`; and
     what it covers by `lines` or `items` (nomenclature or laboratory codes), else by the tube's `barcode` or a line's `accession`,
-    else the whole order. `completes` lists line keys or item codes that it completes; None means the default: a final report
-    completes what it covers. Versions are ordered by `version` if all have it, else by `issued`, else by arrival. `effective` may
-    be a date without a time, `issued` is a moment.
+    else the whole order. `completes` lists line keys or item codes that it completes, or repeats `accession`, `barcode` or
+    `order`: then it completes the line that this means, and nothing if it means several. None is the default: a final report
+    completes what it covers. Versions are ordered by `version` if all have it, else by `issued`, else by arrival. `effective`
+    may be a date without a time, `issued` is a moment.
     """
 
     report_id: str

@@ -297,6 +297,7 @@ class HoldReason(StrEnum):
     LINES_ENDED = "lines_ended"  # its lines ended while it was on its way
     DEFECT = "defect"  # it has no legal form: no release can send it
     WAITS_FOR_VERSION = "waits_for_version"  # another version of the report goes first; it follows by itself
+    PATIENT_MISMATCH = "patient_mismatch"  # it names another patient than its order
     SUPERSEDED_BY_NEWER = "superseded_by_newer"  # what it says is missing in a newer version that was delivered
 
 
@@ -307,7 +308,8 @@ class ReportRecord:
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
     moved to the vault, where their `file` names them. `outgoing_body` is that message as it goes out, where that differs: with
     what it keeps of the version before it (`results.left_out`). `sequence` is the order of arrival. `hold_reason` is set exactly
-    while the state is held; `reason` is its sentence, for people.
+    while the state is held; `reason` is its sentence, for people. `patient_confirmed_for` is the order for whose patient an
+    operator released it although it names another one.
     """
 
     key: ReportKey
@@ -319,6 +321,7 @@ class ReportRecord:
     issued: datetime | None = None
     state: ReportState = ReportState.RECEIVED
     order: OrderKey | None = None
+    patient_confirmed_for: OrderKey | None = None
     lines: tuple[LineKey, ...] = ()
     hold_reason: HoldReason | None = None
     reason: str | None = None

@@ -52,8 +52,10 @@ def determine_coverage(message: LabReport | LabRejection, lines: Sequence[LineRe
     Lines are named by key or by item code; if none is named, those of the tube or of the line whose number the message gives,
     else all submitted lines are meant. The laboratory may have worked on a line before it learned that it was withdrawn: such a
     line is covered if nothing else is, and else left out. An item that the order does not have is an extra test, if the report
-    also names a line. A final report completes what it covers, unless it says otherwise, or says that a line was not performed,
-    or states extra tests alone, or says nothing but what was not performed.
+    also names a line; where the message gives the number of one line alone, it is the laboratory's own name of that line's test.
+    A final report completes what it covers, unless it says otherwise, or says that a line was not performed, or states extra
+    tests alone, or says nothing but what was not performed. One that completes what its own number means completes that line,
+    and none where the number means several.
     """
     served = {line.key for line in lines if line.state not in _NOT_SUBMITTED}
     gone = {line.key for line in lines if line.state is LineState.WITHDRAWN}
@@ -115,7 +117,10 @@ def _split_items(
     extra = tuple(item for item in message.items if item not in known)
     ours = (*message.lines, *(item for item in message.items if item in known))
     if extra and not ours:
-        raise _UnknownReference(extra[0])
+        numbered = tuple(line.key for line in lines if message.accession and line.accession == message.accession)
+        if len(numbered) != 1:
+            raise _UnknownReference(extra[0])
+        return numbered, ()
     return ours, extra
 
 
@@ -131,7 +136,11 @@ def _completed_lines(
         return ()
     if message.completes is None:
         return () if only_extra or is_only_not_performed(message) else covered
-    return _resolve_lines(message.completes, lines, order_codes)
+    numbers = {message.order, message.accession, message.barcode} - set(order_codes.codes)
+    named = tuple(name for name in message.completes if name not in numbers)
+    if len(named) < len(message.completes) and len(covered) == 1:
+        return (*covered, *_resolve_lines(named, lines, order_codes))
+    return _resolve_lines(named, lines, order_codes)
 
 
 def _resolve_lines(references: Iterable[str], lines: Sequence[LineRecord], order_codes: OrderCodes) -> tuple[LineKey, ...]:

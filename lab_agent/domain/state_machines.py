@@ -124,7 +124,7 @@ JOB_TRANSITIONS = _parse_transitions(
     due             -> in_flight obsolete
     in_flight       -> done due outcome_unknown dead_letter needs_review obsolete
     outcome_unknown -> done due needs_review dead_letter obsolete
-    needs_review    -> due done obsolete dismissed
+    needs_review    -> due outcome_unknown done obsolete dismissed
     dead_letter     -> due done obsolete dismissed
     done            ->
     obsolete        ->

@@ -28,7 +28,7 @@ class Digest(NamedTuple):
 
     status: str
     values: str = ""
-    """Of what makes an Observation an amended one: its value, unit, range and code, and what a coded answer is called."""
+    """Of what makes an Observation an amended one (`clinical_meaning`), and what a coded answer is called."""
     content: str = ""
     """Of all that a reader may see."""
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
+from lab_agent.domain.susceptibility import SUSCEPTIBILITY_CODES
 from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.references import parse_reference
 
@@ -30,7 +31,7 @@ def content_meaning(body: Json, base_url: str) -> Any:
 
 
 def clinical_meaning(body: Json, base_url: str) -> Any:
-    """What makes an Observation another statement: its value with its unit, its reference range and its code. Pure.
+    """What makes an Observation another statement: value with unit, reference range, code and susceptibility. Pure.
 
     Numbers are compared as numbers and codes by system and code: a server that writes `13.2` for `13.20`, or fills in the
     display of a code, has amended nothing. What a coded answer is called (`answer_displays`) is compared beside it.
@@ -39,7 +40,16 @@ def clinical_meaning(body: Json, base_url: str) -> Any:
     fields = {key: value for key, value in body.items() if key.startswith("value") or key == "referenceRange"}
     if isinstance(code, Mapping):
         fields["code"] = {"coding": code["coding"]} if code.get("coding") else code
+    if codes := _susceptibilities(body.get("interpretation")):
+        fields["interpretation"] = codes
     return _Reading(base_url, clinical=True).read(fields)
+
+
+def _susceptibilities(interpretation: Any) -> list[str]:
+    """How susceptible an organism is: `R` for `S` is another statement, though the concentration is the same; `H` is none."""
+    codings = interpretation.get("coding") if isinstance(interpretation, Mapping) else None
+    listed = [each for each in codings if isinstance(each, Mapping)] if isinstance(codings, list | tuple) else []
+    return [code for each in listed if (code := str(each.get("code", ""))) in SUSCEPTIBILITY_CODES]
 
 
 def answer_displays(body: Json) -> tuple[tuple[tuple[str, str], str], ...]:
@@ -58,8 +68,10 @@ def is_same_statement(existing: Json, desired: Json, base_url: str) -> bool:
     A server may add to what it keeps: another coding, the code of a unit, the text of a range. What changes the statement itself
     (a comparator, a limit, a whole range) is no addition. A display differs only where both have one.
     """
-    there, ours = (clinical_meaning(body, base_url) for body in (existing, desired))
+    there, ours = (clinical_meaning(body, base_url) or {} for body in (existing, desired))
     called = dict(answer_displays(existing))
+    if "interpretation" not in there:  # the interface has no such field: a service may leave it out
+        ours.pop("interpretation", None)
     renamed = any(display and called.get(code) not in {None, "", display} for code, display in answer_displays(desired))
     return not renamed and _covers(there, ours)
 

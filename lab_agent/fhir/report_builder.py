@@ -15,6 +15,7 @@ from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation, ReportStatus
 from lab_agent.domain.received_order import ResourceRef
+from lab_agent.domain.susceptibility import INTERPRETATION_SYSTEM, susceptibility_flags
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.fhir import value_writer as out
@@ -28,7 +29,6 @@ TranslateCode = Callable[[Coding], CodeableConcept]
 DocumentUrls = Mapping[tuple[str, str], str]
 """Place of a document in the vault, and its type → its url."""
 LOINC = "http://loinc.org"
-_INTERPRETATION_SYSTEM = "http://hl7.org/fhir/v2/0078"
 _INTERFACE_SPELLING = ReferenceWriter("lower")
 FINAL_STATUSES = frozenset({"final", "amended"})
 
@@ -300,9 +300,9 @@ def _specimen_reference(name: str | None, context: UploadContext) -> Json | None
 
 
 def _interpretation(flags: Collection[str], context: UploadContext) -> Json | None:
-    if not (context.send_interpretation and flags):
-        return None
-    return {"coding": [{"system": _INTERPRETATION_SYSTEM, "code": flag} for flag in flags]}
+    """The flags as codes of HL7 table 0078. In microbiology they are the result, and need no switch."""
+    sent = flags if context.send_interpretation else susceptibility_flags(flags)
+    return {"coding": [{"system": INTERPRETATION_SYSTEM, "code": flag} for flag in sent]} if sent else None
 
 
 def _attachment(document: Document, context: UploadContext) -> Json:

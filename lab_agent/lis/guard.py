@@ -48,6 +48,8 @@ def check_submit_result(value: Any, adapter: str) -> SubmitResult:
     whole = value.accession is None or _is_accession(value.accession)
     if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
         raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
+    if not isinstance(value.unnamed_lines, tuple) or not all(map(_is_accession, value.unnamed_lines)):
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid unnamed_lines")
     return value
 
 
@@ -97,18 +99,20 @@ def _is_accession(value: Any) -> bool:
 
 _MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
+_MAX_ALERT_KEY_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedInbox(Inbox):
     """The inbox as an adapter gets it: validates every message before it comes near the store.
 
-    `on_use` is called before and after each use: it is a sign of life.
+    `on_use` is called before and after each use: it is a sign of life. `on_skip` counts what the adapter leaves out.
     """
 
     inbox: Inbox
     adapter: str
     on_use: Callable[[], None] = lambda: None
+    on_skip: Callable[[], None] = lambda: None
 
     @override
     async def accept(self, message_id: str, message: LabMessage) -> bool:
@@ -130,6 +134,19 @@ class GuardedInbox(Inbox):
         """Record the rejection, with its texts cut to a bearable length."""
         with self._use():
             await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
+
+    @override
+    async def skip(self, message_id: str, reason: str) -> None:
+        """Count what was left out, with its texts cut to a bearable length."""
+        self.on_skip()
+        with self._use():
+            await self.inbox.skip(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+
+    @override
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert, with its texts cut to a bearable length."""
+        with self._use():
+            await self.inbox.alert(str(key)[:_MAX_ALERT_KEY_LENGTH], None if text is None else str(text)[:_MAX_REASON_LENGTH])
 
     @contextmanager
     def _use(self) -> Iterator[None]:
@@ -177,16 +194,26 @@ _STOP_GRACE_SECONDS = 5.0
 
 
 class GuardedAdapter:
-    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call.
+    """A `Lis`: an adapter behind its guard. `timeout` is the seconds a call may take; `on_call` is told of every call,
+    `on_skip` of everything that the adapter leaves out on purpose.
 
     If `start` failed because the LIS was unavailable, each later call tries to start first, so that it recovers by itself.
     """
 
-    def __init__(self, adapter: LisAdapter, name: str, *, timeout: float, on_call: CallObserver = ignore) -> None:
+    def __init__(
+        self,
+        adapter: LisAdapter,
+        name: str,
+        *,
+        timeout: float,
+        on_call: CallObserver = ignore,
+        on_skip: Callable[[], None] = lambda: None,
+    ) -> None:
         self._adapter = adapter
         self._name = name
         self._timeout = timeout
         self._on_call = on_call
+        self._on_skip = on_skip
         self._inbox: GuardedInbox | None = None
         self._started = False
         self._start_lock = asyncio.Lock()
@@ -202,7 +229,7 @@ class GuardedAdapter:
 
     async def start(self, inbox: Inbox) -> None:
         """Start the adapter; if that fails, the next call tries again. Raises `LisUnavailable`."""
-        self._inbox = GuardedInbox(inbox, self._name, self._record_progress)
+        self._inbox = GuardedInbox(inbox, self._name, self._record_progress, self._on_skip)
         await self._ensure_started()
 
     async def stop(self) -> None:

@@ -153,8 +153,8 @@ def load_adapters(
         kind = str(own.pop("adapter", name))
         result = _load_adapter(name, kind, own, available_entries)
         if not isinstance(result, tuple):
-            on_call = partial(metrics.record_lis_call, name)
-            loaded[name] = GuardedAdapter(result.adapter, name, timeout=call_timeout, on_call=on_call)
+            on_call, on_skip = partial(metrics.record_lis_call, name), partial(metrics.record_skip, name)
+            loaded[name] = GuardedAdapter(result.adapter, name, timeout=call_timeout, on_call=on_call, on_skip=on_skip)
             reloaders.append(AdapterReloader(name, loaded[name], own, result.settings))
         statuses.append(_make_status(name, kind, result, available_entries))
     return AdapterRegistry(default, tuple(statuses), loaded, tuple(reloaders))

@@ -25,12 +25,14 @@ class SubmitResult:
     """The laboratory's own numbers, where the LIS assigns them on submission (otherwise it sends an `AccessionUpdate` later).
 
     `accession` is the number of the whole order, `line_accessions` those of lines by line key, `tube_accessions` those of
-    tubes by the partner's barcode.
+    tubes by the partner's barcode. `unnamed_lines` are lines that the LIS's answer passes over although it names others: they
+    count as accepted, and the order's timeline says so.
     """
 
     accession: str | None = None
     line_accessions: Mapping[LineKey, str] = field(default_factory=dict)
     tube_accessions: Mapping[str, str] = field(default_factory=dict)
+    unnamed_lines: tuple[LineKey, ...] = ()
 
 
 class Inbox(Protocol):
@@ -49,6 +51,20 @@ class Inbox(Protocol):
 
         The LIS may ignore the rejection, so the agent alerts its own operators. `raw` is the message as it came: it is stored
         sealed, so that an operator can read it and, if the adapter is a `RawMessageParser`, replay it.
+        """
+        ...
+
+    async def skip(self, message_id: str, reason: str, /) -> None:
+        """Count what the adapter acknowledged and left out on purpose, such as a message of quality control, or an empty value.
+
+        `reason` names the rule, never a patient or a value. Metrics and the log show it, so that nobody wonders where it went.
+        """
+        ...
+
+    async def alert(self, key: str, text: str | None, /) -> None:
+        """Open an alert about trouble that no call fails of, such as a peer that floods the adapter; None closes it.
+
+        One of a `key` is open at a time: another text replaces the first. `text` never names a patient.
         """
         ...
 
@@ -88,7 +104,7 @@ class MapSuggestion:
 
     `table` is one of the adapter's map (its setting `mapping`), or, as `lis.NAME` and below that, one of the settings. `value` is
     as TOML writes it (`true`, `"final"`), None where only the laboratory knows it: a text then. `unless_item`: the line is needed
-    only where the order has no test of that name.
+    only where the order has no test of that name; `if_barcode`: only where that is the barcode of an order.
     """
 
     table: str
@@ -96,6 +112,7 @@ class MapSuggestion:
     value: str | None = None
     reason: str
     unless_item: str | None = None
+    if_barcode: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -241,6 +241,14 @@ class Vault(Protocol):
         """The identification data of an order; None once it was purged."""
         ...
 
+    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        """Store whose result a report is, as the laboratory system says. The report must be there: with it, this is deleted."""
+        ...
+
+    def reported_patient(self, report: ReportKey) -> bytes | None:
+        """Whose result it is; None where the laboratory system did not say, or once it was purged."""
+        ...
+
     def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
         """Store what a remote system said last about a job of an order: its words may name the patient."""
         ...
@@ -322,7 +330,10 @@ class Purge(Protocol):
     """Deletes what was kept long enough, never unfinished work. Each call deletes up to `limit`, and gives how many."""
 
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        """Delete the identification data of orders that closed before then and have no open job."""
+        """Delete the identification data of orders that closed before then and have no open job.
+
+        What a result says of its patient goes with it, as soon as the result was delivered or dismissed before then.
+        """
         ...
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:

@@ -75,7 +75,8 @@ class ResultsSettings(SettingsGroup):
     """How result documents reach the service: `upload` as Binary, `host` by our own API (partners must be able to reach it),
     `none` omits them (stage, where no laboratory provides printed forms)."""
     send_interpretation: bool = False
-    """Whether flags (high, low, …) are sent as Observation.interpretation; the interface has no field for them."""
+    """Whether flags (high, low, …) are sent as Observation.interpretation; the interface has no field for them.
+    Susceptibilities (S, I, R) are always sent, since in microbiology they are the result."""
     send_notes: bool = False
     """Whether notes of observations are sent as Observation.comment; the interface has no field for them."""
     order_document_code: str | None = None
@@ -90,6 +91,9 @@ class ResultsSettings(SettingsGroup):
     left_out: Literal["hold", "keep"] = "hold"
     """What happens to a new version that omits values which were final: `hold` asks an operator; `keep` is for a laboratory
     system that sends only what is new, and adds the values and lines of the previous versions."""
+    patient_mismatch: Literal["hold", "note", "ignore"] = "hold"
+    """What happens to a result that names another birth date, sex or identifier than its order's patient: `hold` asks an
+    operator, `note` delivers it with a warning in the order's timeline, `ignore` compares nothing."""
     mappings: Path | None = None
     """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, units and
     answers pass as they come, and LOINC codes alone: any other code of an observation holds its report."""
@@ -110,7 +114,8 @@ class RetentionSettings(SettingsGroup):
     """Days after which finished work is removed. Unfinished work is never removed."""
 
     identity_days: Days = 30
-    """Days that names, birth dates and contacts are kept after an order was closed."""
+    """Days that names, birth dates and contacts are kept after an order was closed; and what a result says of its patient, after
+    the result was delivered or dismissed."""
     document_days: Days = 30
     """Days that documents are kept after they were delivered."""
     refused_days: Days = 30

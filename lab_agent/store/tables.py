@@ -171,6 +171,7 @@ class ReportRow(TableRow, table=True):
     issued: datetime | None = Field(sa_type=UtcDateTime)
     state: ReportState = Field(sa_column=Column(EnumText(ReportState), nullable=False))
     order_key: str | None = Field(sa_type=IndexableText)
+    patient_confirmed_for: str | None = Field(sa_type=PlainText)
     lines: tuple[str, ...] = Field(sa_type=TextTuple)
     hold_reason: HoldReason | None = Field(sa_column=Column(EnumText(HoldReason), nullable=True))
     reason: str | None = Field(sa_type=PlainText)
@@ -245,6 +246,15 @@ class IdentityRow(TableRow, table=True):
 
     __tablename__ = "identities"
     order_key: str = Field(sa_type=PlainText, primary_key=True)
+    ciphertext: bytes
+    kept_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class ReportedPatientRow(TableRow, table=True):
+    """Whose result a report is, as the laboratory system says (`ReportedPatient`), encrypted."""
+
+    __tablename__ = "reported_patients"
+    report: str = Field(sa_type=PlainText, primary_key=True, foreign_key="reports.key", ondelete="CASCADE")
     ciphertext: bytes
     kept_at: datetime = Field(sa_type=UtcDateTime)
 
@@ -336,6 +346,7 @@ rejections: Table = METADATA.tables["rejections"]
 alerts: Table = METADATA.tables["alerts"]
 key_values: Table = METADATA.tables["key_values"]
 identities: Table = METADATA.tables["identities"]
+reported_patients: Table = METADATA.tables["reported_patients"]
 service_messages: Table = METADATA.tables["service_messages"]
 documents: Table = METADATA.tables["documents"]
 hosted_documents: Table = METADATA.tables["hosted_documents"]

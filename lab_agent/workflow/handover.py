@@ -157,6 +157,12 @@ class SubmitOrderHandler:
         rematch_waiting_reports(uow, key, answer, now)
         self._add_acknowledgements(uow, key, now)
         uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
+        if answer.unnamed_lines:
+            text = (
+                f"the laboratory system accepted the order, but its answer does not name {', '.join(answer.unnamed_lines)}: "
+                "ask whether it has them"
+            )
+            uow.events.add(Event(order=key, at=now, action="lines_not_named", text=text))
         advance_order(uow, key, now, completing=job)
         return job.complete(now)
 

@@ -10,15 +10,15 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import report_key
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport
-from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
+from lab_agent.domain.records import Alert, ReportRecord
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import dump_message
+from lab_agent.serialization import dump_message, dump_reported_patient
 from lab_agent.workflow.refused_messages import record_refusal
 
 log = structlog.get_logger(__name__)
@@ -83,11 +83,38 @@ class StoreInbox:
         recorded = await self.store.run(write)
         log.warning("result rejected", action="result_rejected", adapter=self.source, message=recorded.key, count=recorded.count)
 
+    async def skip(self, message: str, reason: str) -> None:  # noqa: ARG002 — a name of the LIS's does not belong in the log
+        """Log what an adapter left out on purpose."""
+        log.info("left out by a rule", action="result_skipped", adapter=self.source, reason=reason)
+
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert of the adapter's own; its text says which laboratory system it is about."""
+        alert_key, now = adapter_alert_key(self.source, key), self.clock.now()
+
+        def write(uow: UnitOfWork) -> bool:
+            if text is None:
+                changed = uow.alerts.close(alert_key, now=now)
+            else:
+                whole = f"laboratory system {self.source}: {text}"
+                changed = uow.alerts.open(Alert(key=alert_key, text=whole, opened_at=now))
+            uow.commit()
+            return changed
+
+        if await self.store.run(write):
+            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key, opened=text is not None)
+
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
-        if uow.reports.exists(self.source, message):
+        if self.add_message(uow, message, content) is None:
             return False
+        uow.commit()
+        return True
+
+    def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
+        """Write a message and the job to match it, uncommitted; None where it was stored before."""
+        if uow.reports.exists(self.source, message):
+            return None
         now = self.clock.now()
-        lean = self._move_documents_to_vault(uow, content)
+        lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(
             key=report_key(self.source, message),
             source=self.source,
@@ -100,10 +127,11 @@ class StoreInbox:
             body=dump_message(lean),
         )
         if not uow.reports.add(record):
-            return False
+            return None
+        if patient is not None:
+            uow.vault.save_reported_patient(record.key, dump_reported_patient(patient), at=now)
         uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
-        uow.commit()
-        return True
+        return record
 
     def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
         """Move the documents' bytes to the vault, where `file` then names them: they may name the patient (law 7)."""
@@ -124,6 +152,19 @@ def _as_bytes(raw: object) -> bytes | None:
     if raw is None or isinstance(raw, bytes):
         return raw
     return bytes(raw) if isinstance(raw, bytearray | memoryview) else str(raw).encode("utf-8", "replace")
+
+
+def adapter_alert_key(source: str, key: str) -> str:
+    """Key of an alert that an adapter opens itself."""
+    return f"adapter.{source}.{key}"
+
+
+def _take_patient_out(content: LabMessage) -> tuple[LabMessage, ReportedPatient | None]:
+    """Part a message from whose it is, which the vault keeps: it is matched by numbers, and the patient is compared (law 7)."""
+    if isinstance(content, AccessionUpdate):
+        return content, None
+    said = content.patient if content.patient != ReportedPatient() else None
+    return replace(content, patient=None), said
 
 
 def _order_reference(content: LabMessage) -> str:

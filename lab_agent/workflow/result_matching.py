@@ -29,6 +29,7 @@ from lab_agent.workflow.accession_numbers import UnknownNumberTarget, reports_wa
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmatched
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, describe_existing_result, lines_with_result
 from lab_agent.workflow.order_lookup import LookupResult, find_order, order_codes
+from lab_agent.workflow.patient_check import check_patient, confirm_patient
 from lab_agent.workflow.result_checks import ClearedReport, MatchedReport, ReleaseChecks
 from lab_agent.workflow.result_versions import (
     load_other_versions,
@@ -40,6 +41,18 @@ from lab_agent.workflow.result_versions import (
 )
 
 log = structlog.get_logger(__name__)
+
+
+_GOES_OUT = frozenset({ReportState.MATCHED, ReportState.DELIVERED})
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedLines:
+    """The order that a message is about, with its lines and those that are meant."""
+
+    order: OrderRecord
+    lines: tuple[LineRecord, ...]
+    coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +88,38 @@ class ReportMatcher:
         if coverage.problem:
             return hold_report(uow, report, unmatched(coverage.problem), now)
         report = replace(report, lines=coverage.lines)
+        if released and report.hold_reason is HoldReason.PATIENT_MISMATCH:  # asked first: every other question is still to come
+            report, released = confirm_patient(report, order.key), False
+        compared = check_patient(uow, report, order.key, self.checks.planner.settings.patient_mismatch)
+        if compared.hold is not None:
+            return hold_report(uow, report, compared.hold, now)
+        given = MatchedLines(order, lines, coverage)
+        after = self._match_content(uow, report, message, given, now, released=released)
+        if compared.remark and after.state in _GOES_OUT:
+            _add_patient_remark(uow, after, compared.remark, now)
+        return after
+
+    def _match_content(
+        self,
+        uow: UnitOfWork,
+        report: ReportRecord,
+        message: LabReport | LabRejection,
+        given: MatchedLines,
+        now: datetime,
+        *,
+        released: bool,
+    ) -> ReportRecord:
+        """Let a message have its effect on the lines that it is about."""
         if isinstance(message, LabRejection):
-            return _cancel_rejected_lines(uow, report, message, coverage, now, override=released)
+            return _cancel_rejected_lines(uow, report, message, given.coverage, now, override=released)
         matched_report = MatchedReport(
             report=report,
             message=message,
-            order=order,
-            lines=lines,
-            coverage=coverage,
+            order=given.order,
+            lines=given.lines,
+            coverage=given.coverage,
             others=load_other_versions(uow, report),
-            any_uploaded=uow.uploads.get(report_identifier(order.key, message.report_id)) is not None,
+            any_uploaded=uow.uploads.get(report_identifier(given.order.key, message.report_id)) is not None,
             released=released,
         )
         return self._match_version(uow, matched_report, now)
@@ -213,6 +248,12 @@ def _warn_unknown_references(
         kinds = [name.kind for name in strange]
         key = report.key
         log.warning("unknown reference in result", action="result_name_unknown", order=order.key, report=key, kind=kinds)
+
+
+def _add_patient_remark(uow: UnitOfWork, report: ReportRecord, remark: str, now: datetime) -> None:
+    """Say in the timeline, once it goes, what came of comparing the patients."""
+    uow.events.add(Event(order=report.order, report=report.key, at=now, action="warning", text=f"result {report.key}: {remark}"))
+    log.warning("patient of result not as ordered", action="result_patient_noted", order=report.order, report=report.key)
 
 
 def _withdrawn_lines_text(coverage: Coverage) -> str:

@@ -89,6 +89,7 @@ class MemoryData:
     uploads: dict[str, UploadRecord] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
+    reported_patients: dict[ReportKey, bytes] = field(default_factory=dict)
     service_messages: dict[JobId, tuple[OrderKey, ServiceMessage]] = field(default_factory=dict)
     hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
@@ -141,6 +142,15 @@ class MemoryVault(Vault):
     @override
     def identity(self, order: OrderKey) -> bytes | None:
         return self._data.identities.get(order)
+
+    @override
+    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        del at
+        self._data.reported_patients[self._data.reports[report].key] = patient
+
+    @override
+    def reported_patient(self, report: ReportKey) -> bytes | None:
+        return self._data.reported_patients.get(report)
 
     @override
     def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
@@ -658,7 +668,14 @@ class MemoryPurge(Purge):
         for key in keys:
             self._data.identities.pop(key, None)
         self._data.service_messages = {job: each for job, each in said.items() if each[0] not in keys}
-        return len(keys)
+        return len(keys) + self._purge_reported_patients(before, limit)
+
+    def _purge_reported_patients(self, before: datetime, limit: int) -> int:
+        said, reports = self._data.reported_patients, self._data.reports
+        finished = [key for key in said if reports[key].state in FINISHED_REPORTS and reports[key].changed_at < before]
+        for key in finished[:limit]:
+            del said[key]
+        return len(finished[:limit])
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
@@ -730,6 +747,7 @@ class MemoryPurge(Purge):
         data.dedup_keys -= {data.jobs[number].dedup_key for number in old_jobs}
         data.jobs = {number: each for number, each in data.jobs.items() if number not in old_jobs}
         data.reports = {key: each for key, each in data.reports.items() if key not in old_reports}
+        data.reported_patients = {key: each for key, each in data.reported_patients.items() if key not in old_reports}
 
     def _delete_report_events(self, before: datetime) -> None:
         """Delete events of reports without an order that are deleted by now."""

@@ -29,12 +29,13 @@ def commands_page() -> str:
 
 
 def _command_sections(command: Any, name: str) -> Iterator[str]:
-    inner = getattr(command, "commands", None)
+    inner = getattr(command, "documented_commands", None) or getattr(command, "commands", None)
     if inner is None:
         yield _command_section(command, name)
     else:
         for each, found in inner.items():
-            yield from _command_sections(found, f"{name} {each}")
+            if not found.hidden:
+                yield from _command_sections(found, f"{name} {each}")
 
 
 def _command_section(command: Any, name: str) -> str:

@@ -5,7 +5,6 @@ All methods block; one object is used by one thread at a time.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -37,8 +36,9 @@ from lab_agent.lis.folder.files import (
     restore_claimed_files,
     shorten_name,
 )
+from lab_agent.lis.folder.raw_results import load_json_result, to_file_time, to_utf8
 from lab_agent.lis.folder.settings import FolderSettings
-from lab_agent.serialization import load_message
+from lab_agent.lis.raw_messages import message_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,16 @@ class ResultFolder:
             data, identity = read_regular_file(path, self._settings.max_result_bytes)
         except FileTooLargeError:
             identity = identity_of(path)
-            return ResultFile(path, identity, _message_id(path, identity, "-"), None)
+            return ResultFile(path, identity, f"{_file_id(path, identity)}:-", None)
         except (FileNotFoundError, NotRegularFileError):
             return None
-        return ResultFile(path, identity, _message_id(path, identity, hashlib.sha256(data).hexdigest()[:16]), data)
+        return ResultFile(path, identity, message_id(_file_id(path, identity), data), data)
 
     def parse(self, result_file: ResultFile) -> ParsedResult | None:
         """Parse it and load its documents; None while it waits for a document. Raises `DataInvalidError`."""
         if result_file.data is None:
             raise self._too_large_error()
-        message = load_message(_to_utf8(result_file.data, self._settings.encoding), time_zone=self._settings.zone)
+        message = load_json_result(result_file.data, self._settings)
         loaded = self._documents.load_documents(message)
         if not isinstance(loaded, MissingDocuments):
             return ParsedResult(loaded.content, loaded.files)
@@ -118,7 +118,7 @@ class ResultFolder:
         """Parse a CSV file of results. Raises `DataInvalidError` if it is not valid CSV."""
         if result_file.data is None or self._settings.csv is None:
             raise self._too_large_error()
-        return parse_csv(result_file.data, self._settings.csv, self._settings.zone)
+        return parse_csv(result_file.data, self._settings.csv, self._settings.zone, to_file_time(result_file.identity.mtime_ns))
 
     def save_rejected_rows(self, result_file: ResultFile, csv_results: CsvResults) -> None:
         """Write the rejected rows of a CSV file to `failed`, under the same name however often a crash repeats it."""
@@ -173,7 +173,7 @@ class ResultFolder:
     def documents_not_newer(self, result_file: ResultFile) -> tuple[AttachedFile, ...]:
         """The documents of a message stored before a crash: those not newer than the message."""
         try:
-            message = load_message(_to_utf8(result_file.data or b"", self._settings.encoding), time_zone=self._settings.zone)
+            message = load_json_result(result_file.data or b"", self._settings)
         except DataInvalidError:
             return ()
         return tuple(
@@ -212,21 +212,11 @@ def _write_reason(target: Path, result_file: ResultFile, problems: Sequence[Prob
 
 def _to_utf8_or_empty(data: bytes | None, encoding: str) -> bytes:
     try:
-        return _to_utf8(data or b"", encoding)
+        return to_utf8(data or b"", encoding)
     except DataInvalidError:
         return b""
 
 
-def _to_utf8(data: bytes, encoding: str) -> bytes:
-    if codecs.lookup(encoding).name == "utf-8":
-        return data
-    try:
-        return data.decode(encoding).encode("utf-8")
-    except (UnicodeDecodeError, UnicodeEncodeError):
-        problem = Problem("document", f"is not encoded as {encoding}", "set encoding to the encoding that the LIS uses")
-        raise DataInvalidError((problem,)) from None
-
-
-def _message_id(path: Path, identity: FileIdentity, digest: str) -> str:
+def _file_id(path: Path, identity: FileIdentity) -> str:
     """Identify this arrival: the same file is the same message after a crash; the same text in a new file is another one."""
-    return f"{printable_name(path.name)}:{identity.mtime_ns}:{identity.size}:{digest}"
+    return f"{printable_name(path.name)}:{identity.mtime_ns}:{identity.size}"

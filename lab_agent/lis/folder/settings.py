@@ -6,13 +6,15 @@ import codecs
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lab_agent.errors import did_you_mean
+from lab_agent.lis.folder.date_formats import DateFormat
 from lab_agent.lis.folder.files import is_temporary
+from lab_agent.lis.patient_columns import PATIENT_FIELDS
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS
 from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
@@ -21,7 +23,7 @@ REPORT_FIELDS = (
 )  # fmt: skip
 """Fields of the report; equal in all rows of a report, except `line` and `item`, which are collected."""
 REJECTION_FIELDS = ("not_performed",)
-ALL_FIELDS = (*REPORT_FIELDS, *REJECTION_FIELDS, *OBSERVATION_FIELDS)
+ALL_FIELDS = (*REPORT_FIELDS, *PATIENT_FIELDS, *REJECTION_FIELDS, *OBSERVATION_FIELDS)
 REQUIRED_FIELDS = ("report_id", "effective")
 
 
@@ -46,6 +48,18 @@ def _validate_columns(value: Mapping[str, str]) -> Mapping[str, str]:
     return value
 
 
+def _validate_date_format(value: str) -> str:
+    DateFormat(value)
+    return value
+
+
+_EXCEL = {"delimiter": ";", "decimal_comma": True, "date_format": "%d.%m.%Y"}
+_DIALECTS: Mapping[str, Mapping[str, Any]] = {
+    "excel-de": {**_EXCEL, "encoding": "cp1252"},
+    "excel-ru": {**_EXCEL, "encoding": "cp1251"},
+}
+
+
 class CsvSettings(BaseModel):
     """CSV files of results: one row is one value."""
 
@@ -53,18 +67,35 @@ class CsvSettings(BaseModel):
 
     columns: Annotated[dict[str, str], AfterValidator(_validate_columns)]
     """Field names, each with the heading of its column (or, without headings, the column's number from 1, in quotes)."""
+    dialect: Literal["excel-de", "excel-ru"] | None = None
+    """What Excel writes in Germany or Russia: other defaults of `encoding`, `delimiter`, `decimal_comma` and `date_format`."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ";"
-    """Character between two columns."""
+    """Character between two columns; a first line such as `sep=,` overrides it."""
     encoding: Annotated[str, AfterValidator(validate_encoding)] = "utf-8-sig"
-    """Encoding of the files; utf-8-sig reads UTF-8 with or without a byte order mark."""
+    """Encoding of the files; a byte order mark (UTF-8, UTF-16) overrides it."""
     headings: bool = True
     """Whether the first row contains headings."""
     decimal_comma: bool = False
     """Whether numbers have a decimal comma; the digits stay as written."""
+    date_format: Annotated[str, AfterValidator(_validate_date_format)] | None = None
+    """Format of dates, as strptime writes it (`%d.%m.%Y`); a time of day may follow. ISO 8601 is read in any case."""
     code_system: str = "http://loinc.org"
     """Code system of `code`, unless a column says it."""
     max_rows: Annotated[int, Field(gt=0)] = 100_000
     """Maximum number of rows in one file."""
+
+    @property
+    def dates(self) -> DateFormat | None:
+        """The format of dates, if one is set."""
+        return DateFormat(self.date_format) if self.date_format else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_dialect(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        dialect = given.get("dialect")
+        return {**_DIALECTS.get(dialect, {}), **given} if isinstance(dialect, str) else given
 
 
 _KEY_PLACEHOLDER = "{key}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -24,6 +24,7 @@ from lab_agent.settings.sources import deep_merge
 OrderMessageType = Literal["OML", "ORM"]
 _SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
 _REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "refused", "held"})
+_VALUE_TYPES = frozenset({"NM", "SN", "ST", "TX", "FT", "IS", "ID", "CE", "CWE", "CNE", "TM", "DT", "TS", "DTM", "ED", "RP"})
 _OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
 
 
@@ -46,6 +47,30 @@ class MessageLayout(BaseModel):
         return ((group, getattr(self, group)) for group in _SEGMENT_GROUPS)
 
 
+class IgnoreRule(BaseModel):
+    """Messages and groups that are acknowledged and counted, but not read: those with `value` at `path` (quality control)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    value: Annotated[str, Field(min_length=1)]
+
+    @field_validator("path", mode="after")
+    @classmethod
+    def _validate_path(cls, value: str) -> str:
+        FieldPath.parse(value)
+        return value
+
+    @property
+    def field_path(self) -> FieldPath:
+        """The path, parsed."""
+        return FieldPath.parse(self.path)
+
+    def __str__(self) -> str:
+        """The rule as people read it."""
+        return f"{self.path} is {self.value}"
+
+
 class ResultFieldMap(BaseModel):
     """Where the values of a result are found."""
 
@@ -65,21 +90,32 @@ class ResultFieldMap(BaseModel):
     reject_text: tuple[str, ...]
     specimen: tuple[str, ...]
     collect_again: bool
+    patient_ids: tuple[str, ...]
+    birth_date: tuple[str, ...]
+    sex: tuple[str, ...]
     decimal_comma: bool
     numeric_text: bool
+    empty_value: Literal["skip", "refuse"]
+    ignore: tuple[IgnoreRule, ...] = ()
 
     @field_validator("*", mode="after")
     @classmethod
     def _validate_paths(cls, value: Any) -> Any:
         for text in value if isinstance(value, tuple) else ():
-            FieldPath.parse(text)
+            if isinstance(text, str):
+                FieldPath.parse(text)
         return value
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[FieldPath, ...]]:
         """The paths of each value."""
-        listed = self.model_dump()
+        listed = self.model_dump(exclude={"ignore"})
         return {name: tuple(map(FieldPath.parse, texts)) for name, texts in listed.items() if isinstance(texts, tuple)}
+
+    @cached_property
+    def segments(self) -> frozenset[str]:
+        """The names of the segments in which values are searched."""
+        return frozenset(path.segment for paths in self.paths.values() for path in paths)
 
 
 class FieldMap(BaseModel):
@@ -95,7 +131,7 @@ class FieldMap(BaseModel):
 
     @model_validator(mode="after")
     def _validate_references(self) -> FieldMap:
-        problems = [*self._layout_problems(), *self._template_problems(), *self._status_problems()]
+        problems = [*self._layout_problems(), *self._template_problems(), *self._status_problems(), *self._value_type_problems()]
         if problems:
             raise ValueError(f"wrong entries: {'; '.join(problems)}")
         return self
@@ -143,8 +179,13 @@ class FieldMap(BaseModel):
                 if meaning not in known:
                     yield f"tables.{name}.{code} is {meaning!r} instead of one of {', '.join(sorted(known))}"
 
+    def _value_type_problems(self) -> Iterable[str]:
+        for code, meaning in self.table("value_types").items():
+            if meaning not in _VALUE_TYPES:
+                yield f"tables.value_types.{code or '(empty)'} is {meaning!r} instead of one of {', '.join(sorted(_VALUE_TYPES))}"
 
-_KEYS = frozenset({*FieldMap.model_fields, *MessageLayout.model_fields, *ResultFieldMap.model_fields})
+
+_KEYS = frozenset({*FieldMap.model_fields, *MessageLayout.model_fields, *ResultFieldMap.model_fields, *IgnoreRule.model_fields})
 
 
 def default_field_map() -> FieldMap:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from lab_agent.domain.text import shorten
+from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
-from lab_agent.lis.hl7v2.parser import FieldPath, Message, Segment, declared_charset
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
+from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charset
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup, SplitMessage, split_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
 from lab_agent.ports.lis import MapSuggestion
@@ -18,31 +19,57 @@ _OWN_KEY = re.compile(r"[LR][A-Z2-7]{15}\Z")
 _ZONE = re.compile(r"[+-]\d{4}\Z")
 _COMMA_NUMBER = re.compile(r"(?:<=|>=|<|>)?\s*[+-]?\d+,\d+\Z")
 _LOINC_LIKE = re.compile(r"\d{1,7}-\d\Z", re.ASCII)
+_LOINC = "http://loinc.org"
 _TIME_TYPES = frozenset({"DT", "TM", "DTM", "TS"})
 _VALUE_TYPES = TEXT_TYPES | CODED_TYPES | CODE_STRING_TYPES | _TIME_TYPES | {"NM", "SN", "ED", "RP"}
 _ISSUE_CANDIDATES = tuple(map(FieldPath.parse, ("OBX-19.1", "ORC-9.1", "EVN-2.1", "OBX-14.1")))
-_TIME_PATHS = ("issued", "collected")
+_BARCODE_CANDIDATES = tuple(map(FieldPath.parse, ("OBR-3.1", "OBR-2.1", "ORC-3.1", "ORC-2.1", "OBR-20.1")))
+_KNOWN_SEGMENTS = frozenset({"MSH", "PID", "ORC", "OBR", "OBX", "NTE", "SPM", "SAC", "DSC"})
 _PROCESSING_IDS = frozenset({"P", "T", "D"})
 
 
 def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) -> tuple[MapSuggestion, ...]:
     """What is missing for a message of results; `name` is the adapter's. Each line once."""
     found: list[MapSuggestion] = []
-    for group in split_groups(message):
+    for group in split_groups(message, settings.field_map):
         found += _suggest_for_group(group, settings)
         for entry in group.obx_entries:
             found += _suggest_for_obx(entry.obx, settings)
         if settings.zone is None and any(map(_lacks_zone, _times(group, settings))):
             reason = "times have no zone; name the laboratory's, such as Europe/Berlin"
             found.append(MapSuggestion(table=f"lis.{name}", key="time_zone", reason=reason))
-    return tuple({(each.table, each.key): each for each in reversed(found)}.values())[::-1]
+    found += _suggest_unused_segments(message, settings)
+    return tuple({(each.table, each.key, each.if_barcode): each for each in reversed(found)}.values())[::-1]
+
+
+def split_groups(message: Message, field_map: FieldMap) -> tuple[ObrGroup, ...]:
+    """The groups of a message, as they are read."""
+    return _split(message, field_map).groups
+
+
+def _split(message: Message, field_map: FieldMap) -> SplitMessage:
+    unused = field_map.table("unused_segments")
+    return split_message(message, lambda name: bool(unused.get(name)), field_map.results.segments.__contains__)
+
+
+def _suggest_unused_segments(message: Message, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:
+    """Segments that nothing reads, if they have no place among the known ones either."""
+    known = _KNOWN_SEGMENTS | settings.field_map.results.segments | set(settings.field_map.table("unused_segments"))
+    for name in dict.fromkeys(segment.name for segment in message.segments if segment.name not in known):
+        reason = f"nothing reads {name}; if it carries nothing for a result, say what it is"
+        yield MapSuggestion(table="tables.unused_segments", key=name, reason=reason)
 
 
 def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> tuple[MapSuggestion, ...]:
     """The settings that would let a message in that was refused by its header."""
     given = message.header.text(11)
-    if given == settings.processing_id or given not in _PROCESSING_IDS:
+    if given == settings.processing_id or not given:
         return ()
+    if given not in _PROCESSING_IDS:
+        rules = [f'{{ path = "{each.path}", value = {json.dumps(each.value)} }}' for each in settings.field_map.results.ignore]
+        value = f"[{', '.join((*rules, f'{{ path = {chr(34)}MSH-11{chr(34)}, value = {json.dumps(given)} }}'))}]"
+        reason = f"MSH-11 is {shorten(given)}, which no result of a patient has: such messages are acknowledged and not read"
+        return (MapSuggestion(table="results", key="ignore", value=value, reason=reason),)
     reason = f"MSH-11 is {given}; or have the laboratory system send {settings.processing_id}"
     return (MapSuggestion(table=f"lis.{name}", key="processing_id", value=json.dumps(given), reason=reason),)
 
@@ -65,8 +92,9 @@ def _suggest_for_group(group: ObrGroup, settings: Hl7v2Settings) -> Iterator[Map
     status, known = group.find_first(paths["status"]), settings.field_map.table("report_status")
     if status and status not in known:
         yield _suggest_status("report_status", status, known.get(status.upper()), "OBR-25")
-    if not any(group.find_first(paths[each]) for each in ("line", "order", "accession", "barcode")):
+    if not any(map(_OWN_KEY.match, (*group.find_all(paths["line"]), *group.find_all(paths["order"])))):
         yield from _suggest_reference(group)
+        yield from _suggest_barcode(group, results.barcode)
     if not any(has_minutes(group.find_first((path,))) for path in paths["issued"]):
         yield from _suggest_issued(group, results.issued)
     item = group.find_first(paths["item"])
@@ -93,6 +121,15 @@ def _suggest_reference(group: ObrGroup) -> Iterator[MapSuggestion]:
                 return
 
 
+def _suggest_barcode(group: ObrGroup, known: tuple[str, ...]) -> Iterator[MapSuggestion]:
+    """Where the number of a tube stands in the place of the laboratory's own number, as analysers write it."""
+    for path in _BARCODE_CANDIDATES:
+        text, name = group.find_first((path,)), f"{path.segment}-{path.field}.{path.component}"
+        if text and name not in known:
+            reason = f"{name} holds the barcode of a tube"
+            yield MapSuggestion(table="results", key="barcode", value=json.dumps([*known, name]), reason=reason, if_barcode=text)
+
+
 def _suggest_issued(group: ObrGroup, known: tuple[str, ...]) -> Iterator[MapSuggestion]:
     found = next((path for path in _ISSUE_CANDIDATES if has_minutes(group.find_first((path,)))), None)
     if found is not None:
@@ -117,13 +154,30 @@ def _suggest_for_obx(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSugge
 
 
 def _suggest_code_systems(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:
-    """Names of LOINC that the table lacks: what they name has the form of a LOINC code."""
+    """Names of code systems without an address: a code of them cannot be sent. LOINC is known by its name and its form."""
     known = settings.field_map.table("code_systems")
-    for code, system in ((obx.text(3, 1), obx.text(3, 3)), (obx.text(3, 4), obx.text(3, 6))):
-        named = system.upper().startswith("L") and "N" in system.upper()
-        if _LOINC_LIKE.match(code) and named and not {system, system.upper()} & set(known) and ":" not in system:
-            reason = f"{shorten(system)} in OBX-3 names LOINC"
-            yield MapSuggestion(table="tables.code_systems", key=system, value='"http://loinc.org"', reason=reason)
+    codings = list(_codings(obx.first_repetition(3)))
+    is_loinc = any(known.get(system.upper()) == _LOINC for _, system in codings)
+    answers = obx.repetitions(5) if obx.text(2).upper() in CODED_TYPES else ()
+    for code, system in (*(() if is_loinc else codings), *(each for value in answers for each in _codings(value))):
+        if (
+            not system
+            or ":" in system
+            or system.upper() == "L"
+            or system.startswith("99")
+            or {system, system.upper()} & set(known)
+        ):
+            continue
+        names_loinc = _LOINC_LIKE.match(code) is not None and system.upper().startswith("L") and "N" in system.upper()
+        reason = f"{shorten(system)} names LOINC" if names_loinc else f"the address of the code system {shorten(system)}"
+        value = json.dumps(_LOINC) if names_loinc else None
+        yield MapSuggestion(table="tables.code_systems", key=system, value=value, reason=reason)
+
+
+def _codings(value: FieldValue) -> Iterator[tuple[str, str]]:
+    """Code and system of the first triple and of the alternative one."""
+    pairs = ((value.component_text(first).strip(), value.component_text(first + 2).strip()) for first in (1, 4))
+    return (pair for pair in pairs if pair[0])
 
 
 def _times(group: ObrGroup, settings: Hl7v2Settings) -> Iterable[str]:

@@ -60,7 +60,7 @@ class MessageArchive:
             if report.status is ReportStatus.FINAL:
                 path.unlink(missing_ok=True)
             return
-        write_atomically(path, dump_message(replace(report, documents=())))
+        write_atomically(path, dump_message(replace(report, documents=(), patient=None)))
 
     def load_open_report(self, report_id: str) -> LabReport | None:
         """The values of a report whose last version was not final."""

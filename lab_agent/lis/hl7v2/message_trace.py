@@ -6,6 +6,7 @@ The parts come from `parse_results`, as those of a message that arrives; nothing
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,19 +14,24 @@ from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
 from lab_agent.domain.text import format_reference_ranges, format_value, shorten
 from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.acks import ACK_MESSAGE_TYPES
-from lab_agent.lis.hl7v2.map_suggestions import suggest_encoding, suggest_for_header, suggest_for_results
+from lab_agent.lis.hl7v2.continued_messages import join_parts
+from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import CR, FS, VT
-from lab_agent.lis.hl7v2.obx_reader import read_reference_ranges
+from lab_agent.lis.hl7v2.obx_entries import rename_value_types
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, Segment, decode_message
 from lab_agent.lis.hl7v2.receiver import check_header, parse_results
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, split_groups
+from lab_agent.lis.hl7v2.reference_ranges import read_reference_ranges
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})
+_LATER_MSH = re.compile(rb"(?<=[\r\n])(?=MSH[^\w\s])")
+_GROUPED_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE"})
+_SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
 _SHORTEST_NAME = 3
 _SHOWN_VALUES = (
     ("line", "line"),
@@ -38,12 +44,19 @@ _SHOWN_VALUES = (
     ("issued", "issued"),
 )
 """What is shown of a group, by its name among the paths of the map."""
+_KEY_STARTS = {"line": "L", "order": "R"}
+"""Our keys: both are searched in the same fields."""
 
 
 def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: MessageArchive) -> ParsedMessage:
-    """Read a message, in a frame or bare, as it would be read if it arrived now. `name` is that of the adapter."""
+    """Read a message, in a frame or bare, as it would be read if it arrived now; the parts of a continued one are joined.
+
+    `name` is that of the adapter.
+    """
     # A bare message stays as it is: the ids of its parts are made of its bytes, and a replay must know what was accepted before.
-    data = raw if raw.startswith(b"MSH") else raw.strip(VT + FS + b"\r\n") + CR
+    bare = raw if raw.startswith(b"MSH") else raw.strip(VT + FS + b"\r\n") + CR
+    parts = _LATER_MSH.split(bare)
+    data = join_parts(parts) if len(parts) > 1 else bare
     try:
         message = decode_message(data, settings.encoding)
     except InvalidMessageError as error:
@@ -66,9 +79,8 @@ def trace_segments(message: Message, settings: Hl7v2Settings) -> Iterator[TraceL
     """Every segment of a message with what is read of it."""
     described = _describe_groups(message, settings)
     names = _patient_names(message)
-    shared = {path.segment for paths in settings.field_map.results.paths.values() for path in paths}
     for number, segment in enumerate(message.segments, 1):
-        meaning = described.get(id(segment)) or _describe_shared(segment, message, shared)
+        meaning = described.get(id(segment)) or _describe_other(segment, message, settings)
         yield TraceLine(
             place=f"{number} {segment.name}",
             text=segment.separators.field.join(segment.fields if segment.name != "MSH" else (segment.name, *segment.fields[2:])),
@@ -91,34 +103,38 @@ def _acknowledgement_line(message: Message) -> TraceLine:
     return TraceLine(place="1 MSH", text=kind, meaning="an acknowledgement: it settles what was sent, and holds no result")
 
 
-def _describe_shared(segment: Segment, message: Message, shared: set[str]) -> str:
-    """What is read of a segment outside of the groups."""
+def _describe_other(segment: Segment, message: Message, settings: Hl7v2Settings) -> str:
+    """What is read of a segment outside of the groups; empty for one that nothing reads."""
     if segment.name == "MSH":
         kind = "^".join(part for part in message.message_type if part)
-        return (
-            f"{kind} {shorten(message.control_id)} of {shorten(segment.text(3))}, version {segment.text(12)}, {segment.encoding}"
-        )
+        sender = f"{kind} {shorten(message.control_id)} of {shorten(segment.text(3))}"
+        return f"{sender}, version {segment.text(12)}, {segment.encoding}"
     if segment.name == "PID":
         return "whose result it is; compared with the order's patient"
-    return "searched for the values that the map names" if segment.name in shared else ""
+    if segment.name == "DSC":
+        return "where the message goes on"
+    if segment.name not in _GROUPED_SEGMENTS and segment.name in settings.field_map.results.segments:
+        return "searched for the values that the map names"
+    reason = settings.field_map.table("unused_segments").get(segment.name)
+    return f"not needed: {reason}" if reason else ""
 
 
 def _describe_groups(message: Message, settings: Hl7v2Settings) -> dict[int, str]:
     """What is read of the segments of all groups, by the identity of each segment."""
     found: dict[int, str] = {}
-    for group in split_groups(message):
+    for group in split_groups(message, settings.field_map):
         found |= _GroupDescription(group, settings).describe()
-    return found | _describe_notes(message, found)
+    return _describe_notes(message) | found
 
 
-def _describe_notes(message: Message, found: dict[int, str]) -> dict[int, str]:
+def _describe_notes(message: Message) -> dict[int, str]:
     """A note belongs to what stands before it."""
     notes: dict[int, str] = {}
     owner = ""
     for segment in message.segments:
         if segment.name != "NTE":
-            owner = segment.name if id(segment) in found else ""
-        elif owner in {"OBR", "OBX"}:
+            owner = segment.name
+        else:
             notes[id(segment)] = "note of the observation before it" if owner == "OBX" else "note of the report"
     return notes
 
@@ -135,18 +151,20 @@ class _GroupDescription:
         if self.group.orc is not None:
             found[id(self.group.orc)] = f"belongs to report {self.group.number}"
         reader = ObxValueReader(self.settings.field_map, self.settings.zone)
-        found |= {id(entry.obx): describe_obx(entry.obx, reader) for entry in self.group.obx_entries}
-        searched = {path.segment for paths in self.settings.field_map.results.paths.values() for path in paths}
+        given = [id(entry.obx) for entry in self.group.obx_entries]
+        rename_value_types(self.group, self.settings.field_map)
+        found |= {name: describe_obx(entry.obx, reader) for name, entry in zip(given, self.group.obx_entries, strict=True)}
         found |= {
             id(each): f"searched for the values of report {self.group.number}"
             for each in self.group.other_segments
-            if each.name in searched
+            if each.name in _SPECIMEN_SEGMENTS or each.name in self.settings.field_map.results.segments
         }
         return found
 
     def _describe_values(self) -> str:
         paths = self.settings.field_map.results.paths
-        values = ((label, self.group.find_first(paths[name])) for name, label in _SHOWN_VALUES if name in paths)
+        values = [(label, self.group.find_first(paths[name])) for name, label in _SHOWN_VALUES if name in paths]
+        values = [(label, text) for label, text in values if _KEY_STARTS.get(label, "") == text[:1] or label not in _KEY_STARTS]
         statuses = self.settings.field_map.table("report_status")
         shown = (
             f"{label} {shorten(text)}" + (f" → {statuses.get(text, 'unknown')}" if label == "status" else "")

@@ -1,53 +1,26 @@
-"""Reads the OBX segments of one group as observations and documents.
-
-Reference ranges (OBX-7) are parsed as laboratories write them; what is not a numeric range is passed on as text.
-"""
+"""Reads the OBX segments of one group as observations and documents."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReferenceRange, ReportedObservation
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity
-from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader, read_documents
+from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
+from lab_agent.domain.susceptibility import susceptibility_coding, susceptibility_flags
+from lab_agent.domain.values import CodeableConcept, Coding
+from lab_agent.lis.hl7v2.obx_documents import DOCUMENT_TYPES, read_documents
+from lab_agent.lis.hl7v2.obx_texts import readable_text
+from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.reference_ranges import read_reference_ranges
+from lab_agent.lis.hl7v2.report_merging import describe_repeated, find_repeated
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
-_NUMBER = r"[+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+)"
-_TWO_SIDED_RANGE = re.compile(rf"({_NUMBER})\s*(?:-|–|—|\.\.+)\s*({_NUMBER})\Z")
-_ONE_SIDED_RANGE = re.compile(rf"(<=|<|≤|>=|>|≥)\s*({_NUMBER})\Z")
-
-
-def read_reference_ranges(obx: Segment, reader: ObxValueReader) -> tuple[ReferenceRange, ...]:
-    """Read the reference ranges of an observation; their unit is that of the value."""
-    unit = reader.read_unit(obx)
-    texts = (value.text.strip() for value in obx.repetitions(7))
-    return tuple(_parse_range(text, unit, reader) for text in texts if text)
-
-
-def _parse_range(text: str, unit: dict[str, str | None], reader: ObxValueReader) -> ReferenceRange:
-    if found := _TWO_SIDED_RANGE.match(text):
-        low, high = _parse_quantity(found[1], unit, reader), _parse_quantity(found[2], unit, reader)
-        if low and high and low.value <= high.value:
-            return ReferenceRange(low=low, high=high)
-    elif (found := _ONE_SIDED_RANGE.match(text)) and (bound := _parse_quantity(found[2], unit, reader)):
-        ends: dict[str, Any] = {"high" if found[1][0] in "<≤" else "low": bound}
-        return ReferenceRange(**ends, text=text)
-    return ReferenceRange(text=text)
-
-
-def _parse_quantity(text: str, unit: dict[str, str | None], reader: ObxValueReader) -> Quantity | None:
-    number = reader.read_number(text)
-    return None if number is None else Quantity(value=number, **unit)
-
-
 OpenReportLookup = Callable[[str], LabReport | None]
-_DOCUMENT_TYPES = frozenset({"ED", "RP"})
+TextKey = tuple[str, str, str]
 _MULTILINE_TYPES = frozenset({"TX", "FT"})
 _LOINC = "http://loinc.org"
 
@@ -71,26 +44,30 @@ class ObxReader:
         """Read all OBX. Raises `InvalidValueError`, naming the OBX."""
         observations: list[ReportedObservation] = []
         documents: list[Document] = []
-        last: tuple[str, str, str] | None = None
+        text_keys = [_text_key(entry.obx) for entry in group.obx_entries]
+        last: TextKey | None = None
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
-        for number, entry in enumerate(group.obx_entries, 1):
+        for place, entry in enumerate(group.obx_entries):
             try:
                 status = self._read_status(entry.obx, final=final)
-                if entry.obx.text(2).upper() in _DOCUMENT_TYPES:
+                if entry.obx.text(2).upper() in DOCUMENT_TYPES:
                     documents += read_documents(entry.obx, entry.obx.encoding)
                     continue
-                one = self._read_observation(entry, status, specimen)
+                is_line = _is_line(text_keys, place)
+                one = self._read_observation(entry, status, specimen, is_line=is_line)
             except InvalidValueError as error:
-                raise InvalidValueError(f"OBX {number} {error}") from error
+                raise InvalidValueError(f"OBX {entry.number} {error}") from error
             except InvalidTimestampError as error:
-                raise InvalidValueError(f"OBX {number} has a time that {error}") from error
-            previous, last = last, _text_key(entry.obx)
+                raise InvalidValueError(f"OBX {entry.number} has a time that {error}") from error
+            previous, last = last, text_keys[place]
             if one is None:
                 continue
             if last and last == previous and observations:
                 observations[-1] = _append_text(observations[-1], one)
             else:
-                observations.append(_ensure_unique_id(one, observations))
+                observations.append(one)
+        if repeated := find_repeated(observations):
+            raise InvalidValueError(describe_repeated(repeated))
         if group.notes and observations:
             observations[0] = replace(observations[0], note=_join_notes(*group.notes, observations[0].note))
         return GroupContent(tuple(observations), tuple(documents))
@@ -106,7 +83,9 @@ class ObxReader:
             raise InvalidValueError(f"has the status {code} in OBX-11, which an operator must decide")
         return meaning
 
-    def _read_observation(self, entry: ObxEntry, status: str, specimen: str | None) -> ReportedObservation | None:
+    def _read_observation(
+        self, entry: ObxEntry, status: str, specimen: str | None, *, is_line: bool
+    ) -> ReportedObservation | None:
         obx = entry.obx
         coding = self._read_code(obx)
         name = self._observation_id(obx, coding)
@@ -123,10 +102,17 @@ class ObxReader:
             specimen=specimen,
             reference_ranges=read_reference_ranges(obx, self.value_reader),
             issued=self._read_issued(obx),
-            flags=tuple(flag for value in obx.repetitions(8) if (flag := value.component_text(1).strip())),
+            flags=tuple(_read_flags(obx)),
             note=_join_notes(*entry.notes),
-            **self.value_reader.read_value(obx),
+            **self._read_value(obx, is_line=is_line),
         )
+
+    def _read_value(self, obx: Segment, *, is_line: bool) -> dict[str, Any]:
+        """The value; where there is none, how susceptible the organism is (OBX-8) is what the OBX says."""
+        susceptibility = None if obx.repetitions(5) else susceptibility_coding(_read_flags(obx))
+        if susceptibility is None:
+            return self.value_reader.read_value(obx, is_line=is_line)
+        return {"value_codeable_concept": CodeableConcept(coding=(susceptibility,), text=susceptibility.display)}
 
     def _read_issued(self, obx: Segment) -> datetime | None:
         """A moment; of a day alone the report's own time of issue says more."""
@@ -154,13 +140,27 @@ class ObxReader:
         value = obx.first_repetition(17)
         if not value:
             return None
-        return CodeableConcept(coding=tuple(self.value_reader.read_codings(value)), text=value.component_text(2).strip() or None)
+        return CodeableConcept(
+            coding=tuple(self.value_reader.read_codings(value)), text=readable_text(value.component_text(2)) or None
+        )
 
 
-def _text_key(obx: Segment) -> tuple[str, str, str] | None:
+def _read_flags(obx: Segment) -> Iterator[str]:
+    """OBX-8; susceptibilities in the case of their table."""
+    for value in obx.repetitions(8):
+        if flag := value.component_text(1).strip():
+            yield flag.upper() if susceptibility_flags((flag.upper(),)) else flag
+
+
+def _text_key(obx: Segment) -> TextKey | None:
     """Identify the text that an OBX is a line of: such texts come as one OBX per line."""
     kind = obx.text(2).upper()
     return (kind, obx.raw(3), obx.raw(4)) if kind in _MULTILINE_TYPES else None
+
+
+def _is_line(keys: Sequence[TextKey | None], place: int) -> bool:
+    """Whether an OBX is one of several lines of a text, and so no number by itself."""
+    return keys[place] is not None and keys[place] in (*keys[max(place - 1, 0) : place], *keys[place + 1 : place + 2])
 
 
 def _append_text(text: ReportedObservation, more: ReportedObservation) -> ReportedObservation:
@@ -178,14 +178,5 @@ def _least_final_status(*statuses: ObservationStatus) -> ObservationStatus:
     return min(statuses, key=order.index)
 
 
-def _ensure_unique_id(one: ReportedObservation, others: list[ReportedObservation]) -> ReportedObservation:
-    """Keep ids unique within a report, even if the LIS repeats a sub-id."""
-    taken = {other.id for other in others}
-    if one.id is None or one.id not in taken:
-        return one
-    number = next(number for number in range(2, len(others) + 3) if f"{one.id}#{number}" not in taken)
-    return replace(one, id=f"{one.id}#{number}")
-
-
 def _join_notes(*notes: str | None) -> str | None:
-    return "\n".join(note for note in notes if note) or None
+    return "\n".join(text for note in notes if note and (text := readable_text(note))) or None

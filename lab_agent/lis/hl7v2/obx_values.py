@@ -1,12 +1,10 @@
 """Converts OBX-5 by its type (OBX-2) into one of the interface's value forms. Decimals keep their digits; nothing is guessed.
 
-Documents in results: ED (the bytes, in the field's several spellings) and RP (a link).
+No value loses its unit: a text that is a number and has a unit is a quantity, and any other amount keeps the unit in its text.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,16 +12,19 @@ from datetime import tzinfo
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.domain.lab_messages import Document
-from lab_agent.domain.report_documents import is_openable_url
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.parser import FieldValue, Segment
+from lab_agent.lis.hl7v2.obx_texts import has_control_character, join_powers, readable_text
+from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
 from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
 
 NUMBER_PATTERN = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
-_NUMBER_WITH_COMPARATOR = re.compile(rf"(<=|>=|<|>|≤|≥|=)?\s*({NUMBER_PATTERN})\Z")
-_COMPARATORS = {"≤": "<=", "≥": ">=", "=": None, "": None, None: None}
+_NUMBER_WITH_COMPARATOR = re.compile(rf"(<=|>=|=<|=>|<|>|≤|≥|=)?\s*({NUMBER_PATTERN})\Z", re.ASCII)
+_GRADE = re.compile(r"\s*\+")
+"""A text that begins with a plus is a grade (`+1`), and no number."""
+_AMOUNT = re.compile(r"[<>=≤≥~±+-]*\s*\d")
+_DIGIT = re.compile(r"\d")
+_COMPARATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "=": None, "": None, None: None}
 _UNREADABLE_NUMBER = "has an invalid number"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
@@ -41,30 +42,44 @@ class ObxValueReader:
     field_map: FieldMap
     zone: tzinfo | None
 
-    def read_value(self, obx: Segment) -> dict[str, Any]:
-        """Return the value as a field of `ReportedObservation`. Raises `InvalidValueError`, `InvalidTimestampError`."""
+    def read_value(self, obx: Segment, *, is_line: bool = False) -> dict[str, Any]:
+        """Return the value as a field of `ReportedObservation`. `is_line`: it is one line of a longer text.
+
+        Raises `InvalidValueError`, `InvalidTimestampError`.
+        """
         kind, values = obx.text(2).upper(), obx.repetitions(5)
         if not values:
             raise InvalidValueError("has no value")
-        if kind in TEXT_TYPES:
-            return self._read_text(obx, values, kind)
+        if kind in TEXT_TYPES or kind in CODE_STRING_TYPES:
+            return self._read_text(obx, values, is_line=is_line)
         if kind in CODED_TYPES:
-            return {"value_codeable_concept": self._read_concept(values)}
-        if kind in CODE_STRING_TYPES:
-            return {"value_string": "\n".join(value.text.strip() for value in values)}
+            return {"value_codeable_concept": self._read_concept(obx, values)}
         if len(values) > 1:
             raise InvalidValueError(f"has {len(values)} values of type {kind} instead of one")
         return self._read_single(kind, obx, values[0])
 
     def read_unit(self, obx: Segment) -> dict[str, str | None]:
-        """OBX-6 as the unit of a quantity."""
-        value = obx.first_repetition(6)
-        coding = self.read_coding(value, 1) if value else None
-        if coding is None:
-            return {"unit": value.component_text(2).strip() or None} if value else {}
-        if coding.system is None or ":" not in coding.system:  # a name such as ISO+: no code can be sent without its address
-            return {"unit": coding.display or coding.code}
-        return {"unit": coding.display or coding.code, "system": coding.system, "code": coding.code}
+        """OBX-6 as the unit of a quantity: what the laboratory calls it, with the code of a system that has an address."""
+        codings = list(self._unit_codings(obx.first_repetition(6)))
+        if not codings:
+            name = self._checked(readable_text(obx.first_repetition(6).component_text(2)), "OBX-6")
+            return {"unit": name} if name else {}
+        unit = codings[0].display or codings[0].code
+        coded = next((each for each in codings if each.system and ":" in each.system), None)
+        if coded is None:  # a name such as ISO+: no code can be sent without its address
+            return {"unit": unit}
+        return {"unit": unit, "system": coded.system, "code": coded.code}
+
+    def _unit_codings(self, value: FieldValue) -> Iterator[Coding]:
+        """The codings of a unit; `10^9/L` and `kg/m^2` are one word whose caret was not escaped."""
+        mark = value.separators.component
+        parts = join_powers(value.raw.split(mark), mark)
+        is_system = len(parts) == 2 and len(value.components) > 2 and self._code_system(parts[1].strip()) not in {None, parts[1]}
+        texts = ["" if raw == HL7_NULL else FieldValue(raw, value.separators, value.encoding).text for raw in parts]
+        words = [*([texts[0], "", texts[1]] if is_system else texts), *[""] * 6]
+        for code, display, system in (words[:3], words[3:6]):
+            if code.strip():
+                yield self._build_coding(code, display, system, "OBX-6")
 
     def read_number(self, text: str) -> Decimal | None:
         """Read a decimal; None if it is not one."""
@@ -77,10 +92,18 @@ class ObxValueReader:
 
     def read_coding(self, value: FieldValue, first: int) -> Coding | None:
         """The coding whose code is in component `first`."""
-        code, display, system = (value.component_text(first + step).strip() for step in range(3))
-        if not code:
-            return None
-        return Coding(system=self._code_system(system), code=code, display=display or None)
+        code, display, system = (value.component_text(first + step) for step in range(3))
+        return self._build_coding(code, display, system, "a code") if code.strip() else None
+
+    def _build_coding(self, code: str, display: str, system: str, where: str) -> Coding:
+        found = self._checked(code.strip(), where)
+        return Coding(system=self._code_system(system.strip()), code=found, display=readable_text(display) or None)
+
+    @staticmethod
+    def _checked(text: str, where: str) -> str:
+        if has_control_character(text):
+            raise InvalidValueError(f"has a control character in {where}")
+        return text
 
     def _read_single(self, kind: str, obx: Segment, value: FieldValue) -> dict[str, Any]:
         match kind:
@@ -96,27 +119,44 @@ class ObxValueReader:
             case _:
                 raise InvalidValueError(f"has the unsupported type {kind or '(none)'} in OBX-2")
 
-    def _read_text(self, obx: Segment, values: Sequence[FieldValue], kind: str) -> dict[str, Any]:
-        text = "\n".join(value.text for value in values).strip()
-        if (
-            self.field_map.results.numeric_text
-            and kind == "ST"
-            and obx.first_repetition(6)
-            and _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text))
-        ):
+    def _read_text(self, obx: Segment, values: Sequence[FieldValue], *, is_line: bool) -> dict[str, Any]:
+        text = readable_text("\n".join(value.text for value in values))
+        if not text:
+            raise InvalidValueError("has no value")
+        if self.field_map.results.numeric_text and not is_line and self._has_unit(obx) and self._is_number(text):
             return {"value_quantity": self._read_quantity(obx, text)}
-        return {"value_string": text}
+        return {"value_string": self._with_unit(text, obx) if _DIGIT.search(text) else text}
 
-    def _read_concept(self, values: Sequence[FieldValue]) -> CodeableConcept:
-        codings = tuple(coding for value in values for coding in self.read_codings(value))
-        texts = (
-            value.component_text(9).strip()
-            or value.component_text(2).strip()
-            or value.component_text(5).strip()
-            or value.component_text(1).strip()
-            for value in values
-        )
-        return CodeableConcept(coding=codings, text="\n".join(text for text in texts if text) or None)
+    def _has_unit(self, obx: Segment) -> bool:
+        return bool(self.read_unit(obx).get("unit"))
+
+    def _is_number(self, text: str) -> bool:
+        return _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text)) is not None and not _GRADE.match(text)
+
+    def _with_unit(self, text: str, obx: Segment) -> str:
+        """Give an amount that is no number with its unit, unless it says it itself: `5-10 /HPF`, `1:40 titre`."""
+        unit = self.read_unit(obx).get("unit")
+        return text if unit is None or _says_unit(text, unit) else f"{text} {unit}"
+
+    def _read_concept(self, obx: Segment, values: Sequence[FieldValue]) -> CodeableConcept:
+        codings = tuple(coding for value in values for coding in self._concept_codings(value))
+        texts = (readable_text(self._concept_text(value)) for value in values)
+        text = "\n".join(text for text in texts if text)
+        return CodeableConcept(coding=codings, text=(self._with_unit(text, obx) if _AMOUNT.match(text) else text) or None)
+
+    def _concept_codings(self, value: FieldValue) -> Iterator[Coding]:
+        """The codings of an answer; `10^5 CFU/mL` without a code system is a text whose caret was not escaped."""
+        return iter(()) if self._is_power(value) else self.read_codings(value)
+
+    def _concept_text(self, value: FieldValue) -> str:
+        if self._is_power(value):
+            return value.text
+        return next((text for number in (9, 2, 5, 1) if (text := value.component_text(number)).strip()), "")
+
+    @staticmethod
+    def _is_power(value: FieldValue) -> bool:
+        mark = value.separators.component
+        return value.raw.count(mark) == 1 and len(join_powers(value.raw.split(mark), mark)) == 1
 
     def _read_quantity(self, obx: Segment, text: str, comparator: str | None = None) -> Quantity:
         found = _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text))
@@ -126,18 +166,21 @@ class ObxValueReader:
         return Quantity(value=Decimal(found[2]), comparator=sign, **self.read_unit(obx))
 
     def _read_structured_numeric(self, obx: Segment, value: FieldValue) -> dict[str, Any]:
+        """SN as a quantity, range or ratio; what is none of them is a text: `2+`, or a titre with a unit of its own."""
         sign, first, separator, second = (value.component_text(number).strip() for number in range(1, 5))
-        if sign not in {"", "=", "<", "<=", ">", ">="} or separator not in {"", "-", ":", "/"} or not first:
-            return {"value_string": f"{sign}{first}{separator}{second}"}
+        text = {"value_string": self._with_unit(readable_text(f"{sign}{first}{separator}{second}"), obx)}
+        comparator = None if sign in {"", "="} else _COMPARATORS.get(sign, sign)
+        if comparator not in {None, "<", "<=", ">", ">="} or not first or bool(separator) != bool(second):
+            return text
+        low = self._read_quantity(obx, first, comparator)
         if not second:
-            if separator:
-                return {"value_string": f"{sign}{first}{separator}"}
-            return {"value_quantity": self._read_quantity(obx, first, None if sign in {"", "="} else sign)}
-        low, high = self._read_quantity(obx, first, None if sign in {"", "="} else sign), self._read_quantity(obx, second)
-        if separator == "-":
+            return {"value_quantity": low}
+        high = self._read_quantity(obx, second)
+        if separator == "-" and comparator is None:
             return {"value_range": Range(low=low, high=high)}
-        bare = Quantity(value=low.value, comparator=low.comparator), Quantity(value=high.value)
-        return {"value_ratio": Ratio(numerator=bare[0], denominator=bare[1])}
+        if separator in {":", "/"} and not self._has_unit(obx):
+            return {"value_ratio": Ratio(numerator=low, denominator=high)}
+        return text
 
     def _normalize_decimal(self, text: str) -> str:
         text = text.strip()
@@ -151,84 +194,6 @@ class ObxValueReader:
         return None if not name or name.upper() == "L" or name.startswith("99") else name
 
 
-_DATA_ENCODINGS = ("base64", "hex", "a")
-_MEDIA_TYPES = {"ap": "application", "application": "application", "im": "image", "image": "image", "text": "text", "tx": "text"}
-_CONTENT_TYPES = {
-    "pdf": "application/pdf",
-    "rtf": "application/rtf",
-    "html": "text/html",
-    "plain": "text/plain",
-    "xml": "application/xml",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "png": "image/png",
-    "tiff": "image/tiff",
-    "gif": "image/gif",
-}
-_MAGIC_BYTES = (
-    (b"%PDF-", "application/pdf"),
-    (b"\x89PNG", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"{\\rtf", "application/rtf"),
-)
-_URL_SCHEMES = ("http://", "https://")
-_WHITESPACE = re.compile(r"\s+")
-
-
-def read_documents(obx: Segment, encoding: str) -> list[Document]:
-    """Read the documents of an OBX of type ED or RP. Raises `InvalidValueError`."""
-    read = _read_embedded if obx.text(2).upper() == "ED" else _read_link
-    title = obx.text(3, 2) or None
-    found = [read(value, title, encoding) for value in obx.repetitions(5)]
-    if not found:
-        raise InvalidValueError("has no document")
-    return found
-
-
-def _read_embedded(value: FieldValue, title: str | None, encoding: str) -> Document:
-    parts = [component.text.strip() for component in value.components]
-    words = [part.lower() for part in parts]
-    place = next((place for place, word in enumerate(words[:-1]) if word in _DATA_ENCODINGS and parts[place + 1]), None)
-    if place is None:
-        raise InvalidValueError("has no encoding (Base64, Hex or A) before its data")
-    content = _decode_data(words[place], parts[place + 1], encoding)
-    if not content:
-        raise InvalidValueError("is an empty document")
-    kind = words[place - 2] if place >= 2 else ""
-    return Document(
-        content=content, content_type=_detect_content_type(kind, words[place - 1] if place else "", content), title=title
-    )
-
-
-def _decode_data(name: str, data: str, encoding: str) -> bytes:
-    packed = _WHITESPACE.sub("", data)
-    try:
-        match name:
-            case "base64":
-                return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)
-            case "hex":
-                return bytes.fromhex(packed)
-            case _:
-                return data.encode(encoding)
-    except (binascii.Error, ValueError) as exc:
-        raise InvalidValueError("has data that does not match its encoding") from exc
-
-
-def _detect_content_type(kind: str, subtype: str, content: bytes) -> str:
-    """The media type, by the magic bytes if known, else as the LIS wrote it."""
-    for magic, known in _MAGIC_BYTES:
-        if content.startswith(magic):
-            return known
-    if subtype in _CONTENT_TYPES:
-        return _CONTENT_TYPES[subtype]
-    full = subtype if "/" in subtype else f"{_MEDIA_TYPES.get(kind, '')}/{subtype}"
-    plain = re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", full)
-    return full if plain else "application/octet-stream"
-
-
-def _read_link(value: FieldValue, title: str | None, encoding: str) -> Document:  # noqa: ARG001 — the same signature as _read_embedded
-    address = value.components[0].text.strip()
-    if not address.lower().startswith(_URL_SCHEMES) or not is_openable_url(address):
-        raise InvalidValueError("is a pointer that is not a web address")
-    subtype = value.component_text(4).strip().lower()
-    return Document(url=address, content_type=_CONTENT_TYPES.get(subtype, "application/pdf"), title=title)
+def _says_unit(text: str, unit: str) -> bool:
+    word = r"\s*".join(map(re.escape, "".join(unit.split())))
+    return re.search(rf"(?<![^\W\d_]){word}(?!\w)", text, re.IGNORECASE) is not None

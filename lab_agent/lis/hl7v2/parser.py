@@ -5,12 +5,14 @@ A parser of our own, so that the library which the tests and the simulated labor
 The code page is that of MSH-18, or the configured one. Escaping is lossless both ways: out, the five separators become
 `\F\ \S\ \T\ \R\ \E\` and every control character, line ends included, becomes `\Xhh\`, so that no text can begin a segment,
 a field or a frame; in, the formatting commands of FT (`\.br\`, `\.sp2\`, …) are interpreted, and unknown ones stay as they are.
+Highlighting (`\H\`, `\N\`) is left out, and so is a switch (`\C…\`, `\M…\`) to the character set that the message has anyway.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -75,7 +77,22 @@ def declared_charset(data: bytes) -> str:
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _HEX_ESCAPE = re.compile(r"X((?:[0-9A-Fa-f]{2})+)\Z")
-_FORMATTING_COMMAND = re.compile(r"\.(br|sp|in|ti|sk|fi|nf|ce)\s*([+-]?\d{0,3})\Z")
+_FORMATTING_COMMAND = re.compile(r"\.(br|sp|in|ti|sk|fi|nf|ce)\s*([+-]?\d{0,3})\Z", re.IGNORECASE | re.ASCII)
+_CHARSET_SWITCH = re.compile(r"(?:C[0-9A-Fa-f]{4}|M[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{2})?)\Z")
+_CHARSETS_BY_SWITCH = {
+    "2D41": "iso8859-1",
+    "2D42": "iso8859-2",
+    "2D43": "iso8859-3",
+    "2D44": "iso8859-4",
+    "2D46": "iso8859-7",
+    "2D47": "iso8859-6",
+    "2D48": "iso8859-8",
+    "2D4C": "iso8859-5",
+    "2D4D": "iso8859-9",
+}
+"""ISO 2022 designations after `\\C` (HL7 2.7.2), for the upper half of a single-byte code page."""
+_SWITCH_TO_ASCII = "2842"
+_NO_TEXT = frozenset({"Cc", "Cn", "Co", "Cs"})
 _MAX_SKIP = 100
 
 
@@ -147,14 +164,36 @@ def _unescape_sequence(name: str, separators: Separators, encoding: str) -> str 
         return one
     if found := _HEX_ESCAPE.match(name):
         return _decode_hex(bytes.fromhex(found[1]), encoding)
+    if _CHARSET_SWITCH.match(name):
+        return "" if _is_charset_unchanged(name[1:].upper(), encoding) else None
     return _unescape_formatting(name)
 
 
 def _decode_hex(data: bytes, encoding: str) -> str | None:
+    r"""Decode the bytes of `\Xhh..\`: in the code page of the message, or as UTF-16 where they are no text in that.
+
+    Some write the number of a character (`\X00E9\` is é), which no code page but UTF-16 has as two bytes.
+    """
+    text, character = _try_decode(data, encoding), _try_decode(data, "utf-16-be") if len(data) > 1 else None
+    if character is not None and _is_text(character) and (text is None or not _is_text(text)):
+        return character
+    return text
+
+
+def _is_text(text: str) -> bool:
+    return all(char in "\t\r\n" or unicodedata.category(char) not in _NO_TEXT for char in text)
+
+
+def _try_decode(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
         return None
+
+
+def _is_charset_unchanged(switch: str, encoding: str) -> bool:
+    """Whether what follows a switch is read right all the same; else it stays in sight, since the letters would be wrong."""
+    return encoding == "utf-8" or switch == _SWITCH_TO_ASCII or _CHARSETS_BY_SWITCH.get(switch) == encoding
 
 
 def _unescape_formatting(name: str) -> str | None:
@@ -162,7 +201,7 @@ def _unescape_formatting(name: str) -> str | None:
     if found is None:
         return None
     number = int(found[2]) if found[2] not in {"", "+", "-"} else 1
-    match found[1]:
+    match found[1].lower():
         case "br" | "ce":
             return "\n"
         case "sp":

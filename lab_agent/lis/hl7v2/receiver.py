@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import DataInvalidError
 from lab_agent.lis.hl7v2.acks import (
     ACK_MESSAGE_TYPES,
@@ -30,18 +30,29 @@ from lab_agent.lis.hl7v2.acks import (
     requested_acks,
 )
 from lab_agent.lis.hl7v2.connection import MllpConnection
+from lab_agent.lis.hl7v2.continued_messages import UNFINISHED, ContinuedMessages
+from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.result_reader import ResultReader
+from lab_agent.lis.hl7v2.sender import is_accepted, is_final
+from lab_agent.lis.hl7v2.sent_messages import SentMessage, SentMessageLog
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.hl7v2.submission import report_answer
 from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
-_ACCEPTED_EVENTS = frozenset({"R01", ""})
+_MAX_UNREADABLE = 3
+"""Unreadable messages in a row after which a connection is closed."""
+_ACCEPTED_EVENTS = {
+    "ORU": frozenset({"R01", "R30", "R31", "R32", ""}),
+    "OUL": frozenset({"R21", "R22", "R23", "R24", ""}),
+}
+"""Events of each message type that brings results (HL7, chapters 7 and 13)."""
 _SEGMENT_SEQUENCE_ERROR = "100"
 _REQUIRED_FIELD_MISSING = "101"
 _DATA_TYPE_ERROR = "102"
@@ -59,17 +70,20 @@ class Receiver:
     inbox: Inbox
     pending_acks: PendingAcks
     archive: MessageArchive
+    continued: ContinuedMessages
+    sent: SentMessageLog
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
         if isinstance(frame, InvalidFrame):
-            await self._handle_invalid_frame(connection, frame)
+            await self._handle_unreadable(connection, frame.data, frame.reason, answerable=frame.answerable)
             return
         try:
             message = await asyncio.to_thread(decode_message, frame.data, self.settings.encoding)
         except InvalidMessageError as error:
-            await self._handle_unreadable(connection, frame.data, str(error))
+            await self._handle_unreadable(connection, frame.data, _describe_unreadable(frame.data, str(error)))
             return
+        connection.unreadable_count = 0
         await self._handle_message(connection, message, frame.data)
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
@@ -77,12 +91,35 @@ class Receiver:
         if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
             await self._handle_ack(connection, message, data)
             return
-        decision = check_header(message, self.settings) or await self._store_results(message, data)
-        if decision.letter != "A":
+        decision = check_header(message, self.settings)
+        if decision is None:
+            decision, data = await self._take_results(connection, message, data)
+        if decision.letter != "A" and data:
             await self._reject(data, "; ".join(decision.reasons), _message_key(message, data))
-        elif self.settings.keep == "all":
+        elif self.settings.keep == "all" and data:
             await asyncio.to_thread(self.archive.store_accepted, data, datetime.now(UTC))
         await self._reply(connection, message.header, decision)
+
+    async def _take_results(self, connection: MllpConnection, message: Message, data: bytes) -> tuple[AckDecision, bytes]:
+        """Store what a message says once it is whole; returns the answer, and the message that it is about, if it is read now."""
+        step = await asyncio.to_thread(self.continued.take, connection, message, data)
+        if step.whole is None:
+            refused = AckDecision("E", (step.problem,), _SEGMENT_SEQUENCE_ERROR) if step.problem else None
+            return refused or step.answer or AckDecision(), data if refused else b""
+        if step.whole is not data:
+            try:
+                message = await asyncio.to_thread(decode_message, step.whole, self.settings.encoding)
+            except InvalidMessageError as error:
+                return AckDecision("E", (str(error),), _SEGMENT_SEQUENCE_ERROR), step.whole
+        decision = await self._store_results(message, step.whole)
+        await asyncio.to_thread(self.continued.end, connection, decision)
+        return decision, step.whole
+
+    async def refuse_unfinished(self) -> None:
+        """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
+        for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
+            await self._reject(data, UNFINISHED)
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
         """Store every part in the inbox."""
@@ -92,6 +129,8 @@ class Receiver:
 
     async def _store_report(self, part: ParsedPart) -> str | None:
         """Store one part; returns why it is invalid."""
+        if part.notes and part.problem is None:
+            await self.inbox.skip(part.message_id, "; ".join(part.notes))
         if part.content is None:
             return part.problem
         try:
@@ -107,30 +146,38 @@ class Receiver:
         if ack is None:
             await self._reject(data, "an acknowledgement without MSA")
             return
+        sent = await self._record_ack(ack)
         if not self.pending_acks.resolve(ack):
-            await self._handle_late_ack(ack)
+            await self._handle_late_ack(sent)
         conditions = requested_acks(message.header)
         if conditions and is_ack_requested(conditions[0], "A") and not ack.is_commit:
             await self._send_ack(connection, message.header, "C", AckDecision())
 
-    async def _handle_late_ack(self, ack: Ack) -> None:
-        """Store the numbers of an acknowledgement that came after its timeout; it also settles the outcome (`PendingAcks`)."""
-        target = self.pending_acks.target_of(ack.control_id)
+    async def _record_ack(self, ack: Ack) -> SentMessage | None:
+        """Record a final answer to a message of an order, so that it is known after a crash, too."""
+        if not is_final(ack, self.settings):
+            return None
+        return await asyncio.to_thread(self.sent.record_answer, ack, is_accepted(ack, self.settings))
+
+    async def _handle_late_ack(self, sent: SentMessage | None) -> None:
+        """Store what an acknowledgement says that came after its timeout; that it came settles the outcome (`was_received`)."""
         log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
-        if target and ack.is_positive and ack.accessions:
-            numbers = tuple(Accession(line=line, number=number) for line, number in ack.accessions)
-            await self.inbox.accept(
-                f"ack/{target}/{_digest(repr(numbers).encode())}", AccessionUpdate(order=target, accessions=numbers)
-            )
+        if sent is not None and sent.answer is not None and sent.answer.accepted:
+            await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
-    async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
-        await self._reject(frame.data, frame.reason)
-        if frame.answerable:
-            await self._send_reject(connection, frame.data, frame.reason)
+    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:
+        """Keep what cannot be read, and say so where that can help.
 
-    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str) -> None:
+        A peer that answers our answer in the same way would go on for ever; so it is never answered where only orders go, and
+        a connection that says nothing else is closed.
+        """
+        connection.unreadable_count += 1
         await self._reject(data, reason)
-        await self._send_reject(connection, data, reason)
+        if connection.unreadable_count >= _MAX_UNREADABLE:
+            log.warning("connection closed", action="hl7_connection_unreadable", adapter=self.name, host=connection.host)
+            await connection.close()
+        elif answerable and connection.answers_unreadable:
+            await self._send_reject(connection, data, reason)
 
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
         """Answer an unreadable message, as far as its header can be read."""
@@ -176,10 +223,13 @@ def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | Non
     message_type, event = message.message_type
     if not _is_valid_control_id(message.control_id):
         return AckDecision("R", ("MSH-10 is missing or not printable",), _REQUIRED_FIELD_MISSING)
-    if message_type != "ORU":
-        return AckDecision("R", ("only results (ORU^R01) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
-    if event not in _ACCEPTED_EVENTS:
-        return AckDecision("R", ("only the event R01 of ORU is accepted",), _UNSUPPORTED_EVENT)
+    if find_ignore_rule(message, settings.field_map):
+        return None
+    if message_type not in _ACCEPTED_EVENTS:
+        return AckDecision("R", ("only results (ORU, OUL) are accepted",), _UNSUPPORTED_MESSAGE_TYPE)
+    if event not in (known := _ACCEPTED_EVENTS[message_type]):
+        listed = ", ".join(sorted(filter(None, known)))
+        return AckDecision("R", (f"only the events {listed} of {message_type} are accepted",), _UNSUPPORTED_EVENT)
     given = message.header.text(11)
     if given and given != settings.processing_id:
         return AckDecision("R", (f"MSH-11 is not {settings.processing_id}",), _UNSUPPORTED_PROCESSING_ID)
@@ -188,17 +238,34 @@ def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | Non
 
 def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archive: MessageArchive) -> tuple[ParsedPart, ...]:
     """Read every part of a message of results; nothing is stored."""
-    reader = OruReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     key = _message_key(message, data)
+    if rule := find_ignore_rule(message, settings.field_map):
+        return (ParsedPart(message_id=f"{key}/0", notes=(f"ignored, because {rule}",)),)
+    reader = ResultReader(ObxValueReader(settings.field_map, settings.zone), archive.load_open_report)
     return tuple(
         ParsedPart(
-            message_id=f"{key}/{part.number}",
+            message_id=f"{key}/{part.name}",
             place=f"OBR {part.number}" if part.number else "",
             content=part.content,
             problem=part.problem,
+            notes=part.notes,
         )
         for part in reader.read(message)
     )
+
+
+def find_ignore_rule(message: Message, field_map: FieldMap) -> IgnoreRule | None:
+    """The rule of the map by which a whole message is not read: one about its header. Others are about single groups."""
+    rules = (rule for rule in field_map.results.ignore if rule.field_path.segment == "MSH")
+    return next((rule for rule in rules if rule.value in message.header.texts_at(rule.field_path)), None)
+
+
+def _describe_unreadable(data: bytes, reason: str) -> str:
+    """Name the code page where it can be recognised: half of the bytes of UTF-16 are NUL."""
+    start = data[:200]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(0) * 3 > len(start):
+        return "the message is in UTF-16 or UTF-32: let the LIS send the code page of `encoding`"
+    return reason
 
 
 def _is_valid_control_id(control_id: str) -> bool:

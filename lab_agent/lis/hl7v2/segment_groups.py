@@ -1,26 +1,49 @@
-"""Splits an ORU into groups: each OBR with what belongs to it. An invalid group does not spoil the others (law 9)."""
+"""Splits a message of results into groups: each OBR with what belongs to it, whatever the order of the segments.
+
+| Message | Order of its segments |
+|---|---|
+| ORU^R01, R30 to R32 | for each patient: PID, then for each order: ORC, OBR, OBX, and last the SPM |
+| OUL^R22, R23 (IHE LAB-3, LAW) | for each specimen: SPM, SAC, then for each order: OBR, ORC, OBX |
+| OUL^R21 | SAC, then ORC, OBR, OBX |
+| OUL^R24 | for each order: OBR, ORC, SPM, SAC, OBX |
+
+So a specimen that comes before the first OBR leads: it belongs to every OBR up to the next specimen. Else it belongs to the OBR
+before it. Nothing is left out silently: what has no place here is listed in `skipped`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from lab_agent.lis.hl7v2.parser import FieldPath, Message, Segment
 
 _GROUP_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE", "TQ1", "TQ2", "TCD", "CTD"})
+"""Segments that always belong to one group, and are never read from elsewhere in the message."""
+_SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
+_READ_SEGMENTS = frozenset({"MSH", "PID", "ORC", "OBR", "OBX", "NTE", "SPM", "SAC", "DSC"})
+_PID_AFTER_SET_ID = 2
+"""The same PID again, before a further order or in the next part of a message, is the same patient."""
+SPECIMEN_OBX = "SPM/OBX"
+"""Name of an OBX that follows a specimen: it may describe the specimen, or be a result in the wrong place."""
 
 
 @dataclass(slots=True)
 class ObxEntry:
-    """One OBX, with the notes after it."""
+    """One OBX, with the notes after it. `number` counts the OBX of its group from 1."""
 
     obx: Segment
     notes: list[str] = field(default_factory=list)
+    number: int = 0
 
 
 @dataclass(slots=True)
 class ObrGroup:
-    """One OBR, with the ORC before it and everything after it. `number` counts from 1."""
+    """One OBR, with its ORC, its specimen and its results. `number` counts from 1; `patient` counts the PID of the message.
+
+    `shared` are the segments of the message and of its patient that belong to no order. `skipped` names the segments that
+    nothing reads.
+    """
 
     number: int
     obr: Segment
@@ -30,7 +53,12 @@ class ObrGroup:
     obx_entries: list[ObxEntry] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     results_ended: bool = False
-    """Whether the results have ended: an OBX after a specimen that follows results describes the specimen."""
+    """Whether the results have ended: an OBX after a specimen that follows results need not be one."""
+    patient: int = 0
+    pid: Segment | None = None
+    shared: Sequence[Segment] = ()
+    skipped: list[str] = field(default_factory=list)
+    isolate: Isolate | None = None
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
         """The value at the first path that has one; empty if none has."""
@@ -45,38 +73,247 @@ class ObrGroup:
         return ()
 
     def segments_named(self, name: str) -> Iterator[Segment]:
-        """The segments with a name: those of this group, or of the message for names that never belong to a group."""
+        """The segments with a name: those of this group, else those of its patient and of the message."""
         own = (self.orc, self.obr, *(entry.obx for entry in self.obx_entries), *self.other_segments)
         mine = [segment for segment in own if segment is not None and segment.name == name]
-        shared = () if name in _GROUP_SEGMENTS else (one for one in self.message.segments if one.name == name)
+        shared = () if name in _GROUP_SEGMENTS else (one for one in self.shared if one.name == name)
         return iter(mine or shared)
 
 
-def split_groups(message: Message) -> list[ObrGroup]:
-    """Split a message into its groups; segments outside of groups are skipped."""
-    groups: list[ObrGroup] = []
-    orc: Segment | None = None
-    for segment in message.segments:
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """That a group is an isolate of a culture: by its `number` in OBX-4, the `place`-th of its OBR, or by its OBR alone.
+
+    `culture` is the group whose report names its organism, if the message has one. `problem`: why it cannot be told whose
+    susceptibilities these are.
+    """
+
+    number: str = ""
+    place: int = 0
+    culture: ObrGroup | None = None
+    has_organism: bool = True
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMessage:
+    """The groups of a message, and the names of the segments outside of them that nothing reads."""
+
+    groups: tuple[ObrGroup, ...]
+    skipped: tuple[str, ...]
+
+
+def split_message(message: Message, is_unused: Callable[[str], bool], is_mapped: Callable[[str], bool]) -> SplitMessage:
+    """Split a message into its groups.
+
+    `is_unused` says of the name of a segment (or of `SPM/OBX`) that it carries nothing for a result, `is_mapped` that the field
+    map reads it.
+    """
+    splitter = _Splitter(message, is_unused, is_mapped)
+    for number, segment in enumerate(message.segments, 1):
+        following = message.segments[number] if number < len(message.segments) else None
+        splitter.add(number, segment, following)
+    return splitter.finish()
+
+
+@dataclass(slots=True)
+class _Context:
+    """What stands before an OBR and belongs to it: segments, notes, and the names of what nothing reads."""
+
+    segments: list[Segment] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    place: str = ""
+    has_orders: bool = False
+
+
+@dataclass(slots=True)
+class _Splitter:
+    message: Message
+    is_unused: Callable[[str], bool]
+    is_mapped: Callable[[str], bool]
+    groups: list[ObrGroup] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    header: list[Segment] = field(default_factory=list)
+    shared: list[Segment] = field(default_factory=list)
+    patient: int = 0
+    pid: Segment | None = None
+    message_notes: list[str] = field(default_factory=list)
+    patient_notes: list[str] = field(default_factory=list)
+    specimen: _Context | None = None
+    """The specimen that leads the following OBR."""
+    specimens_lead: bool | None = None
+    """None until the first order or specimen of a patient."""
+    group: ObrGroup | None = None
+    """The OBR that takes what follows."""
+    orc: tuple[int, Segment] | None = None
+    """An ORC whose OBR has not come yet."""
+    waiting: _Context = field(default_factory=_Context)
+    """What stands between that ORC and its OBR."""
+
+    def add(self, number: int, segment: Segment, following: Segment | None) -> None:
+        """Add the segment in place `number`; `following` is the next one."""
         match segment.name:
+            case "PID":
+                self._begin_patient(segment)
             case "ORC":
-                orc = segment
+                self._add_orc(number, segment, following)
             case "OBR":
-                groups.append(ObrGroup(len(groups) + 1, segment, orc, message))
-                orc = None
-            case _ if groups and orc is None:
-                _add_segment(groups[-1], segment)
-    return groups
+                self._begin_group(segment)
+            case "SPM" | "SAC" if self.orc is None and self._do_specimens_lead():
+                self._begin_specimen(number, segment)
+            case "OBX":
+                self._add_obx(number, segment)
+            case "NTE" if not self.is_unused("NTE"):
+                self._notes().extend(value.text for value in segment.repetitions(3))
+            case _:
+                self._add_other(number, segment)
+
+    def finish(self) -> SplitMessage:
+        """Return what was found."""
+        self._end_orc()
+        self._end_specimen()
+        return SplitMessage(tuple(self.groups), tuple(self.skipped))
+
+    def _begin_patient(self, segment: Segment) -> None:
+        self._end_orc()
+        self._end_specimen()
+        if self.pid is None or self.pid.fields[_PID_AFTER_SET_ID:] != segment.fields[_PID_AFTER_SET_ID:]:
+            self.patient += 1
+        self.pid, self.shared, self.group, self.specimens_lead = segment, [segment], None, None
+        self.patient_notes = list(self.message_notes)
+
+    def _do_specimens_lead(self) -> bool:
+        """Whether a specimen stands before its orders: where it comes first, and in OUL, R24 apart."""
+        if self.specimens_lead is None:
+            self.specimens_lead = True
+        return self.specimens_lead
+
+    def _begin_order(self) -> None:
+        if self.specimens_lead is None:
+            kind, event = self.message.message_type
+            self.specimens_lead = kind == "OUL" and event != "R24"
+
+    def _begin_specimen(self, number: int, segment: Segment) -> None:
+        """Begin a specimen, or add a container; a container behind orders is the next one of the same specimen."""
+        earlier, place = self.specimen, f"{segment.name} (segment {number})"
+        is_next_specimen = segment.name == "SPM" and earlier is not None and any(one.name == "SPM" for one in earlier.segments)
+        if earlier is None or is_next_specimen:
+            self._end_specimen()
+            self.specimen = _Context([segment], place=place)
+        elif self.group is None:
+            earlier.segments.append(segment)
+        else:
+            kept = [one for one in earlier.segments if one.name == "SPM"]
+            self.specimen = _Context([*kept, segment], list(earlier.notes), place=place)
+        self.group = None
+
+    def _end_specimen(self) -> None:
+        if self.specimen is not None and not self.specimen.has_orders:
+            self.skipped.append(f"{self.specimen.place} without an OBR")
+        self.specimen = None
+
+    def _add_orc(self, number: int, segment: Segment, following: Segment | None) -> None:
+        """An ORC before any OBX of an OBR that has none belongs to that OBR, unless its numbers are those of the next OBR."""
+        self._begin_order()
+        self._end_orc()
+        group = self.group
+        if group is not None and group.orc is None and not group.obx_entries and not _is_of_next(segment, group.obr, following):
+            group.orc = segment
+        else:
+            self.orc, self.waiting, self.group = (number, segment), _Context(), None
+
+    def _end_orc(self) -> None:
+        if self.orc is not None:
+            self.skipped.append(f"ORC (segment {self.orc[0]}) without an OBR")
+            self.skipped += self.waiting.skipped
+        self.orc, self.waiting = None, _Context()
+
+    def _begin_group(self, segment: Segment) -> None:
+        self._begin_order()
+        leading, before = self.specimen or _Context(), self.waiting
+        leading.has_orders = True
+        self.group = ObrGroup(
+            number=len(self.groups) + 1,
+            obr=segment,
+            orc=self.orc[1] if self.orc else None,
+            message=self.message,
+            other_segments=[*leading.segments, *before.segments],
+            notes=[*(self.patient_notes if self.patient else self.message_notes), *leading.notes, *before.notes],
+            patient=self.patient,
+            pid=self.pid,
+            shared=(*self.header, *self.shared),
+            skipped=[*before.skipped],
+        )
+        self.groups.append(self.group)
+        self.orc, self.waiting = None, _Context()
+
+    def _add_obx(self, number: int, segment: Segment) -> None:
+        group = self.group
+        if group is not None and not group.results_ended:
+            group.obx_entries.append(ObxEntry(segment, number=len(group.obx_entries) + 1))
+        elif group is not None or (self.specimen is not None and self.orc is None):
+            self._skip(number, SPECIMEN_OBX)
+        else:
+            self._skip(number, "OBX")
+
+    def _notes(self) -> list[str]:
+        """Where a note belongs: to the last result, to the specimen, to the order, or to all orders of the patient."""
+        if self.orc is not None:
+            return self.waiting.notes
+        group = self.group
+        if group is not None:
+            return group.obx_entries[-1].notes if group.obx_entries and not group.results_ended else group.notes
+        if self.specimen is not None:
+            return self.specimen.notes
+        return self.patient_notes if self.patient else self.message_notes
+
+    def _add_other(self, number: int, segment: Segment) -> None:
+        known = segment.name in _READ_SEGMENTS or self.is_mapped(segment.name)
+        if not known:
+            self._skip(number, segment.name)
+        self._segments().append(segment)
+        if self.group is not None and self.orc is None and segment.name == "SPM":
+            self.group.results_ended |= bool(self.group.obx_entries)
+
+    def _segments(self) -> list[Segment]:
+        if self.orc is not None:
+            return self.waiting.segments
+        if self.group is not None:
+            return self.group.other_segments
+        if self.specimen is not None:
+            return self.specimen.segments
+        return self.shared if self.patient else self.header
+
+    def _skip(self, number: int, name: str) -> None:
+        """Note a segment that nothing reads: in its group if it has one, else in the message."""
+        if self.is_unused(name):
+            return
+        place = f"{name.rpartition('/')[2]} (segment {number})"
+        if name == SPECIMEN_OBX:
+            place += " behind an SPM"
+        if self.orc is not None:
+            self.waiting.skipped.append(place)
+        elif self.group is not None:
+            self.group.skipped.append(place)
+        else:
+            self.skipped.append(place)
 
 
-def _add_segment(group: ObrGroup, segment: Segment) -> None:
-    match segment.name:
-        case "OBX" if group.results_ended:
-            group.other_segments.append(segment)
-        case "OBX":
-            group.obx_entries.append(ObxEntry(segment))
-        case "NTE":
-            notes = group.obx_entries[-1].notes if group.obx_entries else group.notes
-            notes.extend(value.text for value in segment.repetitions(3))
-        case _:
-            group.results_ended |= segment.name == "SPM" and bool(group.obx_entries)
-            group.other_segments.append(segment)
+def _is_of_next(orc: Segment, obr: Segment, following: Segment | None) -> bool:
+    """Whether the numbers of an ORC are those of the OBR after it, and not those of the OBR before it."""
+    if following is None or following.name != "OBR":
+        return False
+    return _share_number(orc, following) and not _share_number(orc, obr)
+
+
+def _share_number(orc: Segment, obr: Segment) -> bool:
+    """Whether both name the same order: by the placer's number (ORC-2, OBR-2) or the filler's (ORC-3, OBR-3)."""
+    return any(orc.text(field) and orc.text(field) == obr.text(field) for field in (2, 3))
+
+
+def rewrite_field(segment: Segment, number: int, value: str) -> Segment:
+    """The segment with another value in one of its fields."""
+    fields = [*segment.fields, *[""] * (number + 1 - len(segment.fields))]
+    fields[number] = value
+    return replace(segment, fields=tuple(fields))

@@ -9,8 +9,9 @@ from lab_agent.domain.values import DateOrTime, PartialDate
 
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4})(?:(?P<month>\d\d)(?:(?P<day>\d\d)"
-    r"(?:(?P<hour>\d\d)(?P<minute>\d\d)(?:(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?)?)?)?)?"
-    r"(?P<zone>[+-]\d{4})?\Z"
+    r"(?:(?P<hour>\d\d)(?:(?P<minute>\d\d)(?:(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?)?)?)?)?)?"
+    r"(?P<zone>[+-]\d{4})?\Z",
+    re.ASCII,
 )
 _TIME_OF_DAY = re.compile(
     r"(?P<hour>\d\d)(?P<minute>\d\d)(?:(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6})\d*)?)?(?P<zone>[+-]\d{4})?\Z", re.ASCII
@@ -55,7 +56,10 @@ def has_minutes(text: str) -> bool:
 
 
 def parse_partial_date(text: str) -> str:
-    """Read a date of any precision as ISO 8601: 2024, 2024-05 or 2024-05-17. Raises `InvalidTimestampError`."""
+    """Read a date of any precision as ISO 8601: 2024, 2024-05 or 2024-05-17. Raises `InvalidTimestampError`.
+
+    Of an hour without minutes only the day is kept: FHIR's dateTime has no hour alone.
+    """
     found = _TIMESTAMP.match(text.strip())
     if found is None:
         raise InvalidTimestampError("is not a date such as 20240517")
@@ -63,6 +67,8 @@ def parse_partial_date(text: str) -> str:
         date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
     except ValueError as exc:
         raise InvalidTimestampError("is not a valid date") from exc
+    if int(found["hour"] or 0) > 23:
+        raise InvalidTimestampError("is not a valid date and time")
     return "-".join(part for part in (found["year"], found["month"], found["day"]) if part)
 
 

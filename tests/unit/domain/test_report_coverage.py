@@ -114,3 +114,42 @@ def test_withdrawn_line_alone_covered_but_never_completed() -> None:
 )
 def test_unmatched_reference_gives_reason(message: LabReport | LabRejection, words: str) -> None:
     assert words in (determine_coverage(message, lines(), CODES).problem or "")
+
+
+def numbered(*numbers: str | None) -> list[LineRecord]:
+    return [replace(line, accession=number) for line, number in zip(lines(), numbers, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "completes"),
+    [
+        (("F1", "F2"), ("L1",)),
+        (("F1", "F1"), ()),
+        ((None, None), ()),
+        (("F1", None), ("L1",)),
+    ],
+)
+def test_number_in_completes_means_one_line(numbers: tuple[str | None, ...], completes: tuple[str, ...]) -> None:
+    """A report that completes what its number means completes no line where that is a number of several."""
+    found = determine_coverage(report(accession="F1", completes=("F1",)), numbered(*numbers), CODES)
+    assert found.completes == completes
+    assert found.problem is None
+
+
+@pytest.mark.parametrize("name", ["accession", "barcode", "order"])
+def test_number_of_order_with_one_line_completes_it(name: str) -> None:
+    one = report(**{"accession": "F9"} | ({"barcode": "T9"} if name == "barcode" else {}))
+    completes = {"accession": "F9", "barcode": "T9", "order": "R"}[name]
+    found = determine_coverage(replace(one, completes=(completes,)), lines()[:1], CODES)
+    assert found.completes == ("L1",)
+
+
+def test_line_number_is_enough_for_unknown_item() -> None:
+    """The laboratory's own code of a test is no extra test where the report gives the number of that test's line."""
+    found = determine_coverage(report(accession="F2", items=("GLU-LIS",)), numbered("F1", "F2"), CODES)
+    assert (found.lines, found.completes, found.extra_items) == (("L2",), ("L2",), ())
+
+
+@pytest.mark.parametrize("numbers", [("F2", "F2"), (None, None)])
+def test_shared_number_is_not_enough_for_unknown_item(numbers: tuple[str | None, ...]) -> None:
+    assert determine_coverage(report(accession="F2", items=("GLU-LIS",)), numbered(*numbers), CODES).problem is not None

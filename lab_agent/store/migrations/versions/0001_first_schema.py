@@ -275,6 +275,7 @@ def upgrade() -> None:
         sa.Column("issued", sa.DateTime(timezone=True), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("order_key", sa.Text(), nullable=True),
+        sa.Column("patient_confirmed_for", sa.Text(), nullable=True),
         sa.Column("lines", sa.Text(), nullable=False),
         sa.Column("hold_reason", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
@@ -292,6 +293,15 @@ def upgrade() -> None:
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"])
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
+
+    op.create_table(
+        "reported_patients",
+        sa.Column("report", sa.Text(), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["report"], ["reports.key"], name="fk_reported_patients_report", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("report", name="pk_reported_patients"),
+    )
 
     op.create_table(
         "service_messages",

@@ -117,14 +117,14 @@ async def test_receiver_ack_mode_follows_msh_request(tmp_path: Path, asked: str,
     ("bad", "code", "why"),
     [
         (GOOD.replace("ORU^R01^ORU_R01", "ADT^A01"), "AR", "only results"),
-        (GOOD.replace("ORU^R01^ORU_R01", "ORU^R99"), "AR", "only the event R01"),
+        (GOOD.replace("ORU^R01^ORU_R01", "ORU^R99"), "AR", "only the events R01"),
         (GOOD.replace("|P|2.5.1", "|T|2.5.1"), "AR", "MSH-11"),
         (GOOD.replace("|P|2.5.1", "|P|2.5.1||||||KLINGON"), "AR", "code page"),
         (GOOD.replace("PID|1||X", "PID|1||X\rwhat is this"), "AR", "does not begin with a segment name"),
         (GOOD.replace("OBR|", "ZBR|"), "AE", "no OBR"),
         (GOOD.replace("|F\r", "|X\r"), "AE", "operator"),
         (GOOD.encode().replace(b"PID|1||X", b"PID|1||\xff"), "AR", "not valid utf-8"),
-        (GOOD.replace("NM|", "NM|\0").replace("\0", "", 1).replace("g/L", "g\\X00\\L"), "AE", "NUL"),
+        (GOOD.replace("NM|", "NM|\0").replace("\0", "", 1).replace("g/L", "g\\X00\\L"), "AE", "control character"),
     ],
 )
 async def test_receiver_invalid_message_refused_with_reason_and_kept(
@@ -140,7 +140,7 @@ async def test_receiver_invalid_message_refused_with_reason_and_kept(
     assert second[1] == "MSA|AA|M2"
     [reason] = inbox.rejections.values()
     assert why in reason
-    assert list(inbox.rejected_raw.values()) == [bad if isinstance(bad, bytes) else bad.encode()]
+    assert list(inbox.raw.values()) == [bad if isinstance(bad, bytes) else bad.encode()]
     assert b"g/L" not in b"".join(path.read_bytes() for path in (tmp_path / "own").rglob("*.hl7")), "none in plain text"
 
 
@@ -173,7 +173,7 @@ async def test_receiver_partial_message_not_acknowledged_but_kept(tmp_path: Path
         await exchanged(adapter.ports[1], VT + GOOD.encode(), answers=0)
         await until(lambda: bool(inbox.rejections))
     assert list(inbox.rejections.values()) == ["the connection closed in the middle of the message"]
-    assert list(inbox.rejected_raw.values()) == [GOOD.encode()]
+    assert list(inbox.raw.values()) == [GOOD.encode()]
     assert not inbox.messages
 
 
@@ -457,7 +457,7 @@ async def test_receiver_non_hl7_peer_kept_and_disconnected(tmp_path: Path) -> No
         writer.close()
         await writer.wait_closed()
     assert list(inbox.rejections.values()) == ["bytes outside of a frame"]
-    assert list(inbox.rejected_raw.values()) == [b"GET / HTTP/1.1\r\n\r\n"]
+    assert list(inbox.raw.values()) == [b"GET / HTTP/1.1\r\n\r\n"]
 
 
 async def test_receiver_port_in_use_reported(tmp_path: Path) -> None:

@@ -129,7 +129,28 @@ def test_order_unencodable_character_rejected_or_replaced() -> None:
         ("lone \\", "lone \\"),
         (r"\XF0\z", r"\XF0\z"),
         (r"\.sk5\x", "     x"),
+        (r"a\.BR\b", "a\nb"),
+        (r"caf\X00E9\ ", "café "),
+        (r"\X0444\x", "фx"),
+        (r"\X00A0\x", "\u00a0x"),
+        (r"\C2842\a\M2442\b", "ab"),
     ],
 )
 def test_unescape_foreign_escapes_decoded(written: str, meant: str) -> None:
     assert unescape(written) == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "page", "meant"),
+    [
+        (r"\X00E9\x", "cp1251", "éx"),
+        (r"\XE9\x", "cp1251", "йx"),
+        (r"\XE9E9\x", "cp1251", "ййx"),
+        (r"\X41A0\x", "iso8859-1", "A\u00a0x"),
+        (r"\C2D4C\x", "iso8859-5", "x"),
+        (r"\C2D4C\x", "iso8859-1", r"\C2D4C\x"),
+    ],
+)
+def test_unescape_follows_code_page_of_message(written: str, page: str, meant: str) -> None:
+    """Bytes are in the message's code page where they are text in it; a switch to another one stays in sight."""
+    assert unescape(written, encoding=page) == meant

@@ -1,4 +1,4 @@
-"""What an ORU says, in our words."""
+"""What a message of results says, in our words."""
 
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -7,13 +7,22 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReferenceRange, ReportStatus
-from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Quantity, Range, Ratio
+from lab_agent.domain.lab_messages import (
+    LabRejection,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReferenceRange,
+    ReportedPatient,
+    ReportStatus,
+)
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.acks import parse_ack
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.oru_reader import OruReader, ParsedReport
 from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.report_merging import ParsedReport
+from lab_agent.lis.hl7v2.result_reader import ResultReader
 
 L1, L2, R1 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB", "RAAAAAAAAAAAAAAA"
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
@@ -27,7 +36,7 @@ def parts(*segments: str, zone: str | None = None, mapping: str = "", tmp_path: 
         (tmp_path / "map.toml").write_text(mapping)
         field_map = load_field_map(tmp_path / "map.toml")
     reader = ObxValueReader(field_map, ZoneInfo(zone) if zone else None)
-    return OruReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+    return ResultReader(reader, STORED.get).read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
 
 
 def report(*segments: str, **how: object) -> LabReport:
@@ -68,7 +77,20 @@ GRAMS = {"unit": "g/L"}
         ("SN", "^1^:^128", "", Ratio(numerator=Quantity(value=Decimal(1)), denominator=Quantity(value=Decimal(128)))),
         ("SN", "^2^+", "", "2+"),
         ("ST", "straw\\T\\clear", "", "straw&clear"),
-        ("ST", "5.1", "g/L", "5.1"),
+        ("ST", "5.1", "", "5.1"),
+        ("ST", "5.1", "g/L", Quantity(value=Decimal("5.1"), **GRAMS)),
+        ("ST", "<= 5.10", "g/L", Quantity(value=Decimal("5.10"), comparator="<=", **GRAMS)),
+        ("TX", "5.1", "g/L", Quantity(value=Decimal("5.1"), **GRAMS)),
+        ("IS", "5.1", "g/L", Quantity(value=Decimal("5.1"), **GRAMS)),
+        ("ST", "3,5", "g/L", "3,5 g/L"),
+        ("ST", "5-10", "/HPF", "5-10 /HPF"),
+        ("ST", "+1", "g/L", "+1 g/L"),
+        ("ST", "5.1 g/l", "g/L", "5.1 g/l"),
+        ("ST", "neg", "g/L", "neg"),
+        ("CWE", "^5-10", "/HPF", CodeableConcept(text="5-10 /HPF")),
+        ("CWE", "10^5 CFU/mL", "", CodeableConcept(text="10^5 CFU/mL")),
+        ("SN", "^2^+", "g/L", "2+ g/L"),
+        ("SN", "^1^:^128", "titre", "1:128 titre"),
         ("TX", "one~two", "", "one\ntwo"),
         ("FT", "one\\.br\\two", "", "one\ntwo"),
         ("TM", "0830", "", time(8, 30)),
@@ -85,6 +107,33 @@ def test_obx_value_types_converted(kind: str, text: str, unit: str, meant: objec
     if isinstance(found, Quantity):
         assert isinstance(meant, Quantity)
         assert str(found.value) == str(meant.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "unit", "code"),
+    [
+        ("10^9/L", "10^9/L", None),
+        ("10^3/uL", "10^3/uL", None),
+        ("x10^12/L", "x10^12/L", None),
+        ("x 10^9/L^^L", "x 10^9/L", None),
+        ("10^6", "10^6", None),
+        ("10\\S\\9/L", "10^9/L", None),
+        ("10*9/L", "10*9/L", None),
+        ("kg/m^2", "kg/m^2", None),
+        ("mL/min/1.73m^2", "mL/min/1.73m^2", None),
+        ("10*9/L^10^9/L^UCUM", "10^9/L", "10*9/L"),
+        ("10*9/L^10\\S\\9/L^UCUM", "10^9/L", "10*9/L"),
+        ("10^9/L^UCUM", "10^9/L", "10^9/L"),
+        ("10^9/L^10^9/L^L^10*9/L^10*9/L^UCUM", "10^9/L", "10*9/L"),
+        ("GPL^10^9/L^99LAB", "10^9/L", None),
+        ("10^mg/dL^99LAB", "mg/dL", None),
+        ("mmol/L\u00a0", "mmol/L", None),
+    ],
+)
+def test_unit_with_caret_is_one_word(field: str, unit: str, code: str | None) -> None:
+    found = value("NM", "5.1", field)
+    assert isinstance(found, Quantity)
+    assert (found.unit, found.code) == (unit, code)
 
 
 @pytest.mark.parametrize("kind", ["CE", "CWE", "CNE"])
@@ -107,7 +156,20 @@ def test_obx_coded_value_keeps_both_triples(kind: str) -> None:
         (">=60", ReferenceRange(low=Quantity(value=Decimal(60), **GRAMS), text=">=60")),
         ("negative", ReferenceRange(text="negative")),
         ("5.1-3.5", ReferenceRange(text="5.1-3.5")),
-        ("3,5-5,1", ReferenceRange(text="3,5-5,1")),
+        ("3,5 - 5,1", ReferenceRange(text="3,5 - 5,1")),
+        ("< 5", ReferenceRange(high=Quantity(value=Decimal(5), **GRAMS), text="< 5")),
+        ("^^10.0", ReferenceRange(high=Quantity(value=Decimal("10.0"), **GRAMS), text="10.0")),
+        ("-10", ReferenceRange(high=Quantity(value=Decimal(10), **GRAMS), text="-10")),
+        ("60 -", ReferenceRange(low=Quantity(value=Decimal(60), **GRAMS), text="60 -")),
+        ("0-10^^", ReferenceRange(low=Quantity(value=Decimal(0), **GRAMS), high=Quantity(value=Decimal(10), **GRAMS))),
+        ("0^10", ReferenceRange(low=Quantity(value=Decimal(0), **GRAMS), high=Quantity(value=Decimal(10), **GRAMS))),
+        ("0^-^10", ReferenceRange(low=Quantity(value=Decimal(0), **GRAMS), high=Quantity(value=Decimal(10), **GRAMS))),
+        ("0&10", ReferenceRange(low=Quantity(value=Decimal(0), **GRAMS), high=Quantity(value=Decimal(10), **GRAMS))),
+        ("(0 - 10)", ReferenceRange(low=Quantity(value=Decimal(0), **GRAMS), high=Quantity(value=Decimal(10), **GRAMS))),
+        ("0-10 g/L", ReferenceRange(low=Quantity(value=Decimal(0), **GRAMS), high=Quantity(value=Decimal(10), **GRAMS))),
+        ("0-10 mg/L", ReferenceRange(text="0-10 mg/L")),
+        ("13&18^M", ReferenceRange(text="13-18 M")),
+        ("up to\\X07\\ 10", ReferenceRange(text="up to 10")),
     ],
 )
 def test_obx_reference_ranges_parsed(text: str, meant: ReferenceRange) -> None:
@@ -198,6 +260,7 @@ def test_rejected_specimen_becomes_rejection() -> None:
         barcode="0001",
         not_performed=(NotPerformed(line=L1, reason="the specimen is haemolysed"),),
         collect_again=True,
+        patient=ReportedPatient(identifiers=(Identifier(value="X"),)),
     )
     assert "both results and a rejected specimen" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4||||||F", f"SPM|1||||{'|' * 16}RH")
 
@@ -235,6 +298,48 @@ def test_multiline_text_and_notes_joined() -> None:
     assert (one.value_string, one.note, one.id) == ("one\ntwo", "of the report\nof it", "630-4/1")
 
 
+def test_lines_of_a_text_are_no_numbers() -> None:
+    """A number on a line of its own belongs to the text, whatever unit stands beside it."""
+    found = report(OBR, "OBX|1|TX|630-4^Culture^LN||colonies:|g/L|||||F", "OBX|2|TX|630-4^Culture^LN||50|g/L|||||F")
+    assert [one.value_string for one in found.observations] == ["colonies:\n50 g/L"]
+
+
+def test_control_character_in_unit_or_code_is_refused() -> None:
+    assert "control character in OBX-6" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4|g\\X00\\L|||||F")
+    assert "control character in a code" in problem(OBR, "OBX|1|NM|718\\X07\\-7^Hb^LN||4|g/L|||||F")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("caf\\X00E9\\", "caf\u00e9"),
+        ("a\\X07\\b\\X1B\\c", "abc"),
+        ("a\\X0D0A\\b\\X0C\\c", "a\nb\nc"),
+        ("a\u00a0b\u200b", "a b"),
+        ("\\H\\bold\\N\\", "bold"),
+        ("a\\X09\\b", "a\tb"),
+    ],
+)
+def test_text_is_what_a_person_reads(text: str, meant: str) -> None:
+    assert value("ST", text) == meant
+
+
+def test_hour_without_minutes_stays_a_day() -> None:
+    found = report(OBR.replace("20240517083000+0300", "2024051708"), "OBX|1|NM|718-7||4||||||F")
+    assert found.effective == PartialDate("2024-05-17")
+
+
+def test_specimen_and_analysis_days_stay_days() -> None:
+    """SPM-17, OBR-8 and OBX-14 as OBR-7: no midnight is invented."""
+    bare = OBR.replace("20240517083000+0300", "")
+    [analysed] = parts(bare, "OBX|1|NM|718-7||4||||||F|||20240516")
+    [collected] = parts(bare, "OBX|1|NM|718-7||4||||||F", f"SPM|1|0001|{'|' * 14}20240515^20240516")
+    assert [part.content.effective for part in (analysed, collected)] == [  # type: ignore[union-attr]
+        PartialDate("2024-05-16"),
+        PartialDate("2024-05-15"),
+    ]
+
+
 def test_loinc_read_from_either_triple() -> None:
     [one] = report(OBR, "OBX|1|NM|HB^Haemoglobin^L^718-7^Hemoglobin^LN||4||||||F").observations
     assert one.code == Coding(system="http://loinc.org", code="718-7", display="Hemoglobin")
@@ -255,7 +360,7 @@ def test_order_found_by_filler_number_or_barcode() -> None:
         ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "collection time that"),
         ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "unknown status"),
         ((OBR, "OBX|1|NM|||4||||||F"), "no code"),
-        ((OBR, "OBX|1|NM|718-7||||||||F"), "has no value"),
+        ((OBR, "OBX|1|NM|718-7||||||||F"), "none of its OBX has a value"),
         ((OBR, "OBX|1|XX|718-7||4||||||F"), "unsupported type"),
         ((OBR, "OBX|1|NM|718-7||3,5||||||F"), "invalid number"),
         ((OBR, "OBX|1|ED|PDF||^application^PDF^Base64^%%%||||||F"), "does not match its encoding"),

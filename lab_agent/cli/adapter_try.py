@@ -1,0 +1,144 @@
+"""`lab-agent adapter NAME try`: what captured messages would become, and what is missing for them. Nothing is changed without
+`--write`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab_agent.cli.adapter_trial import Trial, TrialInput, load_trial, open_rehearsal
+from lab_agent.cli.adapter_try_output import messages_json, print_messages, print_proposals, proposals_json
+from lab_agent.cli.adapter_try_write import write_proposals
+from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.cli.output import print_error, print_json, print_line
+from lab_agent.errors import InputError
+from lab_agent.workbench.captured_messages import CapturedMessage, read_captured
+from lab_agent.workbench.proposals import Proposals, TriedMessage, collect_proposals
+
+_MOST_ROUNDS = 5
+FilesArgument = Annotated[
+    list[Path], typer.Argument(metavar="FILE…", help="Files with messages, folders of such files, or - for standard input.")
+]
+MapOption = Annotated[
+    Path | None, typer.Option("--map", metavar="MAP", help="The adapter's map (TOML), instead of that of the settings.")
+]
+TablesOption = Annotated[
+    Path | None, typer.Option("--tables", metavar="FOLDER", help="The mapping tables, instead of those of the settings.")
+]
+OrderOption = Annotated[
+    str | None, typer.Option("--order", metavar="KEY", help="Take every message as if it named this order and nothing else.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the adapter, such as time_zone=Europe/Berlin."),
+]
+
+
+def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a trial may be told
+    ctx: typer.Context,
+    files: FilesArgument,
+    map_file: MapOption = None,
+    tables: TablesOption = None,
+    order: OrderOption = None,
+    assignments: SetOption = None,
+    write: Annotated[bool, typer.Option("--write", help="Ask for what is missing, and add the lines to their files.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --write: add what is certain, without asking.")] = False,
+    show_patient: Annotated[bool, typer.Option("--show-patient", help="Show segments that name the patient.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what captured messages would become, and the lines that the map and the mapping tables lack; nothing is touched.
+
+    NAME is a laboratory system of the settings, or, without settings, a kind of adapter such as hl7v2. Exit code 1 while
+    something is missing.
+    """
+    name = (ctx.parent.info_name if ctx.parent else None) or "hl7v2"
+    if yes and not write:
+        raise InputError("--yes belongs to --write")
+    if write and not yes and (as_json or Path("-") in files):
+        raise InputError("--write asks questions: use it without --json and -, or with --yes")
+    given = TrialInput(
+        name=name, config=config, map_file=map_file, tables=tables, order=order, assignments=tuple(assignments or ())
+    )
+    load_trial(given)  # its mistakes are told before standard input is read
+    captured = list(read_captured(files, _read_standard_input))
+    if not captured:
+        raise InputError("no message was found")
+    outcome = _try(given, captured)
+    if as_json:
+        outcome = _write(given, captured, outcome, ask=False) if write else outcome
+        print_json(
+            {
+                "complete": outcome.is_complete,
+                "messages": messages_json(outcome.tried, show_patient=show_patient),
+                "missing": proposals_json(outcome.proposals),
+                "added": proposals_json(outcome.added),
+            }
+        )
+    else:
+        print_messages(outcome.tried, show_patient=show_patient)
+        print_proposals(outcome.trial, outcome.proposals)
+        outcome = _write(given, captured, outcome, ask=not yes) if write else outcome
+        print_line(f"\n{outcome.summary}")
+    if not outcome.is_complete:
+        raise typer.Exit(1)
+
+
+def _read_standard_input() -> bytes:
+    return sys.stdin.buffer.read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one round of a trial found."""
+
+    trial: Trial
+    tried: Sequence[TriedMessage]
+    proposals: Proposals
+    added: Proposals = field(default_factory=lambda: Proposals((), ()))
+
+    @property
+    def is_complete(self) -> bool:
+        return all(part.is_delivered for each in self.tried for part in each.outcomes)
+
+    @property
+    def summary(self) -> str:
+        parts = [part for each in self.tried for part in each.outcomes]
+        good = sum(part.is_delivered for part in parts)
+        return f"Messages: {len(self.tried)}. Parts: {len(parts)}; {good} lack nothing, {len(parts) - good} lack something."
+
+
+def _try(given: TrialInput, captured: Sequence[CapturedMessage]) -> _Outcome:
+    trial = load_trial(given)
+    tried = asyncio.run(_try_all(trial, captured))
+    return _Outcome(trial, tried, collect_proposals(tried))
+
+
+def _write(given: TrialInput, captured: Sequence[CapturedMessage], outcome: _Outcome, *, ask: bool) -> _Outcome:
+    """Add the proposals and try again, as long as that shows more to add: a value that is refused hides what it lacks."""
+    for _ in range(_MOST_ROUNDS):
+        written = write_proposals(outcome.trial, outcome.proposals, ask=ask)
+        if not written:
+            break
+        outcome = replace(_try(given, captured), added=outcome.added + written)
+    return outcome
+
+
+async def _try_all(trial: Trial, captured: Sequence[CapturedMessage]) -> list[TriedMessage]:
+    async with open_rehearsal(trial) as opened:
+        if opened.without_orders:
+            print_error(f"Which order a message would meet is not known: {opened.without_orders}.")
+        tried = []
+        for message in captured:
+            parsed = await trial.adapter.parse_message(message.data, message.name)
+            outcomes = [await opened.rehearsal.rehearse(part) for part in parsed.parts]
+            barcodes = await opened.rehearsal.known_barcodes(each.if_barcode for each in parsed.suggestions)
+            tried.append(TriedMessage(message.name, parsed, tuple(outcomes), barcodes))
+        return tried

@@ -1,0 +1,85 @@
+"""Prepares the OBX of a group before they are read: value types of the LIS's own, and OBX without a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lab_agent.domain.susceptibility import susceptibility_flags
+from lab_agent.lis.hl7v2.field_map import FieldMap
+from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry, rewrite_field
+
+_TEXT_TYPES = frozenset({"TX", "FT"})
+"""Flags (OBX-8, HL7 table 0078) that are a result by themselves, so that such an OBX is not empty."""
+_DOCUMENT_TYPES = frozenset({"ED", "RP"})
+_MAY_BE_EMPTY = frozenset({"final", "preliminary"})
+
+
+def rename_value_types(group: ObrGroup, field_map: FieldMap) -> None:
+    """Replace what the LIS writes in OBX-2 by `[tables.value_types]`."""
+    table = field_map.table("value_types")
+    for entry in group.obx_entries:
+        kind = entry.obx.text(2)
+        if meant := table.get(kind) or table.get(kind.upper()):
+            entry.obx = rewrite_field(entry.obx, 2, meant)
+
+
+def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
+    """Drop the OBX that have no value although their status promises one; returns a note about each.
+
+    The comments of an OBX that becomes no observation become comments of the report, under its name: they often say why there is
+    no value.
+
+    A line within a text stays, as an empty one. A correction (OBX-11 `C`) to nothing is left to the reader, which refuses it.
+    """
+    lines_of_text = _lines_of_text(group.obx_entries)
+    statuses = {**field_map.table("observation_status"), "": "final" if final else "preliminary"}
+    kept: list[ObxEntry] = []
+    dropped: list[ObxEntry] = []
+    for place, entry in enumerate(group.obx_entries):
+        is_droppable = field_map.results.empty_value == "skip" and statuses.get(entry.obx.text(11)) in _MAY_BE_EMPTY
+        if not _is_empty(entry.obx) or not is_droppable:
+            kept.append(entry)
+        elif place in lines_of_text:
+            mark = entry.obx.separators.escape
+            kept.append(replace(entry, obx=rewrite_field(entry.obx, 5, f"{mark}.br{mark}")))
+        else:
+            dropped.append(entry)
+    without_note = [entry for entry in kept if _is_empty(entry.obx) or entry.obx.text(2).upper() in _DOCUMENT_TYPES]
+    for entry in sorted((*dropped, *without_note), key=lambda entry: entry.number):
+        group.notes += _named_notes(entry)
+    group.obx_entries = kept
+    return tuple(f"OBX {entry.number} has no value" for entry in dropped)
+
+
+def _is_empty(obx: Segment) -> bool:
+    flags = {value.component_text(1).strip().upper() for value in obx.repetitions(8)}
+    return not obx.repetitions(5) and not susceptibility_flags(flags)
+
+
+def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:
+    """The places of empty OBX within a text: such texts come as one OBX per line, and an empty line parts two paragraphs."""
+    places: list[int] = []
+    found: list[int] = []
+    before: tuple[str, ...] = ()
+    for place, entry in enumerate(entries):
+        key, is_empty = _text_key(entry.obx), _is_empty(entry.obx)
+        if key != before:
+            places = []
+        if key and is_empty and key == before:
+            places.append(place)
+        elif not is_empty:
+            found += places
+            places, before = [], key
+    return frozenset(found)
+
+
+def _text_key(obx: Segment) -> tuple[str, ...]:
+    kind = obx.text(2).upper()
+    return (kind, obx.raw(3), obx.raw(4)) if kind in _TEXT_TYPES else ()
+
+
+def _named_notes(entry: ObxEntry) -> Iterator[str]:
+    name = entry.obx.text(3, 2) or entry.obx.text(3)
+    return (f"{name}: {note}" if name else note for note in entry.notes)

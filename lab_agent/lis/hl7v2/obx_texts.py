@@ -1,0 +1,51 @@
+"""Texts of a result as a person should read them, and units whose carets are no separators (OBX-6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+_LINE_END = re.compile("\r\n?|[\n\x0b\x0c\x1e\x85\u2028\u2029]")
+_NO_BREAK_SPACE = re.compile("[\xa0\u2007\u202f]")
+_INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff\ufffe\uffff]")
+
+_POWER_OF_TEN = re.compile(r"(?:.*[^\d.,])?10\s*\Z", re.ASCII | re.DOTALL)
+_EXPONENT_OF_TEN = re.compile(r"\s*[+-]?1?\d(?![\d.,])", re.ASCII)
+_UNIT_NAME = re.compile(r".*[^\W\d_]\)?\Z", re.DOTALL)
+_EXPONENT_OF_UNIT = re.compile(r"(?:-[1-9]|[234])(?:\Z|\s*[/*.)])", re.ASCII)
+
+
+def readable_text(text: str) -> str:
+    """Give a text without what nobody can read: line ends become LF, no-break spaces blanks, other control characters go.
+
+    FHIR's string allows no control character but tab, LF and CR (STU3, Data Types).
+    """
+    return _INVISIBLE.sub("", _NO_BREAK_SPACE.sub(" ", _LINE_END.sub("\n", text))).strip()
+
+
+def has_control_character(text: str) -> bool:
+    """Whether a code or unit holds a character that it cannot mean; unlike a text, it is not repaired."""
+    return _INVISIBLE.search(text) is not None or any(char in "\t\r\n\x0b\x0c\x85" for char in text)
+
+
+def join_powers(parts: Sequence[str], separator: str) -> list[str]:
+    """Join the components of a field that were one word before its caret was taken for a separator: `10^9/L`, `kg/m^2`.
+
+    A component that ends in ten, or in a unit's letter, and is followed by an exponent is no code with its name beside it.
+    """
+    return list(_joined(list(parts), separator))
+
+
+def _joined(parts: list[str], separator: str) -> Iterator[str]:
+    while parts:
+        word = parts.pop(0)
+        while parts and _is_power(word, parts[0], parts[1] if len(parts) > 1 else ""):
+            word = f"{word}{separator}{parts.pop(0)}"
+        yield word
+
+
+def _is_power(base: str, exponent: str, after: str) -> bool:
+    if _POWER_OF_TEN.match(base):
+        return _EXPONENT_OF_TEN.match(exponent) is not None
+    starts_own_power = _POWER_OF_TEN.match(exponent) and _EXPONENT_OF_TEN.match(after)
+    return bool(_UNIT_NAME.match(base) and _EXPONENT_OF_UNIT.match(exponent)) and not starts_own_power

@@ -1,0 +1,109 @@
+"""How a group of a result refers to its order and lines, and by what its report is known from message to message."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lab_agent.lis.hl7v2.field_map import FieldMap
+from lab_agent.lis.hl7v2.microbiology import parent_name
+from lab_agent.lis.hl7v2.obx_values import InvalidValueError
+from lab_agent.lis.hl7v2.parser import FieldPath
+from lab_agent.lis.hl7v2.segment_groups import ObrGroup
+
+_LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
+_MAX_ID_LENGTH = 200
+_FILLER = (FieldPath("OBR", 3, 1),)
+_CODES = (FieldPath("OBR", 4, 1), FieldPath("OBR", 4, 4), FieldPath("OBR", 4, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReferences:
+    """How a group refers to its order and lines. `items` are codes of the order, by `[tables.items]`."""
+
+    lines: tuple[str, ...]
+    order: str | None
+    accession: str | None
+    barcode: str | None
+    items: tuple[str, ...]
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the order can be found by any of them."""
+        return bool(self.lines or self.order or self.accession or self.barcode)
+
+    @property
+    def name(self) -> str:
+        """The narrowest of the numbers."""
+        return self.accession or "+".join(self.lines) or self.order or self.barcode or ""
+
+    @property
+    def completes(self) -> tuple[str, ...] | None:
+        """What a final report completes: what it covers, if it says which test it is.
+
+        Else it completes the line that its number means, and nothing where that number is one of several lines: it would
+        otherwise complete every test of an order with the first result.
+        """
+        return None if self.lines or self.items else (self.name,)
+
+    def is_within(self, other: OrderReferences) -> bool:
+        """Whether another group speaks of the same line, or of the same number where no line is named."""
+        if self.lines:
+            return set(self.lines) <= set(other.lines)
+        return bool(self.name) and self.name == other.name
+
+
+def read_order_references(group: ObrGroup, field_map: FieldMap) -> OrderReferences:
+    """Read the references of a group. Raises `InvalidValueError` if they contradict each other."""
+    places = field_map.results.paths
+    lines = _read_lines(group, places["line"])
+    orders = {text for place in places["order"] for text in group.find_all((place,)) if _ORDER_KEY.match(text)}
+    if len(orders) > 1:
+        raise InvalidValueError("names several orders of ours")
+    return OrderReferences(
+        lines=lines,
+        order=next(iter(orders), None),
+        accession=group.find_first(places["accession"]) or None,
+        barcode=group.find_first(places["barcode"]) or None,
+        items=() if lines else tuple(_read_items(group, field_map)),
+    )
+
+
+def build_report_id(group: ObrGroup, references: OrderReferences) -> str:
+    """The id of a report whose LIS gives none: everything that tells it from the other reports of its order.
+
+    Two tests of one number, two lines of one test and two isolates of one culture are different reports.
+    """
+    parts = [references.name]
+    if references.lines and references.accession:
+        parts.append("+".join(references.lines))
+    parts += [group.find_first(_CODES), parent_name(group)]
+    filler = group.find_first(_FILLER)
+    if filler not in {references.accession or "", ""}:
+        parts.append(filler)
+    whole = "/".join(part for part in parts if part)
+    return whole if len(whole) <= _MAX_ID_LENGTH else f"{references.name[:100]}/{hashlib.sha256(whole.encode()).hexdigest()}"
+
+
+def _read_lines(group: ObrGroup, paths: tuple[FieldPath, ...]) -> tuple[str, ...]:
+    """The line keys at the first path that has any. What the other paths name must be among them, or the other way round."""
+    found = [keys for path in paths if (keys := tuple(dict.fromkeys(_keys_at(group, path))))]
+    first = found[0] if found else ()
+    if any(not (set(first) <= set(keys) or set(keys) <= set(first)) for keys in found):
+        raise InvalidValueError("names different lines of ours in different places, such as OBR-2 and ORC-2")
+    return first
+
+
+def _keys_at(group: ObrGroup, path: FieldPath) -> Iterator[str]:
+    return (text for text in group.find_all((path,)) if _LINE_KEY.match(text))
+
+
+def _read_items(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:
+    """The codes of the test: by `[tables.items]` if any of them is there, else the first as it stands."""
+    table, paths = field_map.table("items"), field_map.results.paths["item"]
+    given = [group.find_all((path,)) for path in paths]
+    known = next((codes for codes in given if any(table.get(code) for code in codes)), None)
+    codes = known if known is not None else next(filter(None, given), ())
+    return iter(dict.fromkeys(table.get(code, code) for code in codes))

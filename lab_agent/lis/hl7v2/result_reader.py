@@ -1,0 +1,271 @@
+"""Reads a message of results as reports and rejections: one report for each OBR, one inbox message for each report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain, groupby
+
+from lab_agent.domain.lab_messages import (
+    LabRejection,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReportedObservation,
+    ReportStatus,
+)
+from lab_agent.domain.values import DateOrTime
+from lab_agent.lis.hl7v2.microbiology import parent_name, split_isolates
+from lab_agent.lis.hl7v2.obx_entries import drop_empty_entries, rename_value_types
+from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
+from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.order_references import OrderReferences, build_report_id, read_order_references
+from lab_agent.lis.hl7v2.parser import Message
+from lab_agent.lis.hl7v2.patient_reader import read_patient
+from lab_agent.lis.hl7v2.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
+from lab_agent.lis.hl7v2.segment_groups import Isolate, ObrGroup, split_message
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
+
+_MAX_NAMED = 5
+_CANCELLED_REASON = "the laboratory cancelled this test"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReader:
+    """Reads results. `load_open_report` returns the last values of a report that was not final."""
+
+    value_reader: ObxValueReader
+    load_open_report: OpenReportLookup
+
+    def read(self, message: Message) -> list[ParsedReport]:
+        """Read all parts of a message; an invalid part does not affect the others."""
+        if (more := message.first_segment("DSC")) and more.text(1):
+            return [ParsedReport(0, problem="the message is continued (DSC) in one that did not come with it")]
+        if message.header.text(14):
+            return [ParsedReport(0, problem="the message continues one (MSH-14) that did not come before it on its connection")]
+        split = split_message(message, self._is_unused, self.value_reader.field_map.results.segments.__contains__)
+        found = list(_refuse_shared_ids(self._read_patient(groups) for groups in _by_patient(split.groups)))
+        if not split.groups:
+            found.append(ParsedReport(0, problem="the message has no OBR"))
+        if split.skipped:
+            found.append(ParsedReport(0, problem=_describe_skipped(split.skipped)))
+        return list(limit_completed_lines(found))
+
+    def _is_unused(self, name: str) -> bool:
+        return bool(self.value_reader.field_map.table("unused_segments").get(name))
+
+    def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
+        """Read the groups of one patient."""
+        with_results = [group for group in groups if group.obx_entries]
+        return list(merge_same_reports(self._read_part(group, with_results) for group in split_isolates(groups)))
+
+    def _read_part(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
+        part, isolate = self._read_group(group, with_results), group.isolate
+        if isolate is None:
+            return part
+        return replace(part, is_isolate=True, isolate=isolate.place, culture=self._culture_id(isolate))
+
+    def _culture_id(self, isolate: Isolate) -> str | None:
+        """The id of the report that the isolate belongs to."""
+        if isolate.culture is None:
+            return None
+        try:
+            references = read_order_references(isolate.culture, self.value_reader.field_map)
+        except InvalidValueError:
+            return None  # that report is refused
+        return self._report_id(isolate.culture, references)
+
+    def _read_group(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
+        for rule in self.value_reader.field_map.results.ignore:
+            if rule.value in group.find_all((rule.field_path,)):
+                return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
+        try:
+            if self._is_heading(group, with_results):
+                return ParsedReport(group.number, notes=("has no OBX; its results stand under another OBR",))
+            return self._read_content(group)
+        except InvalidValueError as error:
+            return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
+
+    def _is_heading(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> bool:
+        """Whether an OBR says nothing by itself, and the results of its line stand under another OBR."""
+        paths, field_map = self.value_reader.field_map.results.paths, self.value_reader.field_map
+        code = group.find_first(paths["status"])
+        is_silent = not (group.obx_entries or group.notes or group.skipped or group.find_first(paths["reject"]))
+        if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
+            return False
+        own = read_order_references(group, field_map)
+        return any(own.is_within(read_order_references(other, field_map)) for other in with_results)
+
+    def _read_content(self, group: ObrGroup) -> ParsedReport:
+        if group.skipped:
+            raise InvalidValueError(_describe_skipped(group.skipped))
+        if group.isolate and group.isolate.problem:
+            raise InvalidValueError(group.isolate.problem)
+        references = self._read_references(group)
+        if not references.has_any:
+            raise InvalidValueError("has no reference to an order: no placer number of ours, no filler number, no barcode")
+        status = self._read_status(group)
+        rename_value_types(group, self.value_reader.field_map)
+        if rejection := self._read_rejection(group, references, status):
+            return ParsedReport(group.number, rejection)
+        notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
+        report = self._build_report(group, references, status)
+        _check_content(report, group, is_emptied=bool(notes))
+        return ParsedReport(group.number, report, notes=notes)
+
+    def _read_references(self, group: ObrGroup) -> OrderReferences:
+        """As the group has them; an isolate is about the lines and items that its culture is about."""
+        own = read_order_references(group, self.value_reader.field_map)
+        culture = group.isolate.culture if group.isolate else None
+        if culture is None or own.lines:
+            return own
+        parent = read_order_references(culture, self.value_reader.field_map)
+        return replace(own, lines=parent.lines, items=parent.items or own.items)
+
+    def _read_rejection(self, group: ObrGroup, references: OrderReferences, status: str) -> LabRejection | None:
+        if rejected := self._specimen_rejection(group):
+            if any(entry.obx.repetitions(5) for entry in group.obx_entries):
+                raise InvalidValueError("has both results and a rejected specimen, which an operator must decide")
+            return self._build_rejection(group, references, rejected)
+        if status == "refused":
+            reason = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
+            return self._build_rejection(group, references, reason or _CANCELLED_REASON, collect_again=False)
+        return None
+
+    def _read_status(self, group: ObrGroup) -> str:
+        code = group.find_first(self.value_reader.field_map.results.paths["status"])
+        if not code:
+            return ""
+        meaning = self.value_reader.field_map.table("report_status").get(code)
+        if meaning is None:
+            raise InvalidValueError("has an unknown status in OBR-25")
+        if meaning == "held":
+            raise InvalidValueError(f"has the status {code} in OBR-25, which an operator must decide")
+        return meaning
+
+    def _specimen_rejection(self, group: ObrGroup) -> str:
+        """Why a specimen of this group was rejected; empty if none was."""
+        paths = self.value_reader.field_map.results.paths
+        code = group.find_first(paths["reject"])
+        text = group.find_first(paths["reject_text"])
+        return code and (text or self.value_reader.field_map.table("reject_reasons").get(code, code))
+
+    def _build_rejection(
+        self, group: ObrGroup, references: OrderReferences, reason: str, *, collect_again: bool = True
+    ) -> LabRejection:
+        entries = [NotPerformed(line=line, reason=reason) for line in references.lines]
+        entries = (
+            entries or [NotPerformed(item=item, reason=reason) for item in references.items] or [NotPerformed(reason=reason)]
+        )
+        return LabRejection(
+            order=references.order,
+            accession=references.accession,
+            barcode=references.barcode,
+            not_performed=tuple(entries),
+            collect_again=collect_again and self.value_reader.field_map.results.collect_again,
+            patient=read_patient(group, self.value_reader.field_map),
+        )
+
+    def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
+        report_id = self._report_id(group, references)
+        content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
+        issued = self._read_issued(group)
+        completes = () if group.isolate and group.isolate.culture else references.completes
+        whole_order = bool(references.order) and not references.lines and bool(content.documents) and not content.observations
+        return LabReport(
+            report_id=report_id,
+            version=self._read_version(group),
+            status=_report_status(status, content.observations),
+            order=references.order,
+            lines=references.lines,
+            accession=references.accession,
+            barcode=references.barcode,
+            items=() if whole_order else references.items,
+            completes=() if whole_order else completes,
+            effective=self._read_collected(group) or issued,
+            issued=issued,
+            observations=content.observations,
+            documents=content.documents,
+            patient=read_patient(group, self.value_reader.field_map),
+        )
+
+    def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
+        own = group.find_first(self.value_reader.field_map.results.paths["report_id"])
+        whole = "/".join(filter(None, (own, parent_name(group)))) if own else build_report_id(group, references)
+        return f"{whole}#{group.isolate.number}" if group.isolate and group.isolate.number else whole
+
+    def _read_version(self, group: ObrGroup) -> int | None:
+        text = group.find_first(self.value_reader.field_map.results.paths["version"])
+        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise InvalidValueError("has a version that is not a number")
+        return int(text) if text else None
+
+    def _read_issued(self, group: ObrGroup) -> datetime:
+        """Read the first moment at the paths; a day alone is none, since midnight would be invented."""
+        texts = [group.find_first((path,)) for path in self.value_reader.field_map.results.paths["issued"]]
+        with _time_named("time of issue"):
+            given = [parse_date_or_time(text, self.value_reader.zone) for text in texts if text]
+        moment = next((each for each in given if isinstance(each, datetime)), None)
+        if moment is None:
+            lacks = "a time of issue without hours and minutes" if given else "no time of issue, neither in OBR-22 nor in MSH-7"
+            raise InvalidValueError(f"has {lacks}")
+        return moment
+
+    def _read_collected(self, group: ObrGroup) -> DateOrTime | None:
+        text = group.find_first(self.value_reader.field_map.results.paths["collected"])
+        text = text or next((entry.obx.text(14) for entry in group.obx_entries if entry.obx.text(14)), "")
+        with _time_named("collection time"):
+            return parse_date_or_time(text, self.value_reader.zone) if text else None
+
+
+@contextmanager
+def _time_named(meaning: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidTimestampError as error:
+        raise InvalidValueError(f"has a {meaning} that {error}") from error
+
+
+def _report_status(status: str, observations: Sequence[ReportedObservation]) -> ReportStatus:
+    """The status of a report: not final while one of its values is not."""
+    done = {ObservationStatus.FINAL, ObservationStatus.AMENDED}
+    open_ones = [one for one in observations if one.status not in done]
+    if not status:
+        return ReportStatus.PRELIMINARY if open_ones or not observations else ReportStatus.FINAL
+    given = ReportStatus(status)
+    return ReportStatus.PARTIAL if given is ReportStatus.FINAL and open_ones else given
+
+
+def _check_content(report: LabReport, group: ObrGroup, *, is_emptied: bool) -> None:
+    """Check that a report says something, and that a note has a value to stand beside. Raises `InvalidValueError`."""
+    if not (report.observations or report.documents) and (is_emptied or report.status is ReportStatus.FINAL):
+        raise InvalidValueError("has no result: none of its OBX has a value" if is_emptied else "is final and has no OBX")
+    if group.notes and not report.observations:
+        raise InvalidValueError("has a note (NTE) but no value that it could stand beside")
+
+
+def _by_patient(groups: Sequence[ObrGroup]) -> Iterator[tuple[ObrGroup, ...]]:
+    return (tuple(found) for _, found in groupby(groups, key=lambda group: group.patient))
+
+
+def _refuse_shared_ids(patients: Iterable[Sequence[ParsedReport]]) -> Iterator[ParsedReport]:
+    """Refuse reports of different patients (PID) that have one id: nobody can tell whose it is."""
+    listed = [list(parts) for parts in patients]
+    owners = Counter(report_id for parts in listed for report_id in {_report_id(part) for part in parts})
+    for part in chain.from_iterable(listed):
+        if (report_id := _report_id(part)) and owners[report_id] > 1:
+            yield replace(part, content=None, problem=f"OBR {part.number}: another patient of the message has the same report")
+        else:
+            yield part
+
+
+def _report_id(part: ParsedReport) -> str | None:
+    return part.content.report_id if isinstance(part.content, LabReport) else None
+
+
+def _describe_skipped(places: Sequence[str]) -> str:
+    listed = ", ".join(places[:_MAX_NAMED]) + (f" and {len(places) - _MAX_NAMED} more" if len(places) > _MAX_NAMED else "")
+    return f"nothing reads {listed}: map it, or list it in [tables.unused_segments]"

@@ -1,0 +1,1 @@
+"""The workbench: what a captured message of a laboratory system would become, and what its map and the tables lack for it."""

@@ -1,0 +1,62 @@
+"""What is missing for the tried messages, as lines to add: each once, and only those that are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from lab_agent.ports.lis import MapSuggestion, ParsedMessage
+from lab_agent.workbench.rehearsal import PartOutcome
+from lab_agent.workbench.table_rows import TableRow, rows_for
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Lines for the adapter's map and settings, and rows for the mapping tables."""
+
+    map_lines: tuple[MapSuggestion, ...]
+    rows: tuple[TableRow, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.map_lines or self.rows)
+
+    def __add__(self, more: Proposals) -> Proposals:
+        """Both."""
+        return Proposals(self.map_lines + more.map_lines, self.rows + more.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TriedMessage:
+    """A message as the adapter read it, and what would become of its parts; `name` is its file.
+
+    `barcodes` are those of the orders, as far as suggestions name any.
+    """
+
+    name: str
+    parsed: ParsedMessage
+    outcomes: tuple[PartOutcome, ...]
+    barcodes: Collection[str] = ()
+
+    @property
+    def lacks_something(self) -> bool:
+        """Whether some part of it would not be delivered."""
+        return not all(outcome.is_delivered for outcome in self.outcomes)
+
+
+def collect_proposals(tried: Iterable[TriedMessage]) -> Proposals:
+    """The proposals of all messages that lack something."""
+    lines: dict[tuple[str, str], MapSuggestion] = {}
+    outcomes: list[PartOutcome] = []
+    for message in tried:
+        outcomes += message.outcomes
+        if message.lacks_something:
+            for each in [one for one in message.parsed.suggestions if _is_needed(one, message)]:
+                lines.setdefault((each.table, each.key), each)
+    return Proposals(tuple(lines.values()), rows_for(outcomes))
+
+
+def _is_needed(suggestion: MapSuggestion, message: TriedMessage) -> bool:
+    if suggestion.unless_item is not None:
+        return any(suggestion.unless_item in outcome.unknown_items for outcome in message.outcomes)
+    return suggestion.if_barcode is None or suggestion.if_barcode in message.barcodes

@@ -1,0 +1,194 @@
+"""What would become of one part of a message: received, matched and planned as always, in a unit of work without a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from lab_agent.domain.ids import LineKey, OrderKey, report_key
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport, ReportedObservation
+from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.report_coverage import determine_coverage
+from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.errors import DataInvalidError
+from lab_agent.mappings.tables import MappingTables
+from lab_agent.mappings.translator import MissingKind, MissingMapping, missing_mappings
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.lis import ParsedPart
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.serialization import load_stored_message
+from lab_agent.workbench.stand_in import STAND_IN_ORDER, add_stand_in_order, address_to
+from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.workflow.result_matching import ReportMatcher
+
+_UNSENDABLE = frozenset({MissingKind.CODE, MissingKind.LOINC})
+
+
+class Fate(StrEnum):
+    """What would become of a part."""
+
+    DELIVERED = "delivered"
+    REJECTS_LINES = "rejects_lines"
+    NUMBERS = "numbers"
+    RECEIVED_BEFORE = "received_before"
+    IGNORED = "ignored"
+    WAITS = "waits"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingObservation:
+    """A value as reported, and the Observation as it would leave; `body` is None where its code has no LOINC code yet."""
+
+    reported: ReportedObservation
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOutcome:
+    """What would become of a part.
+
+    `order` is the one that it would meet, None where none is known; `lines` those that it covers. `reason` says why it waits or
+    is refused, `next_step` what to do then. `missing` is what the mapping tables lack; `unknown_items` are tests that it names
+    and the order does not have.
+    """
+
+    part: ParsedPart
+    fate: Fate
+    content: LabMessage | None = None
+    order: OrderKey | None = None
+    lines: tuple[LineKey, ...] = ()
+    reason: str = ""
+    next_step: str = ""
+    observations: tuple[OutgoingObservation, ...] = ()
+    missing: tuple[MissingMapping, ...] = ()
+    unknown_items: tuple[str, ...] = ()
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether nothing is missing for it."""
+        return self.fate not in {Fate.WAITS, Fate.REFUSED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """Rehearses parts of messages of the laboratory system `source`.
+
+    `has_orders` is False for a store without the installation's orders: then every part meets a stand-in. `order`: every part
+    is taken as if it named this order.
+    """
+
+    store: Store
+    matcher: ReportMatcher
+    clock: Clock
+    source: str
+    has_orders: bool
+    order: OrderKey | None = None
+
+    async def rehearse(self, part: ParsedPart) -> PartOutcome:
+        """Say what would become of a part; nothing is committed."""
+        if part.content is None:
+            return PartOutcome(part=part, fate=Fate.REFUSED if part.problem else Fate.IGNORED, reason=part.problem or "")
+        content = part.content
+        return await self.store.run(lambda uow: self._rehearse(uow, part, content))
+
+    async def known_barcodes(self, texts: Iterable[str | None]) -> frozenset[str]:
+        """Those of the texts that are barcodes of an order."""
+        listed = set(filter(None, texts))
+        return await self.store.run(lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text)))
+
+    def _rehearse(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
+        if not self.has_orders:
+            return self._rehearse_on_stand_in(uow, part, content)
+        addressed = content if self.order is None else address_to(content, self.order)
+        if uow.reports.exists(self.source, part.message_id):
+            return self._outcome_of(
+                uow, part, uow.reports.get_for_update(report_key(self.source, part.message_id)), repeated=True
+            )
+        outcome = self._match(uow, part, part.message_id, addressed)
+        if not isinstance(content, LabReport) or any(each.body for each in outcome.observations):
+            return outcome
+        values = self._rehearse_on_stand_in(uow, part, content)  # the order is not known, or not its test: the values still are
+        return replace(outcome, observations=values.observations, missing=values.missing)
+
+    def _rehearse_on_stand_in(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
+        if isinstance(content, AccessionUpdate):
+            return PartOutcome(part=part, fate=Fate.NUMBERS, content=content)
+        add_stand_in_order(uow, content, self.clock.now())
+        outcome = self._match(uow, part, f"{part.message_id}/trial", address_to(content, STAND_IN_ORDER))
+        return replace(outcome, order=None, lines=(), content=content)
+
+    def _match(self, uow: UnitOfWork, part: ParsedPart, name: str, content: LabMessage) -> PartOutcome:
+        record = StoreInbox(self.store, self.clock, self.source, lambda: None).add_message(uow, name, content)
+        if record is None:
+            return PartOutcome(part=part, fate=Fate.RECEIVED_BEFORE, content=content)
+        return self._outcome_of(uow, part, self.matcher.match(uow, record.key, self.clock.now()))
+
+    def _outcome_of(self, uow: UnitOfWork, part: ParsedPart, record: ReportRecord, *, repeated: bool = False) -> PartOutcome:
+        content = load_stored_message(record.outgoing_body or record.body)
+        waits = record.state in REPORTS_NEEDING_OPERATOR
+        outcome = PartOutcome(
+            part=part,
+            fate=Fate.WAITS if waits else Fate.RECEIVED_BEFORE if repeated else _fate_of(content, record),
+            content=content,
+            order=OrderKey(record.order) if record.order else None,
+            lines=tuple(map(LineKey, record.lines)),
+            reason=(record.reason or "") if waits else "",
+            next_step=what_to_do(record.state, record.hold_reason) if waits else "",
+        )
+        return self._with_values(uow, outcome) if isinstance(content, LabReport) else outcome
+
+    def _with_values(self, uow: UnitOfWork, outcome: PartOutcome) -> PartOutcome:
+        """Add what each value becomes, and what is missing."""
+        report, tables = outcome.content, self.matcher.checks.planner.mappings.current() or MappingTables()
+        if not isinstance(report, LabReport):
+            return outcome
+        outcome = replace(
+            outcome,
+            observations=tuple(OutgoingObservation(reported=each) for each in report.observations),
+            missing=missing_mappings(report, tables),
+        )
+        if outcome.order is None:
+            return outcome
+        order = uow.orders.get_for_update(outcome.order)
+        known = order_codes(order)
+        lines = uow.orders.lines(order.key)
+        names = {*known.codes, *(line.key for line in lines)}
+        sendable = [each for each in report.observations if not _lacks_code(each, report, tables)]
+        partial = replace(report, observations=tuple(sendable))
+        coverage = determine_coverage(partial, lines, known)
+        bodies: Sequence[Mapping[str, Any]] = ()
+        if coverage.problem is None:
+            try:
+                plan = self.matcher.checks.planner.plan(partial, order, lines, coverage, reader="anybody", urls={})
+                bodies = [each.body for each in plan.observations]
+            except DataInvalidError:
+                bodies = ()  # the matcher has said why: the report is held for it
+        return replace(
+            outcome,
+            observations=_pair(report.observations, sendable, bodies),
+            unknown_items=tuple(item for item in report.items if item not in names),
+        )
+
+
+def _fate_of(content: LabMessage, record: ReportRecord) -> Fate:
+    if isinstance(content, LabReport):
+        is_report = record.state is not ReportState.DELIVERED or content.observations or content.documents
+        return Fate.DELIVERED if is_report else Fate.REJECTS_LINES
+    return Fate.NUMBERS if isinstance(content, AccessionUpdate) else Fate.REJECTS_LINES
+
+
+def _lacks_code(observation: ReportedObservation, report: LabReport, tables: MappingTables) -> bool:
+    alone = replace(report, observations=(observation,))
+    return any(each.kind in _UNSENDABLE for each in missing_mappings(alone, tables))
+
+
+def _pair(
+    reported: Sequence[ReportedObservation], sendable: Sequence[ReportedObservation], bodies: Sequence[Mapping[str, Any]]
+) -> tuple[OutgoingObservation, ...]:
+    by_identity = {id(one): body for one, body in zip(sendable, bodies, strict=False)}
+    return tuple(OutgoingObservation(reported=each, body=by_identity.get(id(each))) for each in reported)

@@ -1,0 +1,66 @@
+"""An order that does not exist, for a message whose order is not known: its values can be planned as those of a real one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from lab_agent import exact_json
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.ports.repositories import UnitOfWork
+
+STAND_IN_ORDER = OrderKey("RTRIAL0000000000")
+"""No real key: those have neither 0 nor 1."""
+_UNNAMED_ITEM = "-"
+
+
+def add_stand_in_order(uow: UnitOfWork, content: LabMessage, now: datetime) -> None:
+    """Write, uncommitted, an order that has exactly the tests and the tubes that a message names."""
+    items = (content.items if isinstance(content, LabReport) else ()) or (_UNNAMED_ITEM,)
+    lines = [LineKey(f"LTRIAL{number:010}") for number in range(len(items))]
+    specimen = "trial-specimen"
+    barcodes = sorted({each.specimen for each in content.observations if each.specimen} if isinstance(content, LabReport) else ())
+    tree = {
+        "lines": [{"key": key, "item": item, "specimens": [specimen]} for key, item in zip(lines, items, strict=True)],
+        "specimens": [{"id": specimen, "containers": [{"barcode": barcode} for barcode in barcodes]}],
+    }
+    uow.orders.add(
+        OrderRecord(
+            key=STAND_IN_ORDER,
+            task_id=ResourceId("trial"),
+            state=OrderState.HANDED_OVER,
+            seen_at=now,
+            changed_at=now,
+            patient_reference="Patient/trial",
+            counterparty="trial",
+            received=exact_json.dumps([]),
+            lab_order=exact_json.dumps(tree),
+        )
+    )
+    for key, item in zip(lines, items, strict=True):
+        uow.orders.add_line(
+            LineRecord(
+                key=key,
+                order=STAND_IN_ORDER,
+                task_id=ResourceId(f"trial-{key}"),
+                procedure_request_id=ResourceId(f"trial-{key}"),
+                item=item,
+                state=LineState.ACCEPTED,
+                changed_at=now,
+            )
+        )
+
+
+def address_to(content: LabMessage, order: OrderKey) -> LabMessage:
+    """The message as if it named this order, and nothing else of its references but the tests."""
+    if isinstance(content, LabReport):
+        return replace(content, order=order, lines=(), accession=None, barcode=None)
+    if isinstance(content, LabRejection):
+        reasons = tuple(
+            replace(each, line=None, item=None if order == STAND_IN_ORDER else each.item) for each in content.not_performed
+        )
+        return replace(content, order=order, accession=None, barcode=None, not_performed=reasons)
+    return replace(content, order=order)

@@ -1,0 +1,84 @@
+"""HL7 v2 messages of results over MLLP, from the laboratory system's port to what the service gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from lab_agent.lis.guard import GuardedInbox
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_sandbox.partner.errors import Json
+from lab_sandbox.partner.result_reader import ReceivedReport
+from tests.harness.programs import free_port
+from tests.harness.results import ResultsBench
+
+_VT, _FS_CR = b"\x0b", b"\x1c\r"
+HEADER = "MSH|^~\\&|LIS|LAB|AGENT||20260303100000+0000||ORU^R01^ORU_R01|{}|P|2.5.1"
+
+
+@dataclass
+class Hl7Results:
+    """Sends results to the adapter of a bench, and lets everything that follows happen."""
+
+    bench: ResultsBench
+    port: int
+    numbers: Any
+
+    async def send(self, *segments: str) -> str:
+        """Send a message of these segments; the code of the answer and its reason, such as `AE OBR 1: …`."""
+        text = "\r".join((HEADER.format(f"M{next(self.numbers)}"), "PID|1||X", *segments)) + "\r"
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(_VT + text.encode() + _FS_CR)
+            async with asyncio.timeout(5):
+                answer = (await reader.readuntil(_FS_CR))[1:-2].decode().split("\r")
+        finally:
+            writer.close()
+            await writer.wait_closed()
+        await self.bench.run_until_idle()
+        reasons = [segment.split("|")[8] for segment in answer if segment.startswith("ERR|")]
+        return " ".join((answer[1].split("|")[1], *reasons))
+
+    async def values(self, code: str) -> list[Json]:
+        """Every Observation of a LOINC code that the clinic reads, in the order of its reports."""
+        reports = await self.bench.clinic_reports()
+        return [one for report in reports for one in report.observations if observation_code(one) == code]
+
+
+def observation_code(observation: Json) -> str:
+    return str(observation["code"]["coding"][0]["code"])
+
+
+def reports_with(reports: list[ReceivedReport], wanted: Callable[[Json], bool]) -> list[ReceivedReport]:
+    """The reports of which some Observation is wanted."""
+    return [report for report in reports if any(wanted(one) for one in report.observations)]
+
+
+@asynccontextmanager
+async def results_over_mllp(bench: ResultsBench, folder: Path, mapping: str = "") -> AsyncIterator[Hl7Results]:
+    """An adapter that listens for results, with the bench's store behind it; `mapping` is what differs from the default map."""
+    keys: dict[str, Any] = {}
+    if mapping:
+        (folder / "map.toml").write_text(mapping)
+        keys["mapping"] = folder / "map.toml"
+    settings = Hl7v2Settings.model_validate(
+        {
+            "orders": {"role": "server", "port": free_port()},
+            "results": {"role": "server", "port": 0},
+            "folder": folder / "own",
+            "duplicates": "msh10",
+            **keys,
+        }
+    )
+    adapter = Hl7v2Adapter(settings, "hl7v2")
+    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis", lambda: None), "hl7v2"))
+    try:
+        yield Hl7Results(bench, adapter.ports[1], count(1))
+    finally:
+        await adapter.stop()
