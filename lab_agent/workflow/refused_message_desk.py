@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 import structlog
@@ -44,6 +45,16 @@ class RawMessageReaders(Protocol):
         ...
 
 
+class PartOutcome(StrEnum):
+    """What a replay would do with a part."""
+
+    ACCEPTED_BEFORE = "accepted before"
+    ACCEPTED = "would be accepted"
+    LEFT_OUT = "would be left out"
+    """On purpose, by a rule of the map; its notes say which."""
+    REFUSED = "would be refused"
+
+
 @dataclass(frozen=True, slots=True)
 class PreviewedPart:
     """What the present map makes of a part. `later_at`: when a message about the same report was accepted since."""
@@ -51,6 +62,15 @@ class PreviewedPart:
     part: ParsedPart
     was_accepted: bool = False
     later_at: datetime | None = None
+
+    @property
+    def outcome(self) -> PartOutcome:
+        """What a replay would do with it."""
+        if self.part.problem:
+            return PartOutcome.REFUSED
+        if self.part.content is None:
+            return PartOutcome.LEFT_OUT
+        return PartOutcome.ACCEPTED_BEFORE if self.was_accepted else PartOutcome.ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +112,7 @@ class RefusedMessageDesk:
         parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
         inbox = StoreInbox(self.store, self.clock, message.source, self.wake)
         accepted = [await inbox.accept(part.message_id, part.content) for part in parsed.parts if part.content is not None]
-        problems = [_problem_text(part) for part in parsed.parts if part.content is None]
+        problems = [_problem_text(part, part.problem) for part in parsed.parts if part.problem]
         problems += [problem for part in parsed.parts if (problem := await self._tell_adapter(adapter, message, part))]
         return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
 
@@ -214,8 +234,7 @@ def _later_message(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -
     )
 
 
-def _problem_text(part: ParsedPart) -> str:
-    problem = part.problem or "it was not read"
+def _problem_text(part: ParsedPart, problem: str) -> str:
     return problem if not part.place or part.place in problem else f"{part.place}: {problem}"
 
 

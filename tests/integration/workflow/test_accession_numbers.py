@@ -13,7 +13,7 @@ from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabMessage
 from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown
-from lab_agent.lis.guard import check_submit_result as checked
+from lab_agent.lis.adapter_checks import check_submit_result as checked
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
