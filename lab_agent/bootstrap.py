@@ -49,6 +49,7 @@ from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
+from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
 from lab_agent.workflow.polling import OrderPoller
@@ -276,10 +277,10 @@ def build_assessor(components: Components) -> OrderAssessor:
 
 def build_decision_policy(settings: Settings) -> DecisionPolicy:
     """Build what decides an assessed order in this installation."""
+    systems = build_code_systems(settings)
     return DecisionPolicy(
-        systems=build_code_systems(settings),
-        contracts=settings.exchange.contracts,
-        default_adapter=settings.lis.default,
+        systems=systems,
+        router=LineRouter(systems, settings.lis.routes, settings.exchange.contracts, settings.lis.default),
         cancel_whole_order=settings.worker.on_line_error == "cancel_order",
         breaker=RejectionBreaker(settings.rules.refusal_limit, timedelta(seconds=settings.rules.refusal_window)),
     )

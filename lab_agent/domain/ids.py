@@ -14,6 +14,8 @@ from typing import NewType
 
 OrderKey = NewType("OrderKey", str)
 """Our key of an order: `R` and 15 characters."""
+WorkOrderKey = NewType("WorkOrderKey", str)
+"""Our key of the part of an order that goes to one laboratory system: `W` and 15 characters. No laboratory system sees it."""
 LineKey = NewType("LineKey", str)
 """Our key of an order line (a ProcedureRequest and its Task): `L` and 15 characters."""
 ReportKey = NewType("ReportKey", str)
@@ -37,6 +39,11 @@ def order_key(base_url: str, task_id: str) -> OrderKey:
 def line_key(base_url: str, task_id: str) -> LineKey:
     """Key of the line whose Task is `task_id` on the exchange service at `base_url`."""
     return LineKey("L" + _digest(base_url, task_id))
+
+
+def work_order_key(order: OrderKey, adapter: str) -> WorkOrderKey:
+    """Key of the part of an order that goes to the laboratory system `adapter`."""
+    return WorkOrderKey("W" + _digest(order, adapter))
 
 
 def report_key(adapter: str, message: str, part: int = 0) -> ReportKey:

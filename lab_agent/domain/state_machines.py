@@ -26,6 +26,14 @@ class OrderState(StrEnum):
     CLOSED = "closed"
 
 
+class WorkOrderState(StrEnum):
+    """Where the part of an order stands that goes to one laboratory system."""
+
+    ACCEPTED = "accepted"
+    HANDED_OVER = "handed_over"
+    CANCELLED = "cancelled"
+
+
 class LineState(StrEnum):
     """Where an order line stands; the Task of a `rejected` or `cancelled` line is cancelled."""
 
@@ -87,6 +95,15 @@ ORDER_TRANSITIONS = _parse_transitions(
     rejected    -> seen closed withdrawn
     withdrawn   -> closed
     closed      -> seen held handed_over
+    """,
+)
+
+WORK_ORDER_TRANSITIONS = _parse_transitions(
+    WorkOrderState,
+    """
+    accepted    -> handed_over cancelled
+    handed_over ->
+    cancelled   -> accepted handed_over
     """,
 )
 

@@ -71,10 +71,10 @@ class Inbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart:
-    """One part of a raw message: its `content`, or the `problem` for which it is refused.
+    """One part of a raw message: its `content`, or the `problem` for which it is refused, or neither: left out on purpose.
 
     `message_id` is the id under which the inbox gets it, the same whenever and however the same message is read. `place` says
-    where the part stands ("OBR 2", "row 3"); `notes` what was skipped or changed while it was read.
+    where the part stands ("OBR 2", "row 3"); `notes` what was left out or changed while it was read, and by which rule.
     """
 
     message_id: str

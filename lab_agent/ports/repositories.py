@@ -26,6 +26,7 @@ from lab_agent.domain.records import (
     ServiceMessage,
     UploadRecord,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
@@ -90,6 +91,14 @@ class OrderRepository(Protocol):
         """Write a changed order. Raises `StoreError` if it is unknown."""
         ...
 
+    def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
+        """The parts of an order, one for each laboratory system, by the names of their adapters."""
+        ...
+
+    def save_work_order(self, work_order: WorkOrder) -> None:
+        """Write or replace a part of an order. Raises `StoreError` if the order is unknown."""
+        ...
+
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
         """The order's lines, in the order in which they were added."""
         ...
@@ -114,12 +123,14 @@ class OrderRepository(Protocol):
         """Uses of these barcodes by lines of other orders that are not rejected or withdrawn."""
         ...
 
-    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        """Orders that carry this accession, themselves or on a line; newest first."""
+    def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
+        """Orders whose part at this laboratory system carries this accession, itself or on a line; newest first."""
         ...
 
-    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
+    def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
+        """Orders whose accepted lines at this laboratory system use this label, newest first; where there is none, those whose
+        withdrawn lines used it.
+        """
         ...
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -209,8 +220,8 @@ class ReportRepository(Protocol):
         """Write a changed report; its sequence stays. Raises `StoreError` if it is unknown."""
         ...
 
-    def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
-        """All versions of one report of one order, by sequence."""
+    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
+        """All versions of one report of the part of an order that `adapter` has, by sequence."""
         ...
 
     def needing_operator(self) -> tuple[ReportRecord, ...]:

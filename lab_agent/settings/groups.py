@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A duration in seconds."""
@@ -36,6 +36,35 @@ class SettingsGroup(BaseModel):
     )
 
 
+class LisRouteSettings(SettingsGroup):
+    """Which lines of an order go to which laboratory system. The first route that a line fits counts.
+
+    A line fits if it is of the `contract`, where that is set, and of one of the `groups` or `items`, where any is named. One that
+    fits none goes to its contract's adapter, else to `lis.default`.
+    """
+
+    contract: str | None = None
+    """Code of the contract. If not set, all contracts."""
+    groups: tuple[str, ...] = ()
+    """Groups of items, as the catalogue has them."""
+    items: tuple[str, ...] = ()
+    """Items, by their nomenclature codes."""
+    adapter: str
+    """LIS adapter that takes these lines, by its name in [lis]."""
+
+    @model_validator(mode="after")
+    def _check_condition(self) -> Self:
+        if self.contract is None and not self.groups and not self.items:
+            raise ValueError("names no contract, group or item; name one, or set lis.default")
+        return self
+
+    def fits(self, contract: str, item: str, group: str | None) -> bool:
+        """Whether a line of this contract, item and group of items is meant."""
+        return self.contract in {None, contract} and (
+            not (self.groups or self.items) or item in self.items or group in self.groups
+        )
+
+
 class LisSettings(SettingsGroup):
     """The laboratory systems. Each further table `[lis.<name>]` is one adapter, with the adapter's own keys.
 
@@ -47,11 +76,13 @@ class LisSettings(SettingsGroup):
     __pydantic_extra__: dict[str, dict[str, Any]]
 
     default: str = "folder"
-    """Name of the `[lis.<name>]` table whose laboratory system gets the orders."""
+    """Name of the `[lis.<name>]` table whose laboratory system gets the orders that no route and no contract sends elsewhere."""
     call_timeout: Seconds = 60.0
     """Seconds that one call to an adapter may take; after that its outcome counts as unknown."""
     collect_interval: Seconds = 10.0
     """Seconds between two collections of results."""
+    routes: tuple[LisRouteSettings, ...] = ()
+    """Which lines go to which laboratory system, where several share the orders."""
 
     @property
     def tables(self) -> Mapping[str, Mapping[str, Any]]:

@@ -28,11 +28,24 @@ from lab_agent.store.tables import (
     reports,
     service_messages,
     uploads,
+    work_orders,
 )
 
 _FINISHED_JOB_STATES = frozenset(JobState) - OPEN_JOBS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')
-_ORDER_TABLES = (label_uses, lines, jobs, events, rejections, uploads, reports, hosted_documents, identities, service_messages)
+_ORDER_TABLES = (
+    label_uses,
+    lines,
+    work_orders,
+    jobs,
+    events,
+    rejections,
+    uploads,
+    reports,
+    hosted_documents,
+    identities,
+    service_messages,
+)
 _SEALED_TABLES = (identities, service_messages)
 """What may name a patient, and is kept for a shorter time than the rest of an order."""
 

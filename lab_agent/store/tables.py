@@ -28,6 +28,7 @@ from lab_agent.domain.state_machines import (
     LineState,
     OrderState,
     ReportState,
+    WorkOrderState,
 )
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.credential_repositories import Role
@@ -68,8 +69,6 @@ class OrderRow(TableRow, table=True):
     counterparty: str | None = Field(sa_type=PlainText)
     patient_reference: str | None = Field(sa_type=PlainText)
     released_findings: tuple[str, ...] = Field(sa_type=TextTuple)
-    adapter: str | None = Field(sa_type=PlainText)
-    accession: str | None = Field(sa_type=IndexableText, index=True)
     expected_at: datetime | None = Field(sa_type=UtcDateTime)
     reason: str | None = Field(sa_type=PlainText)
     seen_lines: tuple[str, ...] | None = Field(sa_type=TextTuple)
@@ -80,6 +79,18 @@ class OrderRow(TableRow, table=True):
     recheck_at: datetime | None = Field(sa_type=UtcDateTime)
     reopened: int
     unreadable_since: datetime | None = Field(sa_type=UtcDateTime)
+
+
+class WorkOrderRow(TableRow, table=True):
+    """The part of an order that goes to one laboratory system (`WorkOrder`)."""
+
+    __tablename__ = "work_orders"
+    order_key: str = Field(sa_type=PlainText, foreign_key="orders.key", ondelete="CASCADE", primary_key=True)
+    adapter: str = Field(sa_type=PlainText, primary_key=True)
+    state: WorkOrderState = Field(sa_column=Column(EnumText(WorkOrderState), nullable=False))
+    changed_at: datetime = Field(sa_type=UtcDateTime)
+    accession: str | None = Field(sa_type=IndexableText, index=True)
+    reason: str | None = Field(sa_type=PlainText)
 
 
 class LineRow(TableRow, table=True):
@@ -95,6 +106,7 @@ class LineRow(TableRow, table=True):
     item: str | None = Field(sa_type=PlainText)
     state: LineState = Field(sa_column=Column(EnumText(LineState), nullable=False))
     changed_at: datetime = Field(sa_type=UtcDateTime)
+    adapter: str | None = Field(sa_type=PlainText)
     accession: str | None = Field(sa_type=IndexableText, index=True)
     outputs: tuple[str, ...] = Field(sa_type=TextTuple)
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
@@ -172,6 +184,7 @@ class ReportRow(TableRow, table=True):
     state: ReportState = Field(sa_column=Column(EnumText(ReportState), nullable=False))
     order_key: str | None = Field(sa_type=IndexableText)
     patient_confirmed_for: str | None = Field(sa_type=PlainText)
+    matched_adapter: str | None = Field(sa_type=PlainText)
     lines: tuple[str, ...] = Field(sa_type=TextTuple)
     hold_reason: HoldReason | None = Field(sa_column=Column(EnumText(HoldReason), nullable=True))
     reason: str | None = Field(sa_type=PlainText)
@@ -336,6 +349,7 @@ class ApiTokenRow(TableRow, table=True):
 
 
 orders: Table = METADATA.tables["orders"]
+work_orders: Table = METADATA.tables["work_orders"]
 lines: Table = METADATA.tables["lines"]
 label_uses: Table = METADATA.tables["label_uses"]
 jobs: Table = METADATA.tables["jobs"]

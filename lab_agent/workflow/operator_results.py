@@ -22,7 +22,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note
-from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.order_lookup import load_part
 from lab_agent.workflow.result_matching import ReportMatcher
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
@@ -60,13 +60,11 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        known = {str(line.key): (line.key,) for line in uow.orders.lines(order)}
-        if strange := [line for line in lines if line not in known]:
-            raise StoreError(f"order {order} has no line {strange[0]}")
-        named = assign_to_order(
-            load_stored_message(report.body), order, lines, {**order_codes(uow.orders.get_for_update(order)).codes, **known}
-        )
-        uow.reports.save(replace(report, body=dump_message(named), order=order))
+        part = load_part(uow, order, _choose_adapter(uow, report, order, lines))
+        known = {str(line.key): (line.key,) for line in part.lines}
+        named = assign_to_order(load_stored_message(report.body), order, lines, {**part.codes.codes, **known})
+        adapter = None if part.adapter == report.source else part.adapter
+        uow.reports.save(replace(report, body=dump_message(named), order=order, matched_adapter=adapter))
         return matcher.match(uow, report.key, now)
 
     return await _change_result(
@@ -142,6 +140,22 @@ async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: st
             decision = _Decision("released", by, "the mapping tables were changed", now)
             decided.append(await _change_result(store, key, decision, change))
     return tuple(decided)
+
+
+def _choose_adapter(uow: UnitOfWork, report: ReportRecord, order: OrderKey, lines: Collection[LineKey]) -> str:
+    """Of which part of the order a result is to be: that with these lines, else that of its own laboratory system."""
+    known = {line.key: line.adapter for line in uow.orders.lines(order)}
+    if strange := [line for line in lines if line not in known]:
+        raise StoreError(f"order {order} has no line {strange[0]}")
+    adapters = sorted({each for line in lines if (each := known[line]) is not None})
+    if len(adapters) > 1:
+        raise StoreError(f"these lines are at {' and '.join(adapters)}; a result is of one laboratory system alone")
+    parts = [each.adapter for each in uow.orders.work_orders(order)]
+    if adapters or not parts or report.source in parts:
+        return adapters[0] if adapters else report.source
+    if len(parts) > 1:
+        raise StoreError(f"order {order} is at {' and '.join(parts)}, not at {report.source}; say which of its lines are meant")
+    return parts[0]
 
 
 def _unmapped_reports(uow: UnitOfWork) -> list[ReportRecord]:

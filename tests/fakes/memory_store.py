@@ -35,7 +35,6 @@ from lab_agent.domain.records import (
     OrderRecord,
     ReportRecord,
     ServiceMessage,
-    StoredToken,
     UploadRecord,
 )
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
@@ -54,9 +53,16 @@ from lab_agent.domain.state_machines import (
     JobState,
     OrderState,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
-from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRecord, UserRepository
+from lab_agent.ports.credential_repositories import (
+    ApiTokenRepository,
+    OAuthTokenRepository,
+    StoredToken,
+    UserRecord,
+    UserRepository,
+)
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import (
     AlertRepository,
@@ -82,6 +88,7 @@ class MemoryData:
     key_values: dict[str, str]
     orders: dict[str, OrderRecord] = field(default_factory=dict)
     lines: dict[str, LineRecord] = field(default_factory=dict)
+    work_orders: dict[tuple[str, str], WorkOrder] = field(default_factory=dict)
     label_uses: list[LabelUse] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
     dedup_keys: set[str] = field(default_factory=set)
@@ -576,6 +583,15 @@ class MemoryOrderRepository(OrderRepository):
         self._data.orders[order.key] = order
 
     @override
+    def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
+        return tuple(each for (order, _), each in sorted(self._data.work_orders.items()) if order == key)
+
+    @override
+    def save_work_order(self, work_order: WorkOrder) -> None:
+        self.get_for_update(work_order.order)
+        self._data.work_orders[work_order.order, work_order.adapter] = work_order
+
+    @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
         return tuple(line for line in self._data.lines.values() if line.order == key)
 
@@ -611,13 +627,13 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(sorted(held, key=lambda label: label.barcode))
 
     @override
-    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        on_lines = {line.order for line in self._data.lines.values() if line.accession == accession}
-        return self._newest_first(on_lines | {order.key for order in self._data.orders.values() if order.accession == accession})
+    def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
+        numbered = (*self._data.lines.values(), *self._data.work_orders.values())
+        return self._newest_first({each.order for each in numbered if (each.accession, each.adapter) == (accession, adapter)})
 
     @override
-    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        lines = self._data.lines
+    def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
+        lines = {key: line for key, line in self._data.lines.items() if line.adapter == adapter}
         used = [label for label in self._data.label_uses if label.barcode == barcode and label.line in lines]
         taken, gone = (
             {label.order for label in used if lines[label.line].state in states} for states in (AT_LABORATORY, WITHDRAWN_LINES)
@@ -727,6 +743,7 @@ class MemoryPurge(Purge):
         data.identities = {key: each for key, each in data.identities.items() if key not in gone}
         data.service_messages = {job: each for job, each in data.service_messages.items() if each[0] not in gone}
         data.lines = {key: each for key, each in data.lines.items() if each.order not in gone}
+        data.work_orders = {key: each for key, each in data.work_orders.items() if each.order not in gone}
         data.uploads = {key: each for key, each in data.uploads.items() if each.order not in gone}
         data.hosted_documents = {key: each for key, each in data.hosted_documents.items() if each.order not in gone}
         data.label_uses = [each for each in data.label_uses if each.order not in gone]
@@ -788,8 +805,9 @@ class MemoryReportRepository(ReportRepository):
         self._data.reports[report.key] = replace(report, sequence=self.get_for_update(report.key).sequence)
 
     @override
-    def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
-        return tuple(each for each in self._data.reports.values() if each.order == order and each.report_id == report_id)
+    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
+        wanted = (order, adapter, report_id)
+        return tuple(each for each in self._data.reports.values() if (each.order, each.adapter, each.report_id) == wanted)
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisUnavailable
 from lab_agent.lis.batch import take_each
-from lab_agent.lis.folder.files import format_file_name
+from lab_agent.lis.folder.files import format_file_name, printable_name
 from lab_agent.lis.folder.order_files import OrderFolder
 from lab_agent.lis.folder.raw_results import RawResultParser, part_id
 from lab_agent.lis.folder.result_folder import ResultFile, ResultFolder
@@ -85,8 +86,19 @@ class FolderAdapter:
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collect_lock:
-            return await take_each(
-                await self._run_in_thread(self._results.ready_files), lambda path: self._take_file(path, inbox), "result files"
+            try:
+                ready = await self._run_in_thread(self._results.ready_files)
+                return await take_each(ready, lambda path: self._take_file(path, inbox), "result files")
+            finally:
+                await self._tell_findings(inbox)
+
+    async def _tell_findings(self, inbox: Inbox) -> None:
+        """Tell the operators what is not read, or was read too early: once each."""
+        for name, finding in await self._run_in_thread(self._results.findings):
+            await inbox.reject(f"{printable_name(name)}:{finding.name.lower()}", finding.value)
+            await self._run_in_thread(functools.partial(self._results.mark_told, name, finding))
+            log.warning(
+                "entry of the results folder not read", action="result_entry_unread", adapter=self._name, finding=finding.name
             )
 
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
@@ -121,6 +133,8 @@ class FolderAdapter:
             csv_results = await self._run_in_thread(lambda: self._results.parse_csv(result_file))
         except DataInvalidError as exc:
             return await self._reject_file(result_file, exc, inbox)
+        if csv_results is None:
+            return 0
         accepted = [
             await inbox.accept(part_id(result_file.message_id, report), report.message)
             for report in csv_results.reports

@@ -127,6 +127,17 @@ def _validate_result_pattern(value: str) -> str:
     return value
 
 
+def _validate_complete_marker(value: str) -> str:
+    names = re.findall(r"\{([^{}]*)\}", value)
+    fixed = _PLACEHOLDER_PATTERN.sub("", value)
+    if len(names) != 1 or names[0] not in {"name", "stem"} or not fixed or {"/", "\\", "\0", "{", "}"} & set(fixed):
+        raise ValueError("must be a file name that contains {name} (with the suffix) or {stem} (without it), such as {name}.ok")
+    return value
+
+
+_PAUSE_FACTOR = 30
+
+
 class FolderSettings(BaseModel):
     """The folders of the adapter, and how files are named, encoded and waited for."""
 
@@ -156,6 +167,10 @@ class FolderSettings(BaseModel):
     """Permissions of the files that the agent writes (in TOML: 0o640)."""
     settle: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds for which a file's size and time must be unchanged before it is read."""
+    writer_pause: Annotated[float, Field(ge=0, le=86400)] | None = None
+    """Seconds for which a writer may pause within a file: half a file is not judged before. Thirty times `settle` if not set."""
+    complete_marker: Annotated[str, AfterValidator(_validate_complete_marker)] | None = None
+    """Name of the file that the LIS writes once a result is complete, such as `{name}.ok` or `{stem}.ok`; none if not set."""
     document_wait: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """Seconds for which a report waits for its documents; after that it is rejected."""
     time_zone: TimeZoneName | None = None
@@ -166,6 +181,15 @@ class FolderSettings(BaseModel):
     """Largest total size of one report's documents, in bytes."""
     batch: Annotated[int, Field(gt=0)] = 200
     """Maximum number of result files processed at a time."""
+
+    @property
+    def longest_pause(self) -> float:
+        """Seconds for which a writer may pause within a file."""
+        return self.settle * _PAUSE_FACTOR if self.writer_pause is None else self.writer_pause
+
+    def marker_name(self, path: Path) -> str | None:
+        """File name of the marker that a result file is complete; None if there are no markers."""
+        return self.complete_marker and self.complete_marker.replace("{name}", path.name).replace("{stem}", path.stem)
 
     @property
     def cancel_file_name(self) -> str:

@@ -107,6 +107,20 @@ async def test_refused_message_is_replayed_after_map_is_mended(laboratory: Labor
     assert (await client.post(f"{page}/replay", data=await token(client, page))).status_code == 409
 
 
+async def test_replay_of_what_a_rule_leaves_out(laboratory: Laboratory) -> None:
+    """A refused message that the mended map ignores, such as quality control, is done: nothing of it is refused again."""
+    assert await laboratory.send(oru()) == ["AE"]
+    (message,) = await laboratory.waiting()
+    laboratory.mapping.write_text('[[results.ignore]]\npath = "OBR-25"\nvalue = "Q"\n')
+    await laboratory.registry.reload()
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    page = f"/refused/{message.key}"
+    assert "would be left out" in (await client.get(page)).text
+    answer = await client.post(f"{page}/replay", data=await token(client, page))
+    assert answer.headers["location"] == f"{page}?flash=refused-replayed"
+    assert await laboratory.reports() == ["77-1A"]
+
+
 async def test_live_message_after_reload_is_accepted(laboratory: Laboratory) -> None:
     assert await laboratory.send(oru("M1"), oru("M1")) == ["AE", "AE"]
     await laboratory.mend_map()

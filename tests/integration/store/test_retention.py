@@ -66,11 +66,12 @@ async def test_order_is_purged_with_all_its_records(transact, factory):
     def left(uow):
         known = uow.orders.existing([order.task_id])
         what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
+        assert uow.orders.work_orders("R-old") == ()
         assert uow.vault.service_messages("R-old") == {}
-        return known, what, uow.orders.by_barcode("b-R-old"), uow.jobs.list_for_order("R-old", open_only=False)
+        return known, what, uow.orders.by_barcode("b-R-old", "folder"), uow.jobs.list_for_order("R-old", open_only=False)
 
     assert await transact(left) == (frozenset(), (None, None, None), (), ())
-    assert await transact(lambda uow: uow.reports.versions("R-old", None)) == ()
+    assert await transact(lambda uow: uow.reports.versions("R-old", "folder", None)) == ()
     assert await transact(lambda uow: uow.rejections.count_since("rule", factory.now - DAY)) == 1
     assert await transact(lambda uow: uow.orders.get_for_update("R-new").key) == "R-new"
     assert await transact(lambda uow: uow.jobs.add(factory.job("e-R-old"))) is True

@@ -205,8 +205,6 @@ def upgrade() -> None:
         sa.Column("counterparty", sa.Text(), nullable=True),
         sa.Column("patient_reference", sa.Text(), nullable=True),
         sa.Column("released_findings", sa.Text(), nullable=False),
-        sa.Column("adapter", sa.Text(), nullable=True),
-        sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("expected_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("seen_lines", sa.Text(), nullable=True),
@@ -220,7 +218,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
-    op.create_index("ix_orders_accession", "orders", ["accession"])
     op.create_index("ix_orders_recheck", "orders", ["recheck_at"], **_where("recheck_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
@@ -254,6 +251,19 @@ def upgrade() -> None:
     op.create_index("ix_refused_messages_waiting", "refused_messages", ["source"], **_where("state IN ('waiting')"))
 
     op.create_table(
+        "work_orders",
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("adapter", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("accession", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("order_key", "adapter", name="pk_work_orders"),
+        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_work_orders_order_key", ondelete="CASCADE"),
+    )
+    op.create_index("ix_work_orders_accession", "work_orders", ["accession"])
+
+    op.create_table(
         "rejections",
         sa.Column("number", _NUMBER, nullable=False),
         sa.Column("rule", sa.Text(), nullable=False),
@@ -276,6 +286,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("order_key", sa.Text(), nullable=True),
         sa.Column("patient_confirmed_for", sa.Text(), nullable=True),
+        sa.Column("matched_adapter", sa.Text(), nullable=True),
         sa.Column("lines", sa.Text(), nullable=False),
         sa.Column("hold_reason", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
@@ -380,6 +391,7 @@ def upgrade() -> None:
         sa.Column("item", sa.Text(), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("adapter", sa.Text(), nullable=True),
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("outputs", sa.Text(), nullable=False),
         sa.Column("sent_statuses", sa.Text(), nullable=False),

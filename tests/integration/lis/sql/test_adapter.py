@@ -12,7 +12,7 @@ from sqlalchemy import Engine, create_engine, insert, select, text, update
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport, ReportedPatient
 from lab_agent.domain.lab_order import AnswerStep, OrderAnswer, OrderPatient, PatientName
-from lab_agent.domain.values import Coding, Identifier
+from lab_agent.domain.values import Coding, Identifier, PartialDate
 from lab_agent.errors import LisRejected, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import DIALECTS, StagingTables, create_statements, make_tables
@@ -191,6 +191,17 @@ async def test_corrected_row_is_accepted(harness: AdapterHarness) -> None:
         mended = {"document": dump_message(REPORT).decode(), "fault": None}
         connection.execute(update(harness.tables.results).where(harness.tables.results.c.id == number).values(mended))
     assert await harness.adapter.collect() == 1
+
+
+@pytest.mark.parametrize("written", ["2024", "2024-05", "2024-05-17"])
+async def test_partial_date_stays_as_precise_as_written(harness: AdapterHarness, written: str) -> None:
+    issued = "2024-05-17T08:30:00"
+    number = harness.put(report_id="B1", order_key="R1", status="final", effective_at=written, issued_at=issued)
+    assert await harness.adapter.collect() == 1
+    assert harness.fault(number) is None
+    (report,) = harness.inbox.contents
+    assert isinstance(report, LabReport)
+    assert report.effective == PartialDate(written)
 
 
 async def test_row_not_ready_left_alone(harness: AdapterHarness) -> None:
