@@ -228,7 +228,7 @@ def _results_table(metadata: MetaData, prefix: str) -> Table:
         Column("patient_birth_date", String(_DATE_TIME_LENGTH), comment="whose it is: 1980-02-29, 1980-02 or 1980"),
         Column("patient_sex", String(_KEY_LENGTH), comment="male, female, other or unknown, or M, F, O, U"),
         Column("patient_id", String(_NAME_LENGTH)),
-        Column("patient_id_system", String(_NAME_LENGTH), comment="as the order has it; without one, it is not compared"),
+        Column("patient_id_system", String(_NAME_LENGTH), comment="as the order has it, without one, it is not compared"),
         Column("collect_again", Integer, comment="1: a rejection that asks for new biomaterial"),
         Column("ready", Integer, nullable=False, server_default="0", comment="the LIS sets it to 1 when all rows are written"),
         Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
