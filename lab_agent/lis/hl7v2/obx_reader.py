@@ -13,6 +13,7 @@ from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.obx_texts import readable_text
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.organisms import sub_id
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.report_merging import describe_repeated, find_repeated
@@ -133,7 +134,7 @@ class ObxReader:
         return next((coding for coding in codings if coding.system == _LOINC), codings[0])
 
     def _observation_id(self, obx: Segment, coding: Coding) -> str | None:
-        own, sub = obx.text(21), obx.text(4)
+        own, sub = obx.text(21), sub_id(obx)
         return own or (f"{coding.code}/{sub}" if sub else None)
 
     def _read_method(self, obx: Segment) -> CodeableConcept | None:

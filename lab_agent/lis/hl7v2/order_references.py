@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.microbiology import parent_name
 from lab_agent.lis.hl7v2.obx_values import InvalidValueError
+from lab_agent.lis.hl7v2.parent_results import parent_name
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup
 

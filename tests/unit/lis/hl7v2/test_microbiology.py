@@ -1,0 +1,140 @@
+"""Which susceptibilities a message gives to which organism."""
+
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from lab_agent.domain.lab_messages import LabReport, ReportedObservation
+from lab_agent.domain.text import format_value
+from lab_agent.lis.hl7v2.field_map import default_field_map
+from lab_agent.lis.hl7v2.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.report_merging import ParsedReport
+from lab_agent.lis.hl7v2.result_reader import ResultReader
+
+MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
+TIMES = "|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
+CULTURE, AST = f"OBR|1||F1|CULT{TIMES}", f"OBR|2||F1|AST{TIMES}"
+ECOLI, STAPH = "^E. coli", "^S. aureus"
+
+
+def org(number: str, name: str, kind: str = "CWE", code: str = "ORG") -> str:
+    return f"OBX|1|{kind}|{code}|{number}|{name}||||||F"
+
+
+def drug(code: str, number: str, flag: str, unit: str = "mg/L", value: str = "2") -> str:
+    return f"OBX|1|ST|{code}|{number}|{value}|{unit}||{flag}|||F"
+
+
+def read(*segments: str) -> list[ParsedReport]:
+    reader = ResultReader(ObxValueReader(default_field_map(), ZoneInfo("UTC")), lambda _: None)
+    return reader.read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+
+
+def reports(*segments: str) -> dict[str, list[str]]:
+    """The reports by id, each with what it says."""
+    parts = read(*segments)
+    assert [part.problem for part in parts if part.problem] == []
+    return {part.content.report_id: [*map(shown, part.content.observations)] for part in parts if is_report(part)}
+
+
+def is_report(part: ParsedReport) -> bool:
+    return isinstance(part.content, LabReport)
+
+
+def shown(one: ReportedObservation) -> str:
+    return " ".join((one.code.code, format_value(one), *one.flags))
+
+
+def problems(*segments: str) -> str:
+    return "; ".join(part.problem for part in read(*segments) if part.problem)
+
+
+def test_running_numbers_join_nothing() -> None:
+    """OBX-4 that counts every OBX of an OBR says nothing of isolates."""
+    said = reports(CULTURE, org("1", ECOLI), drug("AMP", "2", "R"), drug("CIP", "3", "S"))
+    assert said == {"F1/CULT": ["ORG E. coli", "AMP 2 mg/L R", "CIP 2 mg/L S"]}
+
+
+def test_drug_without_flag_stays_with_its_isolate() -> None:
+    """A concentration that the laboratory does not interpret, before those that it does."""
+    first = (org("1", ECOLI), org("1", "10^5", "ST", "COUNT"), drug("AMK", "1", ""), drug("AMP", "1", "R"))
+    second = (org("2", STAPH), drug("AMK", "2", "", value="8"), drug("AMP", "2", "S"))
+    assert reports(CULTURE, *first, *second) == {
+        "F1/CULT": ["ORG E. coli", "COUNT 10^5", "ORG S. aureus"],
+        "F1/CULT#1": ["ORG E. coli", "COUNT 10^5", "AMK 2 mg/L", "AMP 2 mg/L R"],
+        "F1/CULT#2": ["ORG S. aureus", "AMK 8 mg/L", "AMP 2 mg/L S"],
+    }
+
+
+def test_flags_of_chemistry_split_nothing() -> None:
+    said = reports(CULTURE, drug("K", "1", "H", "mmol/l"), drug("NA", "1", "N", "mmol/l"), drug("NA", "2", "L", "mmol/l"))
+    assert list(said) == ["F1/CULT"]
+
+
+def test_group_and_sequence_of_og_are_numbers() -> None:
+    said = reports(CULTURE, org("^1^1", ECOLI), drug("AMP", "^1^2", "R"), org("^2^1", STAPH), drug("AMP", "^2^2", "S"))
+    assert said["F1/CULT#1"] == ["ORG E. coli", "AMP 2 mg/L R"]
+    assert said["F1/CULT#2"] == ["ORG S. aureus", "AMP 2 mg/L S"]
+
+
+def test_two_panels_of_one_isolate_are_one_report() -> None:
+    parent = "|ORG^1^E. coli"
+    said = reports(CULTURE, org("1", ECOLI), AST + parent, drug("AMP", "", "R"), AST + parent, drug("CIP", "", "S"))
+    assert said["F1/AST/ORG#1"] == ["ORG E. coli", "AMP 2 mg/L R", "CIP 2 mg/L S"]
+
+
+def test_only_organism_of_order_names_the_susceptibilities() -> None:
+    said = reports(CULTURE, org("1", ECOLI), AST, drug("AMP", "", "R"), org("", "by disk", "TX", "METHOD"))
+    assert said["F1/AST"] == ["ORG E. coli", "AMP 2 mg/L R", "METHOD by disk"]
+
+
+def test_susceptibilities_of_several_organisms_without_number_refused() -> None:
+    said = problems(CULTURE, org("1", ECOLI), org("2", STAPH), AST, drug("AMP", "", "R"), org("", "by disk", "TX", "METHOD"))
+    assert said.startswith("OBR 2: has susceptibilities without their organism")
+
+
+def test_parent_of_another_order_is_never_taken() -> None:
+    """The same code and number in another order's culture names another organism."""
+    other = AST.replace("F1", "F2")
+    assert "without their organism" in problems(CULTURE, org("1", ECOLI), f"{other}|ORG^1", drug("AMP", "", "R"))
+
+
+def test_parent_named_by_its_order_is_taken() -> None:
+    child = f"{AST.replace('F1', 'F1-1')}|ORG&Organism&L^1|||^F1"
+    second = (CULTURE.replace("F1", "F3"), org("1", STAPH))
+    said = reports(CULTURE, org("1", ECOLI), *second, child, drug("AMP", "", "R"))
+    assert said["F1-1/AST/ORG#1/F1"] == ["ORG E. coli", "AMP 2 mg/L R"]
+
+
+def test_numeric_parent_result_is_not_repeated() -> None:
+    """A reflex test hangs on a number, which is no organism."""
+    first = "OBX|1|NM|TSH||8.0|mIU/L|||||F"
+    assert reports(CULTURE, first, f"{AST}|TSH", "OBX|1|NM|FT4||9|pmol/L|||||F")["F1/AST/TSH"] == ["FT4 9 pmol/L"]
+
+
+def test_parent_code_with_name_and_system_is_read() -> None:
+    said = reports(CULTURE, org("1", ECOLI), f"{AST}|ORG^Organism^L", drug("AMP", "", "R"))
+    assert said["F1/AST/ORG"] == ["ORG E. coli", "AMP 2 mg/L R"]
+
+
+@pytest.mark.parametrize(
+    ("parent", "same"),
+    [("ORG^1^Gram-negative rods", True), ("ORG&Organism&L^1^E. coli", True), ("ORG^2^E. coli", False)],
+)
+def test_report_of_isolate_known_by_its_number(parent: str, same: bool) -> None:
+    assert ("F1/AST/ORG#1" in reports(f"{AST}|{parent}", drug("AMP", "", "R"))) is same
+
+
+def test_bad_value_of_an_isolate_refuses_that_isolate_alone() -> None:
+    first, second = (org("1", ECOLI), drug("AMP", "1", "R")), (org("2", STAPH), "OBX|1|NM|AMP|2|x|mg/L||S|||F")
+    parts = read(CULTURE, *first, *second)
+    assert [part.problem for part in parts if part.problem] == ["OBR 1: OBX 4 has an invalid number"]
+    [culture] = [part.content for part in parts if is_report(part) and part.name == "1"]
+    assert isinstance(culture, LabReport)
+    assert culture.completes == ()
+
+
+def test_parts_of_a_message_have_names_of_their_own() -> None:
+    segments = (CULTURE, org("1", ECOLI), drug("AMP", "1", "R"), org("2", STAPH), drug("AMP", "2", "S"))
+    assert [part.name for part in read(*segments)] == ["1", "1.1", "1.2"]
