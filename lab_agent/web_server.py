@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,9 +67,16 @@ def _listen_error(host: str, port: int, settings_group: str, exc: OSError) -> Li
     return ListenError(host, port, settings_group, (exc.strerror or "no such address").lower())
 
 
-async def serve(app: ASGIApp, sock: socket.socket, *, drain: float, limits: ConnectionLimits | None = None) -> None:
-    """Serve until cancelled; then let open requests end, for up to `drain` seconds."""
-    server = UvicornServer(app, drain=drain, limits=limits)
+async def serve(
+    app: ASGIApp,
+    sock: socket.socket,
+    *,
+    drain: float,
+    limits: ConnectionLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Serve until cancelled, over TLS if `tls` is given; then let open requests end, for up to `drain` seconds."""
+    server = UvicornServer(app, drain=drain, limits=limits, tls=tls)
     running = asyncio.create_task(server.serve([sock]), name="uvicorn")
     try:
         await asyncio.shield(running)
@@ -78,7 +86,7 @@ async def serve(app: ASGIApp, sock: socket.socket, *, drain: float, limits: Conn
         raise
 
 
-def _default_max_connections() -> int:
+def default_max_connections() -> int:
     """A quarter of the files that the process may open: the store and other servers need theirs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 4))
@@ -98,14 +106,17 @@ class ConnectionLimits:
 class UvicornServer(uvicorn.Server):
     """uvicorn without its own logging and signal handling; at the end open requests have `drain` seconds."""
 
-    def __init__(self, app: ASGIApp, *, drain: float, limits: ConnectionLimits | None = None) -> None:
-        limits = limits or ConnectionLimits(max_connections=_default_max_connections())
+    def __init__(
+        self, app: ASGIApp, *, drain: float, limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        limits = limits or ConnectionLimits(max_connections=default_max_connections())
         protocol = partial(_TimedConnection, open_connections=_OpenConnections(limits))
         super().__init__(
             uvicorn.Config(
                 app,
                 http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
+                ssl_context_factory=None if tls is None else lambda *_: tls,
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
@@ -161,15 +172,20 @@ class _TimedConnection(H11Protocol):
     uvicorn itself has a time limit between two requests only; a client that sends one byte a minute would stay for ever.
     """
 
+    _socket: asyncio.Transport
+
     def __init__(self, *args: Any, open_connections: _OpenConnections, **options: Any) -> None:
         super().__init__(*args, **options)
         self._open_connections = open_connections
+        self._drops_input = False
+        self._stopping = False
         self._timeout: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
-        super().connection_made(transport)
+        self._socket = transport
+        super().connection_made(cast("asyncio.Transport", _ClosingTransport(transport, self)))
         if self._open_connections.admit(self):
             self._update_deadline()
         else:
@@ -181,8 +197,32 @@ class _TimedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if not self._drops_input:
+            super().data_received(data)
         self._update_deadline()
+
+    def shutdown(self) -> None:
+        self._stopping = True
+        super().shutdown()
+
+    @property
+    def drops_input(self) -> bool:
+        """Whether the connection has ended for uvicorn, and only waits for the client to have sent the rest of its body."""
+        return self._drops_input
+
+    def close_socket(self) -> None:
+        """Close the connection, once the client has sent the rest of its body.
+
+        A socket that is closed with unread input resets the connection, and the client never sees its response: 413, say.
+        """
+        if self._stopping or self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
+            self._socket.close()
+        elif not self._drops_input:
+            self._drops_input = True
+            if self._socket.can_write_eof():
+                self._socket.write_eof()
+            self._socket.resume_reading()
+            self._update_deadline()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -201,9 +241,11 @@ class _TimedConnection(H11Protocol):
         limits = self._open_connections.limits
         if self.flow.write_paused:
             return limits.response_timeout
-        if self.cycle is None or self.cycle.response_complete:
+        if self.conn.their_state is h11.SEND_BODY:  # also while the rest of a body is dropped after an early response
+            return limits.body_timeout
+        if self.cycle is None or self.cycle.response_complete or self._drops_input:
             return limits.header_timeout
-        return limits.body_timeout if self.conn.their_state in (h11.SEND_BODY, h11.ERROR) else None
+        return limits.body_timeout if self.conn.their_state is h11.ERROR else None
 
     def _update_deadline(self) -> None:
         """Start or end a time limit; bytes that arrive while it runs do not extend it."""
@@ -213,7 +255,7 @@ class _TimedConnection(H11Protocol):
         self._timeout = timeout
         self._open_connections.waiting.pop(self, None)
         self._cancel_deadline()
-        if timeout is not None and not self.transport.is_closing():
+        if timeout is not None and not self._socket.is_closing():
             self._open_connections.waiting[self] = None
             self._start_deadline(timeout)
 
@@ -232,3 +274,20 @@ class _TimedConnection(H11Protocol):
             self._start_deadline(timeout)
         else:
             self.transport.abort()
+
+
+class _ClosingTransport:
+    """A connection's transport as uvicorn sees it: closing it may have to wait for the rest of a request's body."""
+
+    def __init__(self, transport: asyncio.Transport, connection: _TimedConnection) -> None:
+        self._transport = transport
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._connection.drops_input or self._transport.is_closing()
+
+    def close(self) -> None:
+        self._connection.close_socket()

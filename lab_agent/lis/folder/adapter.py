@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,12 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisUnavailable
 from lab_agent.lis.batch import take_each
-from lab_agent.lis.folder.files import format_file_name
+from lab_agent.lis.folder.files import format_file_name, printable_name
 from lab_agent.lis.folder.order_files import OrderFolder
+from lab_agent.lis.folder.raw_results import RawResultParser, part_id
 from lab_agent.lis.folder.result_folder import ResultFile, ResultFolder
 from lab_agent.lis.folder.settings import FolderSettings
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 from lab_agent.serialization import dump_order
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ class FolderAdapter:
         self._name = name
         self._orders = OrderFolder(settings.orders, settings.cancel_file_name, settings.file_mode, settings.encoding)
         self._results = ResultFolder(settings)
+        self._parser = RawResultParser(settings, f"lis.{name}")
         self._collect_lock = asyncio.Lock()
         self._inbox: Inbox | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -83,9 +86,23 @@ class FolderAdapter:
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collect_lock:
+            await self._tell_findings(inbox)
             return await take_each(
                 await self._run_in_thread(self._results.ready_files), lambda path: self._take_file(path, inbox), "result files"
             )
+
+    async def _tell_findings(self, inbox: Inbox) -> None:
+        """Tell the operators what is not read, or was read too early: once each."""
+        for name, finding in await self._run_in_thread(self._results.findings):
+            await inbox.reject(f"{printable_name(name)}:{finding.name.lower()}", finding.value)
+            await self._run_in_thread(functools.partial(self._results.mark_told, name, finding))
+            log.warning(
+                "entry of the results folder not read", action="result_entry_unread", adapter=self._name, finding=finding.name
+            )
+
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
+        """Read a file as `collect` would; `name` is its name, or the id that it was rejected under."""
+        return await asyncio.to_thread(self._parser.parse, raw, name)
 
     async def _take_file(self, path: Path, inbox: Inbox) -> int:
         """Process one file: first commit it, then move it (law 1)."""
@@ -115,11 +132,16 @@ class FolderAdapter:
             csv_results = await self._run_in_thread(lambda: self._results.parse_csv(result_file))
         except DataInvalidError as exc:
             return await self._reject_file(result_file, exc, inbox)
+        if csv_results is None:
+            return 0
         accepted = [
-            await inbox.accept(f"{result_file.message_id}#{name}", message) for name, message in csv_results.messages.items()
+            await inbox.accept(part_id(result_file.message_id, report), report.message)
+            for report in csv_results.reports
+            if report.message is not None
         ]
-        if csv_results.rejected_rows is not None:
-            await inbox.reject(result_file.message_id, "rows of a CSV file; they are in the failed folder, with the reasons")
+        if csv_results.problems:
+            reason = "rows of a CSV file; they are in the failed folder, with the reasons"
+            await inbox.reject(result_file.message_id, reason, raw=result_file.data)
             await self._run_in_thread(lambda: self._results.save_rejected_rows(result_file, csv_results))
             log.warning("rows of a CSV file rejected", action="result_file_failed", adapter=self._name)
         await self._run_in_thread(lambda: self._results.move_to_done(result_file))
@@ -127,7 +149,7 @@ class FolderAdapter:
 
     async def _reject_file(self, result_file: ResultFile, error: DataInvalidError, inbox: Inbox) -> int:
         """Move a file to `failed`. The operators are alerted first, in case of a crash in between."""
-        await inbox.reject(result_file.message_id, str(error.problems[0]))
+        await inbox.reject(result_file.message_id, str(error.problems[0]), raw=result_file.data)
         await self._run_in_thread(lambda: self._results.move_to_failed(result_file, error))
         log.warning("result file rejected", action="result_file_failed", adapter=self._name)
         return 0

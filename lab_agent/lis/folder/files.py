@@ -89,6 +89,12 @@ def restore_claimed_files(folder: Path) -> None:
         _restore_name(claimed, claimed.name.removeprefix(_CLAIM_PREFIX)[9:])
 
 
+def restore_moved_file(path: Path, folder: Path, name: str) -> None:
+    """Move a file back into `folder`, under `name` or one close to it."""
+    with suppress(FileNotFoundError):
+        _move_to_free_name(path, folder, name)
+
+
 def _restore_name(claimed: Path, name: str) -> None:
     with suppress(FileNotFoundError):
         _move_to_free_name(claimed, claimed.parent, name)
@@ -178,6 +184,11 @@ class SettleTracker:
             since = now
             self._unchanged_since[name] = (identity, now)
         return now - since >= self.settle
+
+    def seconds_unchanged(self, name: str, identity: FileIdentity, now: float) -> float:
+        """Seconds for which the file has been seen unchanged."""
+        known, since = self._unchanged_since.get(name, (None, now))
+        return now - since if known == identity else 0.0
 
     def seconds_waiting(self, message: str, now: float) -> float:
         """Seconds since this message was first asked about."""

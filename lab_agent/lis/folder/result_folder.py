@@ -5,10 +5,9 @@ All methods block; one object is used by one thread at a time.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +36,10 @@ from lab_agent.lis.folder.files import (
     restore_claimed_files,
     shorten_name,
 )
+from lab_agent.lis.folder.folder_watch import Finding, FolderWatch, TakenFiles
+from lab_agent.lis.folder.raw_results import is_json, load_json_result, to_file_time, to_utf8
 from lab_agent.lis.folder.settings import FolderSettings
-from lab_agent.serialization import load_message
+from lab_agent.lis.raw_messages import message_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class ResultFolder:
         self._settings = settings
         self._settle_tracker = SettleTracker(settings.settle)
         self._documents = DocumentReader(settings, self._settle_tracker)
+        self._watch = FolderWatch(settings.results, frozenset({settings.done_folder, settings.failed_folder}), self._is_result)
+        self._taken = TakenFiles(settings.longest_pause)
 
     def open(self) -> None:
         """Create the subfolders. Raises `LisUnavailable` if the results folder does not exist."""
@@ -78,11 +81,44 @@ class ResultFolder:
     def ready_files(self) -> tuple[Path, ...]:
         """The result files that have stopped changing, oldest first."""
         now = time.monotonic()
-        seen = {path: identity for path in self._settings.results.iterdir() if (identity := _visible_identity(path))}
+        seen = self._visible_files()
         self._settle_tracker.keep_only(frozenset(path.name for path in seen) | self._documents.subfolder_names())
         settled = {path: identity for path, identity in seen.items() if self._settle_tracker.is_settled(path.name, identity, now)}
-        messages = (path for path in settled if self._is_result(path.name))
+        messages = (path for path in settled if self._is_result(path.name) and self._is_marked(path, seen))
         return tuple(sorted(messages, key=lambda path: (settled[path].mtime_ns, path.name)))[: self._settings.batch]
+
+    def findings(self) -> tuple[tuple[str, Finding], ...]:
+        """What a person has to look at, each with the name of its entry: what is not read, and what was read too early."""
+        now = time.monotonic()
+        changed = [(name, Finding.CHANGED_AFTER_READING) for name in self._taken.put_back_changed(self._settings.results, now)]
+        return (*changed, *self._watch.find(self._find_without_marker(now)))
+
+    def _visible_files(self) -> dict[Path, FileIdentity]:
+        return {path: identity for path in self._settings.results.iterdir() if (identity := _visible_identity(path))}
+
+    def mark_told(self, name: str, finding: Finding) -> None:
+        """Write the reason into `failed`, and remember that it was told."""
+        target = self._settings.failed_folder / f"{shorten_name(name, 200)}.reason.txt"
+        target.write_text(f"{printable_name(name)}: {finding.value}.\n", encoding="utf-8")
+        self._watch.mark_told(name, finding)
+
+    def _find_without_marker(self, now: float) -> Iterator[tuple[str, Finding]]:
+        """The result files that have waited for their marker as long as a writer may pause."""
+        if self._settings.complete_marker is None:
+            return
+        seen = self._visible_files()
+        for path, identity in seen.items():
+            waited = self._settle_tracker.seconds_unchanged(path.name, identity, now)
+            if self._is_result(path.name) and not self._is_marked(path, seen) and waited >= self._settings.longest_pause:
+                yield path.name, Finding.NO_MARKER
+
+    def _is_marked(self, path: Path, seen: Mapping[Path, FileIdentity]) -> bool:
+        """Whether a result has its marker, if markers are used; a marker older than the file is that of an earlier one."""
+        marker = self._settings.marker_name(path)
+        if marker is None:
+            return True
+        found = seen.get(path.with_name(marker))
+        return found is not None and found.mtime_ns >= seen[path].mtime_ns
 
     def read(self, path: Path) -> ResultFile | None:
         """Read a result file; None if it is gone or still changing."""
@@ -90,16 +126,21 @@ class ResultFolder:
             data, identity = read_regular_file(path, self._settings.max_result_bytes)
         except FileTooLargeError:
             identity = identity_of(path)
-            return ResultFile(path, identity, _message_id(path, identity, "-"), None)
+            return ResultFile(path, identity, f"{_file_id(path, identity)}:-", None)
         except (FileNotFoundError, NotRegularFileError):
             return None
-        return ResultFile(path, identity, _message_id(path, identity, hashlib.sha256(data).hexdigest()[:16]), data)
+        return ResultFile(path, identity, message_id(_file_id(path, identity), data), data)
 
     def parse(self, result_file: ResultFile) -> ParsedResult | None:
         """Parse it and load its documents; None while it waits for a document. Raises `DataInvalidError`."""
         if result_file.data is None:
             raise self._too_large_error()
-        message = load_message(_to_utf8(result_file.data, self._settings.encoding), time_zone=self._settings.zone)
+        try:
+            message = load_json_result(result_file.data, self._settings)
+        except DataInvalidError:
+            if not is_json(result_file.data, self._settings.encoding) and self._may_grow(result_file):
+                return None
+            raise
         loaded = self._documents.load_documents(message)
         if not isinstance(loaded, MissingDocuments):
             return ParsedResult(loaded.content, loaded.files)
@@ -114,11 +155,20 @@ class ResultFolder:
         """Whether a result file is CSV."""
         return self._settings.csv is not None and matches_pattern(path.name, self._settings.csv_files)
 
-    def parse_csv(self, result_file: ResultFile) -> CsvResults:
-        """Parse a CSV file of results. Raises `DataInvalidError` if it is not valid CSV."""
+    def parse_csv(self, result_file: ResultFile) -> CsvResults | None:
+        """Parse a CSV file of results; None while it may be unfinished. Raises `DataInvalidError` if it is not valid CSV."""
         if result_file.data is None or self._settings.csv is None:
             raise self._too_large_error()
-        return parse_csv(result_file.data, self._settings.csv, self._settings.zone)
+        if not result_file.data.rstrip(b"\0").endswith((b"\n", b"\r")) and self._may_grow(result_file):
+            return None
+        return parse_csv(result_file.data, self._settings.csv, self._settings.zone, to_file_time(result_file.identity.mtime_ns))
+
+    def _may_grow(self, result_file: ResultFile) -> bool:
+        """Whether its writer may only be pausing; a marker says that it is not."""
+        if self._settings.complete_marker is not None:
+            return False
+        waited = self._settle_tracker.seconds_unchanged(result_file.path.name, result_file.identity, time.monotonic())
+        return waited < self._settings.longest_pause
 
     def save_rejected_rows(self, result_file: ResultFile, csv_results: CsvResults) -> None:
         """Write the rejected rows of a CSV file to `failed`, under the same name however often a crash repeats it."""
@@ -131,8 +181,8 @@ class ResultFolder:
         """Move the file to `done`, after its documents: after a crash in between, the file still names them."""
         for file in files:
             self._move_file(file.path, file.identity, self._settings.done_folder)
-        self._move_file(result_file.path, result_file.identity, self._settings.done_folder)
-        self._settle_tracker.forget(result_file.message_id)
+        moved = self._move_file(result_file.path, result_file.identity, self._settings.done_folder)
+        self._end(result_file, moved)
 
     def move_to_failed(self, result_file: ResultFile, error: DataInvalidError) -> None:
         """Move the file to `failed`, after its documents, with the reason beside it."""
@@ -140,7 +190,16 @@ class ResultFolder:
         target = self._move_file(result_file.path, result_file.identity, self._settings.failed_folder)
         if target is not None:
             _write_reason(target, result_file, error.problems, notes)
+        self._end(result_file, target)
+
+    def _end(self, result_file: ResultFile, moved: Path | None) -> None:
+        """Forget a file that was moved, but for what its writer may still do to it."""
         self._settle_tracker.forget(result_file.message_id)
+        if moved is None:
+            return
+        self._taken.add(result_file.path.name, moved, result_file.identity, time.monotonic())
+        if (marker := self._settings.marker_name(result_file.path)) is not None:
+            result_file.path.with_name(marker).unlink(missing_ok=True)
 
     def _move_documents_to_failed(self, result_file: ResultFile) -> tuple[str, ...]:
         """Move the documents of a rejected file to `failed`, too; returns a note on each.
@@ -173,7 +232,7 @@ class ResultFolder:
     def documents_not_newer(self, result_file: ResultFile) -> tuple[AttachedFile, ...]:
         """The documents of a message stored before a crash: those not newer than the message."""
         try:
-            message = load_message(_to_utf8(result_file.data or b"", self._settings.encoding), time_zone=self._settings.zone)
+            message = load_json_result(result_file.data or b"", self._settings)
         except DataInvalidError:
             return ()
         return tuple(
@@ -212,21 +271,11 @@ def _write_reason(target: Path, result_file: ResultFile, problems: Sequence[Prob
 
 def _to_utf8_or_empty(data: bytes | None, encoding: str) -> bytes:
     try:
-        return _to_utf8(data or b"", encoding)
+        return to_utf8(data or b"", encoding)
     except DataInvalidError:
         return b""
 
 
-def _to_utf8(data: bytes, encoding: str) -> bytes:
-    if codecs.lookup(encoding).name == "utf-8":
-        return data
-    try:
-        return data.decode(encoding).encode("utf-8")
-    except (UnicodeDecodeError, UnicodeEncodeError):
-        problem = Problem("document", f"is not encoded as {encoding}", "set encoding to the encoding that the LIS uses")
-        raise DataInvalidError((problem,)) from None
-
-
-def _message_id(path: Path, identity: FileIdentity, digest: str) -> str:
+def _file_id(path: Path, identity: FileIdentity) -> str:
     """Identify this arrival: the same file is the same message after a crash; the same text in a new file is another one."""
-    return f"{printable_name(path.name)}:{identity.mtime_ns}:{identity.size}:{digest}"
+    return f"{printable_name(path.name)}:{identity.mtime_ns}:{identity.size}"

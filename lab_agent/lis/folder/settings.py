@@ -6,12 +6,13 @@ import codecs
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lab_agent.errors import did_you_mean
+from lab_agent.lis.folder.date_formats import DateFormat
 from lab_agent.lis.folder.files import is_temporary
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS
 from lab_agent.lis.time_zones import TimeZoneName, to_zone
@@ -46,6 +47,18 @@ def _validate_columns(value: Mapping[str, str]) -> Mapping[str, str]:
     return value
 
 
+def _validate_date_format(value: str) -> str:
+    DateFormat(value)
+    return value
+
+
+_EXCEL = {"delimiter": ";", "decimal_comma": True, "date_format": "%d.%m.%Y"}
+_DIALECTS: Mapping[str, Mapping[str, Any]] = {
+    "excel-de": {**_EXCEL, "encoding": "cp1252"},
+    "excel-ru": {**_EXCEL, "encoding": "cp1251"},
+}
+
+
 class CsvSettings(BaseModel):
     """CSV files of results: one row is one value."""
 
@@ -53,18 +66,35 @@ class CsvSettings(BaseModel):
 
     columns: Annotated[dict[str, str], AfterValidator(_validate_columns)]
     """Field names, each with the heading of its column (or, without headings, the column's number from 1, in quotes)."""
+    dialect: Literal["excel-de", "excel-ru"] | None = None
+    """What Excel writes in Germany or Russia: other defaults of `encoding`, `delimiter`, `decimal_comma` and `date_format`."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ";"
-    """Character between two columns."""
+    """Character between two columns; a first line such as `sep=,` overrides it."""
     encoding: Annotated[str, AfterValidator(validate_encoding)] = "utf-8-sig"
-    """Encoding of the files; utf-8-sig reads UTF-8 with or without a byte order mark."""
+    """Encoding of the files; a byte order mark (UTF-8, UTF-16) overrides it."""
     headings: bool = True
     """Whether the first row contains headings."""
     decimal_comma: bool = False
     """Whether numbers have a decimal comma; the digits stay as written."""
+    date_format: Annotated[str, AfterValidator(_validate_date_format)] | None = None
+    """Format of dates, as strptime writes it (`%d.%m.%Y`); a time of day may follow. ISO 8601 is read in any case."""
     code_system: str = "http://loinc.org"
     """Code system of `code`, unless a column says it."""
     max_rows: Annotated[int, Field(gt=0)] = 100_000
     """Maximum number of rows in one file."""
+
+    @property
+    def dates(self) -> DateFormat | None:
+        """The format of dates, if one is set."""
+        return DateFormat(self.date_format) if self.date_format else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_dialect(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        dialect = given.get("dialect")
+        return {**_DIALECTS.get(dialect, {}), **given} if isinstance(dialect, str) else given
 
 
 _KEY_PLACEHOLDER = "{key}"
@@ -96,6 +126,17 @@ def _validate_result_pattern(value: str) -> str:
     return value
 
 
+def _validate_complete_marker(value: str) -> str:
+    names = re.findall(r"\{([^{}]*)\}", value)
+    fixed = _PLACEHOLDER_PATTERN.sub("", value)
+    if len(names) != 1 or names[0] not in {"name", "stem"} or not fixed or {"/", "\\", "\0", "{", "}"} & set(fixed):
+        raise ValueError("must be a file name that contains {name} (with the suffix) or {stem} (without it), such as {name}.ok")
+    return value
+
+
+_PAUSE_FACTOR = 30
+
+
 class FolderSettings(BaseModel):
     """The folders of the adapter, and how files are named, encoded and waited for."""
 
@@ -125,6 +166,10 @@ class FolderSettings(BaseModel):
     """Permissions of the files that the agent writes (in TOML: 0o640)."""
     settle: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds for which a file's size and time must be unchanged before it is read."""
+    writer_pause: Annotated[float, Field(ge=0, le=86400)] | None = None
+    """Seconds for which a writer may pause within a file: half a file is not judged before. Thirty times `settle` if not set."""
+    complete_marker: Annotated[str, AfterValidator(_validate_complete_marker)] | None = None
+    """Name of the file that the LIS writes once a result is complete, such as `{name}.ok` or `{stem}.ok`; none if not set."""
     document_wait: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """Seconds for which a report waits for its documents; after that it is rejected."""
     time_zone: TimeZoneName | None = None
@@ -135,6 +180,15 @@ class FolderSettings(BaseModel):
     """Largest total size of one report's documents, in bytes."""
     batch: Annotated[int, Field(gt=0)] = 200
     """Maximum number of result files processed at a time."""
+
+    @property
+    def longest_pause(self) -> float:
+        """Seconds for which a writer may pause within a file."""
+        return self.settle * _PAUSE_FACTOR if self.writer_pause is None else self.writer_pause
+
+    def marker_name(self, path: Path) -> str | None:
+        """File name of the marker that a result file is complete; None if there are no markers."""
+        return self.complete_marker and self.complete_marker.replace("{name}", path.name).replace("{stem}", path.stem)
 
     @property
     def cancel_file_name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 from typing import ClassVar
 
 import structlog
@@ -15,14 +16,17 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.lis.http.client import LisHttpClient, parse_submit_result
-from lab_agent.lis.http.settings import HttpSettings
+from lab_agent.lis.http.settings import HttpSettings, HttpTlsSettings
 from lab_agent.lis.http.webhook import ResultWebhook, make_app
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.lis.raw_messages import parse_json_message
+from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 from lab_agent.serialization import dump_order
-from lab_agent.web_server import ListenError, listen, serve
+from lab_agent.web_server import ConnectionLimits, ListenError, default_max_connections, listen, serve
 
 log = structlog.get_logger(__name__)
 _DRAIN_SECONDS = 5.0
+_ANSWER_SECONDS = 15.0
+"""How long the server waits after the endpoint's own deadline of a body: the sender has to see the answer 408."""
 
 
 class HttpAdapter:
@@ -49,13 +53,16 @@ class HttpAdapter:
         if self._server_task is not None and not self._server_task.done():
             return
         settings = self._settings
+        tls = await asyncio.to_thread(_load_tls_context, settings.tls) if settings.tls else None
         try:
             sock = listen(settings.host, settings.port, settings_group=f"lis.{self._name}")
         except ListenError as exc:
             raise LisUnavailable(str(exc)) from exc
         self._port = sock.getsockname()[1]
         app = make_app(ResultWebhook(settings, self._name, inbox))
-        self._server_task = asyncio.create_task(serve(app, sock, drain=_DRAIN_SECONDS), name=f"lis:{self._name}:endpoint")
+        limits = ConnectionLimits(max_connections=default_max_connections(), body_timeout=settings.body_timeout + _ANSWER_SECONDS)
+        serving = serve(app, sock, drain=_DRAIN_SECONDS, limits=limits, tls=tls)
+        self._server_task = asyncio.create_task(serving, name=f"lis:{self._name}:endpoint")
         self._server_task.add_done_callback(lambda _: sock.close())  # also if it was cancelled before it started
 
     async def stop(self) -> None:
@@ -100,6 +107,10 @@ class HttpAdapter:
         name = f"{order}-{hashlib.sha256(body).hexdigest()[:16]}"
         await self._lis_client().post(self._settings.cancel_path, name, body)
 
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
+        """Read a body as the endpoint would; `name` is its Idempotency-Key, or the id that it was rejected under."""
+        return await asyncio.to_thread(parse_json_message, raw, name, zone=self._settings.zone, table=f"lis.{self._name}")
+
     async def collect(self) -> int:
         """Nothing to collect: the LIS posts its results."""
         return 0
@@ -117,3 +128,15 @@ class HttpAdapter:
             )
             self._client = HttpClient(options)
         return LisHttpClient(self._settings, self._client)
+
+
+def _load_tls_context(tls: HttpTlsSettings) -> ssl.SSLContext:
+    """Make the TLS context of the endpoint. Raises `LisUnavailable` if its files cannot be used."""
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED if tls.ca is not None else ssl.CERT_NONE
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    except (OSError, ssl.SSLError) as exc:
+        raise LisUnavailable(f"the files of the table tls cannot be used: {exc.strerror or type(exc).__name__}") from exc
+    return context

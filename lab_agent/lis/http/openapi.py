@@ -48,9 +48,10 @@ def _messages_operation() -> dict[str, Any]:
         "responses": {
             "200": _response("Stored, now or before"),
             "401": _response("Signature missing, wrong or too old"),
+            "408": _response("The rest of the message did not arrive in time"),
             "413": _response("Too large"),
             "422": _response("Invalid message; every invalid field is named"),
-            "503": _response("Could not be stored; send it again"),
+            "503": _response("Could not be stored, or too many messages at once; send it again"),
         },
     }
 

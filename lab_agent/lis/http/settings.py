@@ -35,6 +35,19 @@ SigningSecret = Annotated[SecretStr, AfterValidator(_validate_secret)]
 UrlPath = Annotated[str, AfterValidator(_validate_path)]
 
 
+class HttpTlsSettings(BaseModel):
+    """Certificates of the endpoint for results."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    certificate: Path
+    """Our own certificate with its chain (PEM)."""
+    key: Path
+    """Key of our certificate (PEM, without a password)."""
+    ca: Path | None = None
+    """CA certificates (PEM) of the LIS: it must then show a certificate of theirs."""
+
+
 class HttpSettings(BaseModel):
     """Where orders are sent, where results arrive, and the secrets that sign both."""
 
@@ -63,15 +76,23 @@ class HttpSettings(BaseModel):
     proxy: str | None = None
     """Address of an HTTP proxy."""
     host: str = "127.0.0.1"
-    """Address the endpoint for results listens on; put a TLS proxy in front of it if the LIS is on another machine."""
+    """Address the endpoint for results listens on; set `tls`, or put a TLS proxy in front of it, for another machine."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8300
     """Port the endpoint for results listens on."""
+    tls: HttpTlsSettings | None = None
+    """Encrypts the endpoint for results; without this table it is plain HTTP."""
     prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     """Prefix of the endpoint's own paths, such as /lis."""
     replay_window: Annotated[float, Field(gt=0, le=86400)] = 300.0
     """Seconds by which a timestamp may differ from our clock."""
     max_message_bytes: Annotated[int, Field(gt=0)] = 64_000_000
     """Largest message accepted, in bytes, documents included."""
+    max_unfinished_bytes: Annotated[int, Field(gt=0)] = 128_000_000
+    """Largest size of all messages together that are arriving or not answered yet; beyond it the endpoint answers 503."""
+    body_timeout: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """Seconds in which a message must have arrived; after that the endpoint answers 408."""
+    body_idle_timeout: Annotated[float, Field(gt=0, le=3600)] = 15.0
+    """Seconds for which the LIS may pause in the middle of a message; after that the endpoint answers 408."""
     refused_folder: Path | None = None
     """Folder for rejected messages, each with its reason beside it; not stored if not set (the LIS still has them)."""
     time_zone: TimeZoneName | None = None
@@ -92,6 +113,8 @@ class HttpSettings(BaseModel):
     def _check_secrets_and_paths(self) -> Self:
         if self.secret == self.incoming_secret:
             raise ValueError("secret and incoming_secret must differ: otherwise our own messages could be replayed to us")
+        if self.max_unfinished_bytes < self.max_message_bytes:
+            raise ValueError("max_unfinished_bytes must be at least max_message_bytes: otherwise the largest message never fits")
         if self.status_path and "{key}" not in self.status_path:
             raise ValueError("status_path must contain {key}, such as orders/{key}")
         return self

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 TIMESTAMP_HEADER = "Lab-Timestamp"
@@ -19,6 +21,7 @@ IDEMPOTENCY_KEY_HEADER = "Idempotency-Key"
 SIGNATURE_HEADER = "Lab-Signature"
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
 _VERSION_PREFIX = "v1="
+_SIGNATURE_PATTERN = re.compile(r"v1=[0-9a-f]{64}", re.ASCII)
 
 
 class InvalidSignature(Exception):
@@ -35,10 +38,26 @@ def signature_headers(secret: bytes, idempotency_key: str, body: bytes, now: dat
     }
 
 
-def verify_signature(
-    headers: Mapping[str, str], body: bytes, *, secrets: Sequence[bytes], now: datetime, tolerance: float
-) -> str:
-    """Return the idempotency key of a correctly signed message. Raises `InvalidSignature`."""
+@dataclass(frozen=True, slots=True)
+class SignatureHeaders:
+    """The headers of a message whose body is yet to come: well formed, and of our time."""
+
+    timestamp: str
+    idempotency_key: str
+    signature: str
+
+    def verify(self, body: bytes, secrets: Sequence[bytes]) -> None:
+        """Check the signature with each of the secrets. Raises `InvalidSignature`."""
+        good = [
+            hmac.compare_digest(_VERSION_PREFIX + _hmac_hex(secret, self.timestamp, self.idempotency_key, body), self.signature)
+            for secret in secrets
+        ]
+        if not any(good):
+            raise InvalidSignature(f"{SIGNATURE_HEADER} is wrong")
+
+
+def read_signature_headers(headers: Mapping[str, str], *, now: datetime, tolerance: float) -> SignatureHeaders:
+    """Read what can be known of a signature before the body. Raises `InvalidSignature`."""
     stamp, name = headers.get(TIMESTAMP_HEADER.lower(), ""), headers.get(IDEMPOTENCY_KEY_HEADER.lower(), "")
     given = headers.get(SIGNATURE_HEADER.lower(), "")
     if not name.strip() or len(name) > MAX_IDEMPOTENCY_KEY_LENGTH or not (name.isascii() and name.isprintable()):
@@ -47,16 +66,14 @@ def verify_signature(
         )
     if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12):
         raise InvalidSignature(f"{TIMESTAMP_HEADER} is missing or not a Unix time in seconds")
-    good = [
-        hmac.compare_digest((_VERSION_PREFIX + _hmac_hex(secret, stamp, name, body)).encode(), given.encode())
-        for secret in secrets
-    ]
-    if not any(good):
-        raise InvalidSignature(f"{SIGNATURE_HEADER} is missing or wrong")
+    if not _SIGNATURE_PATTERN.fullmatch(given):
+        raise InvalidSignature(f"{SIGNATURE_HEADER} is missing or not v1= and 64 hexadecimal digits")
     if abs(now.timestamp() - int(stamp)) > tolerance:
         raise InvalidSignature(f"{TIMESTAMP_HEADER} is too far from our clock; send the message again with a new timestamp")
-    return name
+    return SignatureHeaders(stamp, name, given)
 
 
 def _hmac_hex(secret: bytes, timestamp: str, idempotency_key: str, body: bytes) -> str:
-    return hmac.new(secret, f"{timestamp}.{idempotency_key}.".encode() + body, hashlib.sha256).hexdigest()
+    code = hmac.new(secret, f"{timestamp}.{idempotency_key}.".encode(), hashlib.sha256)
+    code.update(body)
+    return code.hexdigest()

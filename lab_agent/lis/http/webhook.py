@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 from fastapi import FastAPI, Request, Response
-from starlette.requests import ClientDisconnect
 
 from lab_agent import exact_json
 from lab_agent.errors import DataInvalidError, LabAgentError
 from lab_agent.lis.http.openapi import openapi_document
+from lab_agent.lis.http.request_body import BodyReader, BodyRefusal, BodyRefusedError
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signatures import InvalidSignature, verify_signature
+from lab_agent.lis.http.signatures import InvalidSignature, SignatureHeaders, read_signature_headers
+from lab_agent.lis.raw_messages import message_id
 from lab_agent.ports.lis import Inbox
 from lab_agent.serialization import load_message
 
@@ -32,23 +33,35 @@ class ResultWebhook:
     settings: HttpSettings
     name: str
     inbox: Inbox
+    bodies: BodyReader = field(init=False)
     _invalid_signature_logged: bool = False
 
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.bodies = BodyReader(
+            settings.max_message_bytes, settings.max_unfinished_bytes, settings.body_timeout, settings.body_idle_timeout
+        )
+
     async def receive(self, request: Request) -> Response:
-        """Answer 200 (stored, now or before), 400, 401, 413, 422 with every invalid field, or 503 (try again later)."""
+        """Answer 200 (stored, now or before), 400, 401, 408, 413, 422 with every invalid field, or 503 (try again later).
+
+        What the headers say is checked first: a message that is not signed, or too large, is not read.
+        """
         try:
-            body = await _read_body(request, self.settings.max_message_bytes)
-        except ClientDisconnect:
-            return _error_response(400, "incomplete", "the connection closed before the message was complete")
-        if body is None:
-            return _error_response(413, "too_large", f"a message may have up to {self.settings.max_message_bytes} bytes")
-        try:
-            name = self._verify(request.headers, body)
+            signature = self._read_signature(request.headers)
+            async with self.bodies.read(request) as body:
+                await self._verify(signature, body)
+                return await self._store(signature.idempotency_key, body)
         except InvalidSignature as exc:
-            return _error_response(401, "invalid_signature", str(exc))
+            return self._invalid_signature_response(exc)
+        except BodyRefusedError as exc:
+            return _refused_body_response(exc)
+
+    async def _store(self, idempotency_key: str, body: bytes) -> Response:
+        name = message_id(idempotency_key, body)
         try:
             message = await asyncio.to_thread(load_message, body, time_zone=self.settings.zone)
-            new = await self.inbox.accept(f"{name}:{hashlib.sha256(body).hexdigest()[:16]}", message)
+            new = await self.inbox.accept(name, message)
         except DataInvalidError as exc:
             return await self._reject(name, body, exc)
         except LabAgentError as exc:
@@ -59,25 +72,24 @@ class ResultWebhook:
         log.warning("message not stored", action="webhook_not_stored", adapter=self.name, error=type(error).__name__)
         return _error_response(503, "retry_later", "not stored; send it again later", {"Retry-After": _RETRY_AFTER_SECONDS})
 
-    def _verify(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the message's name. A series of invalid signatures is logged once."""
-        settings = self.settings
-        try:
-            name = verify_signature(
-                headers, body, secrets=settings.incoming_secrets, now=datetime.now(UTC), tolerance=settings.replay_window
-            )
-        except InvalidSignature as exc:
-            if not self._invalid_signature_logged:
-                log.warning("message signature invalid", action="webhook_signature_invalid", adapter=self.name, reason=str(exc))
-            self._invalid_signature_logged = True
-            raise
+    def _read_signature(self, headers: Mapping[str, str]) -> SignatureHeaders:
+        return read_signature_headers(headers, now=datetime.now(UTC), tolerance=self.settings.replay_window)
+
+    async def _verify(self, signature: SignatureHeaders, body: bytes) -> None:
+        await asyncio.to_thread(signature.verify, body, self.settings.incoming_secrets)
         self._invalid_signature_logged = False
-        return name
+
+    def _invalid_signature_response(self, error: InvalidSignature) -> Response:
+        """Answer 401. A series of invalid signatures is logged once."""
+        if not self._invalid_signature_logged:
+            log.warning("message signature invalid", action="webhook_signature_invalid", adapter=self.name, reason=str(error))
+        self._invalid_signature_logged = True
+        return _error_response(401, "invalid_signature", str(error))
 
     async def _reject(self, name: str, body: bytes, error: DataInvalidError) -> Response:
         """Reject a message. The operators are alerted first; if that cannot be stored, the LIS is asked to send it again."""
         try:
-            await self.inbox.reject(name, str(error.problems[0]))
+            await self.inbox.reject(name, str(error.problems[0]), raw=body)
         except LabAgentError as exc:
             return self._retry_later_response(exc)
         log.warning("message rejected", action="webhook_rejected", adapter=self.name)
@@ -104,17 +116,14 @@ def make_app(webhook: ResultWebhook) -> FastAPI:
     return app
 
 
-async def _read_body(request: Request, limit: int) -> bytes | None:
-    """Read the body; None as soon as it exceeds the limit, whatever its Content-Length claims."""
-    declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared[:15]) > limit:
-        return None
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            return None
-    return bytes(body)
+def _refused_body_response(error: BodyRefusedError) -> Response:
+    """Answer to a body that was not read to its end: the connection of a sender who stopped in the middle is closed."""
+    status, code = error.refusal.value
+    headers = {
+        BodyRefusal.BUSY: {"Retry-After": _RETRY_AFTER_SECONDS},
+        BodyRefusal.TIMEOUT: {"Connection": "close"},
+    }
+    return _error_response(status, code, str(error), headers.get(error.refusal))
 
 
 def _save_rejected(folder: Path, body: bytes, error: DataInvalidError) -> None:

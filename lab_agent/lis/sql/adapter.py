@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 import structlog
 from pydantic import BaseModel
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -17,11 +17,12 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.batch import take_each
+from lab_agent.lis.raw_messages import parse_json_message
 from lab_agent.lis.sql.order_rows import OrderTables
 from lab_agent.lis.sql.result_rows import ResultRow, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
-from lab_agent.lis.sql.staging_tables import make_tables
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.lis.sql.staging_tables import MYSQL_DIALECTS, make_tables
+from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class SqlAdapter:
         """Check that the tables exist."""
         self._inbox = inbox
         await self.check()
+        await self._warn_of_small_packets()
 
     async def stop(self) -> None:
         """Stop, without waiting for a thread that hangs on a dead database."""
@@ -69,6 +71,20 @@ class SqlAdapter:
         finally:
             if self._inbox is None:  # called without a start: leave nothing open
                 await self.stop()
+
+    async def _warn_of_small_packets(self) -> None:
+        """A MySQL or MariaDB server refuses every row that is larger than a packet, whatever its columns hold."""
+        if self._get_engine().dialect.name not in MYSQL_DIALECTS:
+            return
+        size = await self._read(lambda connection: connection.execute(text("select @@max_allowed_packet")).scalar_one())
+        if size < self._settings.max_document_bytes:
+            log.warning(
+                "max_allowed_packet of the database is smaller than max_document_bytes: set it to one and a half times of that",
+                action="sql_packet_small",
+                adapter=self._name,
+                max_allowed_packet=size,
+                max_document_bytes=self._settings.max_document_bytes,
+            )
 
     async def prepare(self, order: LabOrder) -> None:
         """Nothing to prepare: an order is written in one transaction."""
@@ -98,12 +114,13 @@ class SqlAdapter:
         """Process one result: first commit it, then mark its row (law 1)."""
         if not await self._run_in_thread(lambda: self._write(lambda connection: self._results.claim(connection, row_id))):
             return False
+        result_row: ResultRow | None = None
         try:
             result_row = await self._read(lambda connection: self._results.read(connection, row_id))
             new = await self._accept(result_row, inbox)
         except DataInvalidError as exc:
             error = exc
-            await inbox.reject(f"row-{row_id}", str(error.problems[0]))  # alert first, in case of a crash here
+            await _reject(inbox, row_id, result_row, error)  # alert first, in case of a crash here
             await self._run_in_thread(
                 lambda: self._write(lambda connection: self._results.mark_faulty(connection, row_id, error))
             )
@@ -111,6 +128,10 @@ class SqlAdapter:
             return False
         await self._run_in_thread(lambda: self._write(lambda connection: self._results.mark_processed(connection, row_id)))
         return new
+
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
+        """Read a row and its children as JSON of the published schema, the form in which `collect` reads them."""
+        return await asyncio.to_thread(parse_json_message, raw, name, zone=self._settings.zone, table=f"lis.{self._name}")
 
     async def _accept(self, result_row: ResultRow, inbox: Inbox) -> bool:
         message = await asyncio.to_thread(self._results.parse, result_row)
@@ -171,6 +192,12 @@ class SqlAdapter:
                 else ""
             )
             raise LisUnavailable(f"the database of the LIS failed with {type(exc).__name__}{hint}") from exc
+
+
+async def _reject(inbox: Inbox, row_id: int, result_row: ResultRow | None, error: DataInvalidError) -> None:
+    """Tell the operators of an invalid row; one that could not be read has no content."""
+    name, raw = (result_row.message_id, result_row.data) if result_row else (f"row-{row_id}", None)
+    await inbox.reject(name, str(error.problems[0]), raw=raw)
 
 
 def _make_engine(settings: SqlSettings) -> Engine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from sqlalchemy import Connection, Row, Table, and_, func, or_, select, update
 from lab_agent import exact_json
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.lis.raw_messages import message_id
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, to_observation
@@ -57,8 +57,7 @@ class ResultTables:
         results = self.tables.results
         row = connection.execute(select(results).where(results.c.id == row_id)).one()
         data = row.document.encode("utf-8") if row.document else exact_json.dumps(self._to_json(connection, row))
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        return ResultRow(row_id, f"row-{row_id}:{row.created_at}:{digest}", data)
+        return ResultRow(row_id, message_id(f"row-{row_id}:{row.created_at}", data), data)
 
     def parse(self, result_row: ResultRow) -> LabMessage:
         """Parse it into a message. Raises `DataInvalidError`, naming every invalid field."""

@@ -11,17 +11,28 @@ from dataclasses import dataclass
 
 from sqlalchemy import Column, Date, DateTime, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text, func
 from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 from sqlalchemy.engine import Dialect, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.schema import CreateIndex, CreateTable, SchemaItem
 
 from lab_agent.errors import Problem, SettingsError
 
+MYSQL_DIALECTS = ("mysql", "mariadb")
 _KEY_LENGTH = 20
 _DATE_TIME_LENGTH = 40
 _NUMBER_LENGTH = 64
 _CODE_LENGTH = 100
 _NAME_LENGTH = 255
+_LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
+_LONG_BINARY = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+"""MySQL's TEXT and BLOB end at 64 kB, and what is longer may be cut off silently."""
+_MYSQL_OPTIONS = {"engine": "InnoDB", "charset": "utf8mb4"}
+"""Transactions, and every character: the default of a MySQL or MariaDB server may be MyISAM and latin1."""
+_MYSQL_NOTE = """\
+-- A packet holds a whole value: set max_allowed_packet of the server (16 MB by default) to 64M, or to one and a half
+-- times the largest document, and the same for the client that writes the results.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ def make_tables(prefix: str, schema: str | None) -> StagingTables:
     metadata = MetaData(schema=schema)
     orders = _orders_table(metadata, prefix)
     results = _results_table(metadata, prefix)
-    return StagingTables(
+    tables = StagingTables(
         metadata,
         orders,
         _patients_table(metadata, prefix, orders),
@@ -60,6 +71,9 @@ def make_tables(prefix: str, schema: str | None) -> StagingTables:
         results,
         *_result_child_tables(metadata, prefix, results),
     )
+    for table in metadata.sorted_tables:
+        table.dialect_kwargs.update({f"{name}_{key}": _MYSQL_OPTIONS[key] for name in MYSQL_DIALECTS for key in _MYSQL_OPTIONS})
+    return tables
 
 
 def _orders_table(metadata: MetaData, prefix: str) -> Table:
@@ -70,14 +84,14 @@ def _orders_table(metadata: MetaData, prefix: str) -> Table:
             "order_key",
             String(_KEY_LENGTH),
             primary_key=True,
-            comment="the agent's key of the order; it never changes",
+            comment="the agent's key of the order, which never changes",
         ),
         Column("requisition", String(_NAME_LENGTH), nullable=False),
         Column("requisition_system", String(_NAME_LENGTH)),
         Column("contract", String(_CODE_LENGTH), nullable=False),
         Column("ordered_at", String(_DATE_TIME_LENGTH), nullable=False, comment="ISO 8601 with offset"),
         Column("notifications", String(_NAME_LENGTH), comment="sms=true, email=false"),
-        Column("document", Text, nullable=False, comment="the whole order as JSON of the published schema"),
+        Column("document", _LONG_TEXT, nullable=False, comment="the whole order as JSON of the published schema"),
         Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
         Column("taken_at", DateTime, comment="written by the LIS: when it took the order"),
         Column("taken_by", String(_CODE_LENGTH), comment="written by the LIS: who took it (its claim)"),
@@ -91,12 +105,12 @@ def _patients_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
         _order_key_column(orders, primary_key=True),
         Column("patient_id", String(_NAME_LENGTH), comment="id of the Patient on the exchange service"),
         Column("patient_id_system", String(_NAME_LENGTH)),
-        Column("identifiers", Text, comment="the partner's own numbers of the patient: system|value, one a line"),
+        Column("identifiers", _LONG_TEXT, comment="the partner's own numbers of the patient: system|value, one a line"),
         Column("anonymous", Integer, nullable=False, comment="1: family holds ten digits, the given names are -"),
         Column("family", String(_NAME_LENGTH)),
         Column("given", String(_NAME_LENGTH)),
         Column("second_given", String(_NAME_LENGTH)),
-        Column("other_names", Text, comment="further names with their use, one a line"),
+        Column("other_names", _LONG_TEXT, comment="further names with their use, one a line"),
         Column("gender", String(_KEY_LENGTH)),
         Column("birth_date", Date),
         Column("phone", String(_NAME_LENGTH)),
@@ -115,12 +129,12 @@ def _lines_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
         Column("position", Integer, nullable=False),
         Column("item", String(_CODE_LENGTH), nullable=False, comment="code of the nomenclature"),
         Column("lab_code", String(_CODE_LENGTH), comment="the laboratory's own code"),
-        Column("caption", Text),
-        Column("other_codes", Text, comment="further codes of the test: system|code, one a line"),
+        Column("caption", _LONG_TEXT),
+        Column("other_codes", _LONG_TEXT, comment="further codes of the test: system|code, one a line"),
         Column("identifier", String(_NAME_LENGTH), comment="the partner's own number of the line"),
         Column("identifier_system", String(_NAME_LENGTH)),
         Column("ordered_at", String(_DATE_TIME_LENGTH), nullable=False),
-        Column("notes", Text),
+        Column("notes", _LONG_TEXT),
         Column("old_order_number", String(_NAME_LENGTH)),
     )
 
@@ -135,8 +149,8 @@ def _specimen_tables(metadata: MetaData, prefix: str, orders: Table) -> tuple[Ta
         Column("body_site", String(_CODE_LENGTH)),
         Column("collected_at", String(_DATE_TIME_LENGTH)),
         Column("collected_until", String(_DATE_TIME_LENGTH), comment="the end, if it was collected over a period"),
-        Column("method", Text),
-        Column("supporting_info", Text),
+        Column("method", _LONG_TEXT),
+        Column("supporting_info", _LONG_TEXT),
     )
     containers = Table(
         f"{prefix}containers",
@@ -146,7 +160,7 @@ def _specimen_tables(metadata: MetaData, prefix: str, orders: Table) -> tuple[Ta
         Column("position", Integer, primary_key=True, autoincrement=False),
         Column("barcode", String(_CODE_LENGTH), index=True),
         Column("second_barcode", String(_CODE_LENGTH)),
-        Column("other_identifiers", Text, comment="further numbers of the tube: system|value, one a line"),
+        Column("other_identifiers", _LONG_TEXT, comment="further numbers of the tube: system|value, one a line"),
         Column("type", String(_CODE_LENGTH)),
         Column("quantity", String(_NUMBER_LENGTH), comment="exact decimal"),
     )
@@ -167,9 +181,9 @@ def _answers_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
         _order_key_column(orders, primary_key=True),
         Column("position", Integer, primary_key=True, autoincrement=False),
         Column("link_id", String(_NAME_LENGTH), nullable=False),
-        Column("path", Text, comment="groups and questions down to this one, with the number of a repeat: drugs[2]/dose"),
-        Column("question", Text),
-        Column("answer", Text, comment="one row for each answer; false and 0 are answers"),
+        Column("path", _LONG_TEXT, comment="groups and questions down to this one, with the number of a repeat: drugs[2]/dose"),
+        Column("question", _LONG_TEXT),
+        Column("answer", _LONG_TEXT, comment="one row for each answer (false and 0 are answers)"),
         Column("answer_system", String(_NAME_LENGTH), comment="code system, if the answer is a code"),
         Column("answer_unit", String(_NAME_LENGTH), comment="unit, if the answer is an amount"),
     )
@@ -181,7 +195,7 @@ def _cancellations_table(metadata: MetaData, prefix: str) -> Table:
         metadata,
         Column("line_key", String(_KEY_LENGTH), primary_key=True),
         Column("order_key", String(_KEY_LENGTH), nullable=False, index=True),
-        Column("reason", Text, nullable=False),
+        Column("reason", _LONG_TEXT, nullable=False),
         Column("created_at", DateTime, nullable=False, server_default=func.current_timestamp()),
         Column("taken_at", DateTime, comment="written by the LIS"),
     )
@@ -195,16 +209,20 @@ def _results_table(metadata: MetaData, prefix: str) -> Table:
         Column(
             "kind", String(_KEY_LENGTH), nullable=False, server_default="report", comment="report, rejection or accession_update"
         ),
-        Column("document", Text, comment="the whole message as JSON of the published schema; the other columns are then ignored"),
-        Column("report_id", String(_NAME_LENGTH), comment="the laboratory's own id of the report; the same for its corrections"),
+        Column(
+            "document",
+            _LONG_TEXT,
+            comment="the whole message as JSON of the published schema (other columns are then ignored)",
+        ),
+        Column("report_id", String(_NAME_LENGTH), comment="the laboratory's own id of the report (the same for its corrections)"),
         Column("version", Integer),
         Column("status", String(_KEY_LENGTH), comment="registered, partial, preliminary or final"),
         Column("order_key", String(_KEY_LENGTH)),
         Column("accession", String(_CODE_LENGTH)),
         Column("barcode", String(_CODE_LENGTH)),
-        Column("line_keys", Text, comment="lines that it is about, separated by spaces"),
-        Column("items", Text, comment="item codes that it is about, separated by spaces"),
-        Column("completes", Text, comment="line keys or item codes that it completes, separated by spaces"),
+        Column("line_keys", _LONG_TEXT, comment="lines that it is about, separated by spaces"),
+        Column("items", _LONG_TEXT, comment="item codes that it is about, separated by spaces"),
+        Column("completes", _LONG_TEXT, comment="line keys or item codes that it completes, separated by spaces"),
         Column("effective_at", String(_DATE_TIME_LENGTH), comment="ISO 8601"),
         Column("issued_at", String(_DATE_TIME_LENGTH), comment="ISO 8601"),
         Column("collect_again", Integer, comment="1: a rejection that asks for new biomaterial"),
@@ -213,7 +231,7 @@ def _results_table(metadata: MetaData, prefix: str) -> Table:
         Column("claimed_by", String(_CODE_LENGTH), comment="written by the agent"),
         Column("claimed_at", DateTime, comment="written by the agent"),
         Column("processed_at", DateTime, comment="written by the agent: it has committed the message"),
-        Column("fault", Text, comment="written by the agent: why it rejected the result; correct the row and set this to NULL"),
+        Column("fault", _LONG_TEXT, comment="written by the agent: why it rejected the result (correct it and set this to NULL)"),
     )
     Index(f"{prefix}results_open", table.c.processed_at, table.c.ready)
     return table
@@ -227,32 +245,32 @@ def _result_child_tables(metadata: MetaData, prefix: str, results: Table) -> tup
         Column("observation_id", String(_CODE_LENGTH)),
         Column("code", String(_CODE_LENGTH)),
         Column("code_system", String(_NAME_LENGTH), comment="LOINC if NULL"),
-        Column("code_text", Text),
+        Column("code_text", _LONG_TEXT),
         Column("observation_status", String(_KEY_LENGTH), comment="final if NULL"),
         Column(
-            "value_type", String(_KEY_LENGTH), comment="quantity, text, code, datetime or time; guessed from the value if NULL"
+            "value_type", String(_KEY_LENGTH), comment="quantity, text, code, datetime or time (guessed from the value if NULL)"
         ),
-        Column("value", Text, comment="exact: 1.20 stays 1.20"),
+        Column("value", _LONG_TEXT, comment="exact: 1.20 stays 1.20"),
         Column("comparator", String(2)),
         Column("unit", String(_CODE_LENGTH)),
         Column("low", String(_NUMBER_LENGTH)),
         Column("high", String(_NUMBER_LENGTH)),
-        Column("range_text", Text),
+        Column("range_text", _LONG_TEXT),
         Column("flag", String(_KEY_LENGTH)),
-        Column("method", Text),
+        Column("method", _LONG_TEXT),
         Column("specimen", String(_CODE_LENGTH), comment="barcode, or id of a specimen"),
-        Column("note", Text),
+        Column("note", _LONG_TEXT),
         Column("observed_at", String(_DATE_TIME_LENGTH)),
     )
     documents = Table(
         f"{prefix}result_documents",
         metadata,
         *_child_key_columns(results),
-        Column("content", LargeBinary, comment="the document; alternatively url"),
-        Column("url", Text),
+        Column("content", _LONG_BINARY, comment="the document (or url)"),
+        Column("url", _LONG_TEXT),
         Column("content_type", String(_CODE_LENGTH), comment="application/pdf if NULL"),
         Column("language", String(_KEY_LENGTH)),
-        Column("title", Text),
+        Column("title", _LONG_TEXT),
     )
     not_performed = Table(
         f"{prefix}result_not_performed",
@@ -260,7 +278,7 @@ def _result_child_tables(metadata: MetaData, prefix: str, results: Table) -> tup
         *_child_key_columns(results),
         Column("line_key", String(_KEY_LENGTH)),
         Column("item", String(_CODE_LENGTH)),
-        Column("reason", Text, comment="shown to the clinic"),
+        Column("reason", _LONG_TEXT, comment="shown to the clinic"),
     )
     accessions = Table(
         f"{prefix}result_accessions",
@@ -296,7 +314,8 @@ def create_statements(dialect: str, prefix: str, schema: str | None = None) -> s
     statements = [str(CreateTable(table).compile(dialect=sql_dialect)).strip() for table in tables]
     indexes = sorted((index for table in tables for index in table.indexes), key=lambda index: str(index.name))
     statements += [str(CreateIndex(index).compile(dialect=sql_dialect)).strip() for index in indexes]
-    return "".join(f"{statement};\n\n" for statement in statements).rstrip() + "\n"
+    note = _MYSQL_NOTE if sql_dialect.name in MYSQL_DIALECTS else ""
+    return note + "".join(f"{statement};\n\n" for statement in statements).rstrip() + "\n"
 
 
 def dialect_name(url: str) -> str:

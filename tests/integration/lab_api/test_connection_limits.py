@@ -223,7 +223,7 @@ async def test_connection_limit_logged_once() -> None:
 @pytest.mark.parametrize(("soft", "connections"), [(128, 32), (1024, 256), (4096, 1000)])
 def test_connection_limit_follows_open_files(monkeypatch: pytest.MonkeyPatch, soft: int, connections: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert web_server._default_max_connections() == connections
+    assert web_server.default_max_connections() == connections
 
 
 @pytest.mark.proof

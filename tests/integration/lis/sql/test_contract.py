@@ -1,4 +1,4 @@
-"""The sql adapter keeps the contract: results as rows, results as documents, behind the guard; on SQLite and on PostgreSQL."""
+"""The sql adapter keeps the contract: results as rows, results as documents, guarded; on SQLite, PostgreSQL and MariaDB."""
 
 import asyncio
 import itertools
@@ -151,3 +151,12 @@ class TestPostgresql(AdapterContract):
     async def bench(self, folder: Path) -> Bench:
         url: str = type(self).url  # type: ignore[attr-defined]
         return SqlBench(url, schema=f"lis_{next(_count)}")
+
+
+class TestMariaDb(AdapterContract):
+    @pytest.fixture(autouse=True)
+    def _on_a_server(self, mariadb_url: str) -> None:
+        type(self).url = mariadb_url  # type: ignore[attr-defined]
+
+    async def bench(self, folder: Path) -> Bench:
+        return SqlBench(type(self).url)  # type: ignore[attr-defined]

@@ -1,0 +1,134 @@
+"""What the settings of CSV files lack, judged by a file: encoding, delimiter, headings, numbers, dates and zone. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from lab_agent.errors import DataInvalidError
+from lab_agent.lis.folder.csv_results import parse_csv
+from lab_agent.lis.folder.csv_table import CsvTable, detect_encoding, read_table
+from lab_agent.lis.folder.settings import CsvSettings
+from lab_agent.lis.raw_messages import time_zone_suggestion
+from lab_agent.ports.lis import MapSuggestion
+
+_DELIMITERS = (";", ",", "\t", "|")
+_DECIMAL_COMMA = re.compile(r"(?:[<>]=?)?\s*[+-]?\d+,\d+")
+_DATES = (
+    (re.compile(r"\d\d?\.\d\d?\.\d{4}\b.*"), "%d.%m.%Y"),
+    (re.compile(r"\d{4}\.\d\d?\.\d\d?\b.*"), "%Y.%m.%d"),
+    (re.compile(r"\d{14}"), "%Y%m%d%H%M%S"),
+    (re.compile(r"\d{12}"), "%Y%m%d%H%M"),
+    (re.compile(r"\d{8}"), "%Y%m%d"),
+    (re.compile(r"(?:1[3-9]|2\d|3[01])/\d\d?/\d{4}\b.*"), "%d/%m/%Y"),
+)
+_SLASH_DATE = re.compile(r"\d\d?/\d\d?/\d{4}\b.*")
+_CYRILLIC = re.compile(r"[А-Яа-яЁё]")
+
+
+def suggest_csv_settings(data: bytes, settings: CsvSettings, zone: ZoneInfo | None, table: str) -> tuple[MapSuggestion, ...]:
+    """The lines to add: of the table `csv`, and of the adapter's own `table`. Values are written as in TOML."""
+    found: list[MapSuggestion] = []
+
+    def apply(changes: Iterator[tuple[str, Any, str]]) -> None:
+        nonlocal settings
+        for key, value, reason in changes:
+            settings = settings.model_copy(update={key: value} if value is not None else {})
+            found.append(_suggestion(f"{table}.csv", key, value, reason))
+
+    apply(_encoding(data, settings))
+    apply(_delimiter(data, settings))
+    found += _columns(data, settings, f"{table}.csv.columns")
+    if (read := _read(data, settings)) is not None:
+        apply(_numbers(read, settings))
+        apply(_dates(read, settings))
+        if zone is None and _problem_count(data, settings, None) > _problem_count(data, settings, UTC):
+            found.append(time_zone_suggestion(table))
+    return tuple(found)
+
+
+def _suggestion(table: str, key: str, value: Any, reason: str) -> MapSuggestion:
+    written = None if value is None else json.dumps(value, ensure_ascii=False)
+    return MapSuggestion(table=table, key=key, value=written, reason=reason)
+
+
+def _encoding(data: bytes, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
+    if _decode(data, detect_encoding(data, settings.encoding)) is not None:
+        return
+    text = _decode(data, "cp1251") or ""
+    foreign = [char for char in text if ord(char) > 127]
+    cyrillic = bool(foreign) and sum(bool(_CYRILLIC.match(char)) for char in foreign) > len(foreign) / 2
+    yield "encoding", "cp1251" if cyrillic else "cp1252", f"the file is not encoded as {settings.encoding}"
+
+
+def _decode(data: bytes, encoding: str) -> str | None:
+    try:
+        return data.decode(encoding)
+    except (UnicodeDecodeError, ValueError):
+        return None
+
+
+def _head(data: bytes, settings: CsvSettings, delimiter: str) -> list[str]:
+    """The cells of the first row, with another delimiter and no headings known."""
+    plain = settings.model_copy(update={"delimiter": delimiter, "headings": False, "columns": {}})
+    table = _read(data, plain)
+    return [cell.strip() for cell in table.rows[0][1]] if table else []
+
+
+def _delimiter(data: bytes, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
+    counts = {one: len(_head(data, settings, one)) for one in dict.fromkeys((settings.delimiter, *_DELIMITERS))}
+    best = max(counts, key=lambda one: counts[one])
+    if counts[settings.delimiter] <= 1 < counts[best]:
+        yield "delimiter", best, "the first row has no other separator that occurs as often"
+
+
+def _columns(data: bytes, settings: CsvSettings, table: str) -> list[MapSuggestion]:
+    """The columns that are missing, each with the heading that is most like it."""
+    headings = _head(data, settings, settings.delimiter) if settings.headings else []
+    unused = [heading for heading in headings if heading not in settings.columns.values()]
+    missing = {name: column for name, column in settings.columns.items() if headings and column not in headings}
+    return [_column(table, name, column, unused) for name, column in missing.items()]
+
+
+def _column(table: str, name: str, column: str, unused: Sequence[str]) -> MapSuggestion:
+    spelled = {heading.casefold(): heading for heading in unused}
+    close = [*get_close_matches(column.casefold(), spelled, 1), *get_close_matches(name.replace("_", " "), spelled, 1)]
+    heading = spelled[close[0]] if close else None
+    return _suggestion(table, name, heading, f"no column has the heading {column}; not used yet: {', '.join(unused)}")
+
+
+def _numbers(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
+    if not settings.decimal_comma and any(_DECIMAL_COMMA.fullmatch(text) for text in _cells(table, ("value", "low", "high"))):
+        yield "decimal_comma", True, "numbers have a decimal comma: without this line they are text"
+
+
+def _dates(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
+    written = list(_cells(table, ("effective", "issued", "observed_at")))
+    if settings.dates is not None or not written:
+        return
+    reason = "dates are not written as in ISO 8601 (2024-05-17)"
+    formats = [form for pattern, form in _DATES if any(map(pattern.fullmatch, written))]
+    if formats:
+        yield "date_format", formats[0], reason
+    elif any(map(_SLASH_DATE.fullmatch, written)):
+        yield "date_format", None, f"{reason}: nobody can tell the day from the month here"
+
+
+def _cells(table: CsvTable, fields: Sequence[str]) -> Iterator[str]:
+    return (text for _, row in table.rows for field in fields if (text := table.cell(row, field)))
+
+
+def _read(data: bytes, settings: CsvSettings) -> CsvTable | None:
+    try:
+        return read_table(data, settings)
+    except DataInvalidError:
+        return None
+
+
+def _problem_count(data: bytes, settings: CsvSettings, zone: Any) -> int:
+    return len(parse_csv(data, settings, zone, datetime.now(UTC)).problems)

@@ -1,0 +1,166 @@
+"""A CSV file as rows of named fields: its encoding, delimiter and headings, and numbers and dates as spreadsheets write them.
+
+Pure. What the file says of itself wins over the settings: a byte order mark, and a first line such as `sep=;`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.lis.folder.settings import CsvSettings
+
+_NUMERIC_FIELDS = ("value", "low", "high")
+_DATE_FIELDS = ("effective", "issued", "observed_at")
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like that of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_SEPARATOR_LINE = re.compile(r'"?sep=(?P<delimiter>[^"\r\n])"?(?P<end>\r\n|\r|\n|$)', re.IGNORECASE)
+_COMMA_NUMBER = re.compile(
+    r"(?P<before>(?:[<>]=?)?\s*[+-]?)(?P<whole>[1-9]\d{0,2}(?:[.\s]\d{3})+|\d+)(?:,(?P<fraction>\d+))?(?P<exponent>[eE][+-]?\d+)?"
+)
+_AMBIGUOUS_NUMBER = re.compile(r"(?:[<>]=?)?\s*[+-]?[1-9]\d{0,2}\.\d{3}")
+"""1.234: with a decimal comma one thousand and more, but a system that mixes both means a little more than one."""
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """How a file is written: what is needed to write some of its rows again."""
+
+    encoding: str
+    delimiter: str
+    separator_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CsvTable:
+    """The rows of a file, each with the number of its line, and the index of each field's column."""
+
+    layout: CsvLayout
+    headings: Row | None
+    rows: Sequence[tuple[int, Row]]
+    columns: Mapping[str, int]
+
+    def cell(self, row: Row, field: str) -> str:
+        """A cell without the white space around it; empty if the row is short, or there is no such column."""
+        index = self.columns.get(field)
+        return row[index].strip() if index is not None and index < len(row) else ""
+
+    def cells(self, row: Row) -> dict[str, str]:
+        """The cells of a row by field, without the empty ones."""
+        return {name: text for name in self.columns if (text := self.cell(row, name))}
+
+    def write(self, rows: Sequence[Row]) -> bytes:
+        """Write some of the rows as a file like this one, under the same headings."""
+        text = io.StringIO(newline="")
+        if self.layout.separator_line:
+            text.write(f"sep={self.layout.delimiter}\r\n")
+        csv.writer(text, delimiter=self.layout.delimiter).writerows([*([self.headings] if self.headings else []), *rows])
+        return text.getvalue().encode(self.layout.encoding)
+
+
+def detect_encoding(data: bytes, configured: str) -> str:
+    """The encoding that a byte order mark says, else the configured one."""
+    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), configured)
+
+
+def read_table(data: bytes, settings: CsvSettings) -> CsvTable:
+    """Read a file. Raises `DataInvalidError` if it is not valid CSV, or lacks a column."""
+    layout, text = _decode(data, settings)
+    rows = _parse_rows(text, layout, settings.max_rows)
+    headings, body = (rows[0][1], rows[1:]) if settings.headings else (None, rows)
+    return CsvTable(layout, headings, body, _column_indexes(settings, headings))
+
+
+def row_fields(table: CsvTable, row: Row, settings: CsvSettings) -> dict[str, str]:
+    """The fields of a row that are not empty, its numbers and dates in the form of the published schema.
+
+    What cannot be read so stays as it is. Raises `DataInvalidError` for a number of which nobody can say what it means.
+    """
+    fields = table.cells(row)
+    if settings.decimal_comma:
+        fields |= {name: _with_point(name, fields[name]) for name in _numeric_fields(fields)}
+    if settings.dates is not None:
+        dates = (*_DATE_FIELDS, *(["value"] if fields.get("value_type") == "datetime" else []))
+        fields |= {name: settings.dates.to_iso(fields[name]) for name in dates if name in fields}
+    return fields
+
+
+def _decode(data: bytes, settings: CsvSettings) -> tuple[CsvLayout, str]:
+    encoding = detect_encoding(data, settings.encoding)
+    try:
+        text = data.decode(encoding)
+    except (UnicodeDecodeError, ValueError):
+        raise data_error(
+            "document", f"is not encoded as {encoding}", "set csv.encoding to the encoding that the LIS uses"
+        ) from None
+    if "\0" in text:
+        raise data_error("document", "contains a NUL character", "remove it, or set csv.encoding to utf-16-le if that is used")
+    if found := _SEPARATOR_LINE.match(text):
+        return CsvLayout(encoding, found["delimiter"], separator_line=True), "\n" + text[found.end() :]
+    return CsvLayout(encoding, settings.delimiter), text
+
+
+def _parse_rows(text: str, layout: CsvLayout, max_rows: int) -> list[tuple[int, Row]]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=layout.delimiter, strict=True)
+    rows: list[tuple[int, Row]] = []
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                rows.append((reader.line_num, row))
+            if len(rows) > max_rows:
+                raise data_error("document", f"has more than {max_rows} rows", "send smaller files")
+    except csv.Error:
+        raise data_error(f"row {reader.line_num}", "is not a valid CSV row", "check its quotation marks") from None
+    if not rows:
+        raise data_error("document", "is empty", "write at least one row")
+    return rows
+
+
+def _column_indexes(settings: CsvSettings, head: Row | None) -> dict[str, int]:
+    """The index of each field's column."""
+    if head is None:
+        wrong = [name for name, column in settings.columns.items() if not column.isdecimal() or int(column) < 1]
+        if wrong:
+            raise data_error("csv.columns", f"{wrong[0]} is not a column number", "write the column's number from 1, in quotes")
+        return {name: int(column) - 1 for name, column in settings.columns.items()}
+    headings = [cell.strip() for cell in head]
+    for name, column in settings.columns.items():
+        if headings.count(column) != 1:
+            what = "is missing" if column not in headings else "occurs more than once"
+            raise data_error("row 1", f"the column for {name} {what}", "set csv.columns to the headings that the LIS uses")
+    return {name: headings.index(column) for name, column in settings.columns.items()}
+
+
+def _numeric_fields(fields: Mapping[str, str]) -> list[str]:
+    typed = fields.get("value_type", "quantity") != "quantity"
+    return [name for name in _NUMERIC_FIELDS if name in fields and not (typed and name == "value")]
+
+
+def _with_point(name: str, text: str) -> str:
+    """A number with a decimal comma as one with a point, without the separators of its thousands; all its digits stay."""
+    if _AMBIGUOUS_NUMBER.fullmatch(text):
+        what = "has a point before three digits, where numbers have a decimal comma: thousands, or a decimal point?"
+        raise data_error(name, what, "write it with a decimal comma, or without a separator of thousands")
+    found = _COMMA_NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    whole = re.sub(r"[.\s]", "", found["whole"])
+    fraction = f".{found['fraction']}" if found["fraction"] else ""
+    return f"{found['before']}{whole}{fraction}{found['exponent'] or ''}"
+
+
+def data_error(where: str, what: str, hint: str) -> DataInvalidError:
+    """Make the error of one problem."""
+    return DataInvalidError((Problem(where, what, hint),))

@@ -1,0 +1,131 @@
+"""What the adapters that exchange the published JSON form share of reading a raw message: its id, its trace, and what to set.
+
+The adapters use the same functions when they receive a message and when an operator looks at one (`parse_message`), so that both
+read the same, and under the same id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from datetime import UTC
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from lab_agent import exact_json
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.domain.text import shorten
+from lab_agent.domain.values import Quantity
+from lab_agent.errors import DataInvalidError
+from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
+from lab_agent.serialization import load_message
+
+_MAX_TRACE_TEXT = 300
+_KINDS: Mapping[str, type[LabReport | LabRejection | AccessionUpdate]] = {
+    "report": LabReport,
+    "rejection": LabRejection,
+    "accession_update": AccessionUpdate,
+}
+
+
+def message_id(name: str, data: bytes) -> str:
+    """The id of a message that came as `name`: it ends in a digest of its bytes. An id that was made so stays as it is."""
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return name if name.endswith(f":{digest}") else f"{name}:{digest}"
+
+
+def format_problems(error: DataInvalidError) -> str:
+    """All that is wrong with a message, one problem a line."""
+    return "\n".join(map(str, error.problems))
+
+
+def parse_json_message(raw: bytes, name: str, *, zone: ZoneInfo | None, table: str) -> ParsedMessage:
+    """Read a message of the published schema. `table` is the adapter's table of the settings."""
+    try:
+        content, problem = load_message(raw, time_zone=zone), None
+    except DataInvalidError as exc:
+        content, problem = None, format_problems(exc)
+    part = ParsedPart(message_id=message_id(name, raw), content=content, problem=problem)
+    return ParsedMessage(parts=(part,), trace=trace_json(raw, content), suggestions=_suggest_time_zone(raw, part, zone, table))
+
+
+def trace_json(raw: bytes, content: LabMessage | None) -> tuple[TraceLine, ...]:
+    """The members of a JSON object and what was read of each; lists of objects entry by entry. Empty if it is no JSON object."""
+    try:
+        tree = exact_json.loads(exact_json.strip_byte_order_mark(raw))
+    except DataInvalidError:
+        return ()
+    return tuple(_trace_members(tree, content)) if isinstance(tree, dict) else ()
+
+
+def _trace_members(tree: Mapping[str, Any], content: LabMessage | None) -> Iterator[TraceLine]:
+    known = _known_members(tree)
+    for place, value in _members(tree):
+        name, _, index = place.partition("[")
+        meaning = ""
+        if name == "observations" and isinstance(content, LabReport):
+            meaning = describe_observation(content.observations[int(index[:-1])])
+        yield TraceLine(place=shorten(place), text=_text(value), meaning=meaning, skipped=name not in known or value is None)
+
+
+def _known_members(tree: Mapping[str, Any]) -> frozenset[str]:
+    kind = next((one for name, one in _KINDS.items() if tree.get("kind", "report") == name), LabReport)
+    return frozenset({"kind", *(one.name for one in fields(kind))})
+
+
+def _members(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            yield from ((f"{key}[{index}]", one) for index, one in enumerate(value))
+        else:
+            yield key, value
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else exact_json.dumps(value).decode("utf-8", "replace")
+    return text if len(text) <= _MAX_TRACE_TEXT else f"{text[:_MAX_TRACE_TEXT]}…"
+
+
+def describe_observation(observation: ReportedObservation) -> str:
+    """A value in a line: the code that it was read under, and the value."""
+    code = observation.code
+    return f"{code.system or 'no system'}|{code.code} = {_describe_value(observation)}"
+
+
+def _describe_value(observation: ReportedObservation) -> str:
+    amount = observation.value_quantity
+    if amount is not None:
+        return f"quantity {format_quantity(amount)}"
+    if observation.value_string is not None:
+        return f"text {shorten(observation.value_string)}"
+    if (concept := observation.value_codeable_concept) is not None:
+        return f"code {', '.join(one.code or '' for one in concept.coding) or shorten(concept.text or '')}"
+    names = (name for name in dir(observation) if name.startswith("value_") and getattr(observation, name) is not None)
+    return next(names, "no value").removeprefix("value_").replace("_", " ")
+
+
+def format_quantity(amount: Quantity) -> str:
+    """A quantity with its digits as written, its comparator and its unit."""
+    unit = amount.unit or "without a unit"
+    return f"{amount.comparator or ''}{amount.value} {unit}"
+
+
+def _suggest_time_zone(raw: bytes, part: ParsedPart, zone: ZoneInfo | None, table: str) -> tuple[MapSuggestion, ...]:
+    """Whether times lack a zone: with one, there would be fewer problems."""
+    if zone is not None or part.problem is None or _problem_count(raw, None) <= _problem_count(raw, UTC):
+        return ()
+    return (time_zone_suggestion(table),)
+
+
+def time_zone_suggestion(table: str) -> MapSuggestion:
+    """The setting that says which zone the LIS means by a time without one."""
+    return MapSuggestion(table=table, key="time_zone", reason="times have no offset from UTC: name the zone that the LIS means")
+
+
+def _problem_count(raw: bytes, zone: Any) -> int:
+    try:
+        load_message(raw, time_zone=zone)
+    except DataInvalidError as exc:
+        return len(exc.problems)
+    return 0

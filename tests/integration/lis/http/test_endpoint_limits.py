@@ -1,0 +1,170 @@
+"""What a sender of the endpoint for results may take of it: memory, time, and nothing without a signature; and TLS."""
+
+import asyncio
+import http.client
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.errors import LisUnavailable
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.serialization import dump_message
+from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, signed_headers
+from tests.harness.certificates import CertificateAuthority
+
+BODY = dump_message(make_report(1, make_order(1)))
+LIMIT = 20_000
+
+Start = Callable[..., Awaitable[HttpAdapter]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    started: list[HttpAdapter] = []
+
+    async def make(**more: Any) -> HttpAdapter:
+        given = {"url": "http://127.0.0.1:9/", "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": 0}
+        settings = HttpSettings.model_validate({**given, "max_message_bytes": LIMIT, **more})
+        adapter = HttpAdapter(settings, "http")
+        await adapter.start(MemoryInbox())
+        started.append(adapter)
+        return adapter
+
+    yield make
+    for adapter in started:
+        await adapter.stop()
+
+
+def head(length: int, **given: str) -> bytes:
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in given.items()]
+    return "\r\n".join(["POST /messages HTTP/1.1", "Host: x", f"Content-Length: {length}", *lines, "", ""]).encode()
+
+
+async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """The answer, within a deadline."""
+    async with asyncio.timeout(5):
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        found = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        body = await reader.readexactly(int(found["content-length"]))
+    return int(lines[0].split()[1]), found, json.loads(body)
+
+
+def post(port: int, body: bytes, given: dict[str, str], context: ssl.SSLContext | None = None) -> int:
+    """A client that reads when it has sent everything, as most libraries do."""
+    connection = (
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+        if context
+        else http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    )
+    try:
+        connection.request("POST", "/messages", body, given)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("more", [{}, {"Connection": "close"}])
+async def test_sender_of_large_body_sees_413(start: Start, more: dict[str, str]) -> None:
+    adapter = await start()
+    body = bytes(8_000_000)
+    assert await asyncio.to_thread(post, adapter.port, body, {**signed_headers(LIS_SECRET, "m1", body), **more}) == 413
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {**signed_headers(LIS_SECRET, "m1", b""), "Lab-Signature": "v1=short"},
+        signed_headers(LIS_SECRET, "m1", b"", timestamp=time.time() - 1000),
+    ],
+)
+async def test_unsigned_message_refused_before_its_body(start: Start, given: dict[str, str]) -> None:
+    adapter = await start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
+    writer.write(head(LIMIT, **given))
+    assert (await response(reader))[0] == 401
+    writer.close()
+
+
+async def test_unfinished_bodies_together_are_bounded(start: Start) -> None:
+    """Beyond the bound a sender is asked to come again, and once the others are gone there is room."""
+    adapter = await start(max_unfinished_bytes=2 * LIMIT)
+    given = signed_headers(LIS_SECRET, "m1", BODY)
+    opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(2)]
+    for _, writer in opened:
+        writer.write(head(LIMIT, **given) + bytes(LIMIT - 1))
+    end = time.monotonic() + 5
+    while (status := await asyncio.to_thread(post, adapter.port, BODY, given)) != 503:
+        assert time.monotonic() < end
+    assert status == 503
+    reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
+    writer.write(head(len(BODY), **given))
+    status, headers, said = await response(reader)
+    assert (status, said["code"], int(headers["retry-after"]) > 0) == (503, "retry_later", True)
+    for _, one in [*opened, (reader, writer)]:
+        one.close()
+    while await asyncio.to_thread(post, adapter.port, BODY, given) != 200:
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize(("more", "drips"), [({"body_idle_timeout": 0.1}, False), ({"body_timeout": 0.3}, True)])
+async def test_half_a_body_answered_408_and_closed(start: Start, more: dict[str, float], drips: bool) -> None:
+    adapter = await start(**more)
+    reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
+    writer.write(head(len(BODY), **signed_headers(LIS_SECRET, "m1", BODY)) + BODY[:10])
+
+    async def drip() -> None:
+        while drips:
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    status, headers, said = await response(reader)
+    assert (status, said["code"], headers["connection"]) == (408, "timeout", "close")
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    dripping.cancel()
+    with suppress(asyncio.CancelledError, ConnectionError):
+        await dripping
+    writer.close()
+
+
+async def test_endpoint_speaks_tls(start: Start, tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    certificate, key = authority.issue("agent")
+    adapter = await start(tls={"certificate": certificate, "key": key})
+    context = ssl.create_default_context(cafile=authority.ca)
+    for count, expected in ((len(BODY), 200), (3_000_000, 413)):
+        body = BODY if count == len(BODY) else bytes(count)
+        given = {**signed_headers(LIS_SECRET, "m1", body), "Connection": "close"}
+        assert await asyncio.to_thread(post, adapter.port, body, given, context) == expected
+
+
+async def test_tls_with_ca_requires_client_certificate(start: Start, tmp_path: Path) -> None:
+    authority, other = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path, "other")
+    certificate, key = authority.issue("agent")
+    adapter = await start(tls={"certificate": certificate, "key": key, "ca": authority.ca})
+    given = signed_headers(LIS_SECRET, "m1", BODY)
+
+    def as_client(files: tuple[Path, Path] | None) -> int:
+        context = ssl.create_default_context(cafile=authority.ca)
+        if files:
+            context.load_cert_chain(*files)
+        return post(adapter.port, BODY, given, context)
+
+    for files in (None, other.issue("stranger")):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(as_client, files)
+    assert await asyncio.to_thread(as_client, authority.issue("lis")) == 200
+
+
+async def test_missing_certificate_reported_in_one_sentence(start: Start, tmp_path: Path) -> None:
+    with pytest.raises(LisUnavailable, match="table tls"):
+        await start(tls={"certificate": tmp_path / "none.pem", "key": tmp_path / "none.key"})
