@@ -36,7 +36,8 @@ def print_messages(tried: Sequence[TriedMessage], *, show_patient: bool) -> None
         print_heading(message.name)
         for line in message.parsed.trace:
             print_line(_shown_text(line, show_patient=show_patient))
-            print_line(f"    {'— skipped' if line.skipped else f'→ {line.meaning}'}")
+            if line.skipped or line.meaning:
+                print_line(f"    {'— skipped' if line.skipped else f'→ {line.meaning}'}")
         for outcome in message.outcomes:
             _print_part(outcome, show_patient=show_patient)
         if not message.outcomes:
@@ -90,8 +91,8 @@ def _message_json(message: TriedMessage, *, show_patient: bool) -> Row:
 
 def _shown_text(line: TraceLine, *, show_patient: bool) -> str:
     if line.personal and not show_patient:
-        return f"{line.place:<8}{_HIDDEN}"
-    return f"{line.place:<8}{shorten(line.text, _LONGEST_LINE)}"
+        return f"{line.place:<7} {_HIDDEN}"
+    return f"{line.place:<7} {shorten(line.text, _LONGEST_LINE)}"
 
 
 def _print_part(outcome: PartOutcome, *, show_patient: bool) -> None:
