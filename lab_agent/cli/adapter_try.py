@@ -106,7 +106,7 @@ class _Outcome:
 
     @property
     def is_complete(self) -> bool:
-        return all(part.is_delivered for each in self.tried for part in each.outcomes)
+        return not self.proposals and all(part.is_delivered for each in self.tried for part in each.outcomes)
 
     @property
     def summary(self) -> str:

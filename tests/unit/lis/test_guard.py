@@ -15,7 +15,7 @@ from lab_agent.domain.lab_messages import Document
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, ParsedPart, SubmitResult
 
 ORDER = make_order(1)
 
@@ -310,3 +310,51 @@ async def test_guard_burst_of_results_is_no_timeout() -> None:
     odd.behaviours["collect"] = asyncio.Event().wait
     with pytest.raises(LisUnavailable, match="timed out"):
         await (await guard(odd, seconds=0.05)).collect()
+
+
+def parse_part(**fields: Any) -> ParsedMessage:
+    return ParsedMessage(parts=(ParsedPart(message_id="m", **fields),))
+
+
+class Reader(Odd):
+    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
+        return await self._do("parse_message", parse_part(content=make_report(1, ORDER)))  # type: ignore[no-any-return]
+
+
+async def hang() -> None:
+    await asyncio.sleep(60)
+
+
+async def test_message_is_read_without_a_start() -> None:
+    guarded = GuardedAdapter(Reader(), "odd", timeout=5)
+    (part,) = (await guarded.parse_message(b"raw", "name")).parts
+    assert part.content == make_report(1, ORDER)
+    assert guarded.can_parse
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "problem"),
+    [
+        (ValueError("Anna"), "failed with ValueError"),
+        (SystemExit(1), "failed with"),
+        (hang, "timed out"),
+        ("text", "returned str instead of a ParsedMessage"),
+        (ParsedMessage(parts=("part",)), "instead of a ParsedMessage"),  # type: ignore[arg-type]
+        (parse_part(content=replace(make_report(1, ORDER), report_id="")), "report_id"),
+        (parse_part(content="no report"), "is a str"),
+        (parse_part(problem="why"), "why"),
+    ],
+)
+async def test_whatever_reading_raises_becomes_a_problem(behaviour: Any, problem: str) -> None:
+    guarded = GuardedAdapter(Reader(parse_message=behaviour), "odd", timeout=0.1)
+    (part,) = (await guarded.parse_message(b"raw", "name")).parts
+    assert part.content is None
+    assert problem in (part.problem or "")
+    assert "Anna" not in (part.problem or "")
+
+
+async def test_adapter_without_parse_message_says_so() -> None:
+    guarded = GuardedAdapter(Odd(), "odd", timeout=5)
+    (part,) = (await guarded.parse_message(b"raw", "name")).parts
+    assert not guarded.can_parse
+    assert "cannot read a message" in (part.problem or "")
