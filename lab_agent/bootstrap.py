@@ -49,6 +49,7 @@ from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
+from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
 from lab_agent.workflow.polling import OrderPoller
@@ -61,6 +62,7 @@ from lab_agent.workflow.search_alerts import SearchAlerts
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
+from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
@@ -147,6 +149,12 @@ def build_adapters(settings: Settings, metrics: Metrics | None = None) -> Adapte
     """Load the LIS adapters. Never raises: one that could not be loaded is a status with its reason."""
     lis = settings.lis
     return load_adapters(lis.tables, lis.default, call_timeout=lis.call_timeout, metrics=metrics)
+
+
+def adapter_encoding(settings: Settings, name: str) -> str | None:
+    """The code page of an adapter's messages, where its table names one: for showing what could not be read."""
+    encoding = settings.lis.tables.get(name, {}).get("encoding")
+    return encoding if isinstance(encoding, str) else None
 
 
 def build_version_horizon(settings: Settings) -> VersionHorizon:
@@ -269,10 +277,10 @@ def build_assessor(components: Components) -> OrderAssessor:
 
 def build_decision_policy(settings: Settings) -> DecisionPolicy:
     """Build what decides an assessed order in this installation."""
+    systems = build_code_systems(settings)
     return DecisionPolicy(
-        systems=build_code_systems(settings),
-        contracts=settings.exchange.contracts,
-        default_adapter=settings.lis.default,
+        systems=systems,
+        router=LineRouter(systems, settings.lis.routes, settings.exchange.contracts, settings.lis.default),
         cancel_whole_order=settings.worker.on_line_error == "cancel_order",
         breaker=RejectionBreaker(settings.rules.refusal_limit, timedelta(seconds=settings.rules.refusal_window)),
     )
@@ -349,6 +357,7 @@ def _build_scheduled_tasks(
         "poll": (settings.worker.poll_interval, poll.run),
         "ended_orders": (settings.worker.poll_interval, check_ended_orders),
         "collect": (settings.lis.collect_interval, collector.run),
+        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, wake).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),

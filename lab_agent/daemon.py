@@ -6,9 +6,10 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +19,15 @@ from lab_agent import bootstrap, logs, sd_notify, web_server
 from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Components
 from lab_agent.crypto import Passwords
+from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
+from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.worker.worker import BackgroundTask, Worker, loop_task_name
+from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +60,14 @@ async def _run(
         components = replace_components(opened)
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
-        app = create_app(_build_status_context(components, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down))
+
+        def wake() -> None:
+            worker.loops.wake()
+
+        desk = RefusedMessageDesk(components.store, components.clock, components.adapters, wake)
+        app = create_app(
+            _build_status_context(components, desk, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down)
+        )
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
             "catalogue": components.catalogue_cache.watch,
@@ -67,17 +79,24 @@ async def _run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
         loop.add_signal_handler(signal.SIGHUP, reload.run)
+        reload.end_alerts_of_last_run()
         await worker.run()
 
 
 def _build_status_context(
-    components: Components, stopped_loops: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]
+    components: Components, desk: RefusedMessageDesk, stopped_loops: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]
 ) -> StatusContext:
     """Build what the status page works with."""
     if components.queries is None:
         raise StoreError("The daemon needs a database.")
     adapters = [
-        AdapterStatus(name=each.name, kind=each.kind, loaded=each.is_loaded, reason=each.reason)
+        AdapterStatus(
+            name=each.name,
+            kind=each.kind,
+            loaded=each.is_loaded,
+            reason=each.reason,
+            encoding=bootstrap.adapter_encoding(components.settings, each.name),
+        )
         for each in components.adapters.statuses
     ]
     return StatusContext(
@@ -91,9 +110,23 @@ def _build_status_context(
         adapters=adapters,
         mode=components.settings.worker.mode,
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
+        refused_messages=desk,
         missing_tasks=stopped_loops,
         is_store_unwritable=cannot_write,
     )
+
+
+def update_reload_alert(uow: UnitOfWork, result: ReloadResult, now: datetime) -> None:
+    """Open the alert that an adapter goes on with its old map, or close it."""
+    key = f"lis.{result.name}.reload"
+    text = {
+        ReloadOutcome.INVALID: f"its files were read again and are not valid; the former ones stay in use: {result.reason}",
+        ReloadOutcome.NEEDS_RESTART: "its files have changed, which takes effect with a restart of the agent",
+    }.get(result.outcome)
+    if text is None:
+        uow.alerts.close(key, now=now)
+    else:
+        uow.alerts.open(Alert(key=key, text=f"laboratory system {result.name}: {text}", opened_at=now))
 
 
 def _stopped_loops(worker: Worker) -> list[str]:
@@ -109,11 +142,12 @@ def _log_address(sock: socket.socket) -> None:
 
 @dataclass(slots=True)
 class ReloadHandler:
-    """What SIGHUP does: reload catalogue, mapping tables and log settings; the log names other changes that need a restart."""
+    """What SIGHUP does: reload catalogue, mapping tables, adapters' maps and log settings; the log names what needs a restart."""
 
     settings: Settings
     config: Path | None
     components: Components
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def run(self) -> None:
         """Reload. Settings that cannot be read leave everything as it is, with one log line about it."""
@@ -126,7 +160,40 @@ class ReloadHandler:
             self._apply(new)
         self.components.catalogue_cache.request_reload()
         self.components.mapping_cache.reload()
-        sd_notify.notify_ready("working")
+        self._start_task(self._reload_adapters())
+
+    def end_alerts_of_last_run(self) -> None:
+        """End the alerts about maps that could not be reloaded: this run has read them anew, or says why it could not."""
+        known = [ReloadResult(name=name, outcome=ReloadOutcome.UNCHANGED) for name, _ in self.components.adapters.running()]
+        self._start_task(self._update_alerts(known))
+
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload_adapters(self) -> None:
+        try:
+            results = await self.components.adapters.reload()
+            for each in results:
+                write = log.warning if each.outcome is ReloadOutcome.INVALID else log.info
+                write("adapter reloaded", action="adapter_reloaded", adapter=each.name, outcome=each.outcome, reason=each.reason)
+            await self._update_alerts(results)
+        finally:
+            sd_notify.notify_ready("working")
+
+    async def _update_alerts(self, results: Sequence[ReloadResult]) -> None:
+        now = self.components.clock.now()
+
+        def update(uow: UnitOfWork) -> None:
+            for each in results:
+                update_reload_alert(uow, each, now)
+            uow.commit()
+
+        try:
+            await self.components.store.run(update)
+        except StoreError as exc:
+            log.warning("alerts about maps not updated", action="reload_alert_failed", error=exc)
 
     def _apply(self, new: Settings) -> None:
         logs.configure(new.logging)

@@ -22,7 +22,7 @@ from lab_agent.cli.output import Row, print_fields, print_heading, print_json, p
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import Job
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import StoreError
+from lab_agent.errors import InputError, StoreError, did_you_mean
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
 from lab_agent.rules.engine import RULES
 from lab_agent.settings.root import Settings, load_settings
@@ -37,8 +37,6 @@ _ORDER_FIELDS = (
     "task_id",
     "contract",
     "counterparty",
-    "adapter",
-    "accession",
     "seen_at",
     "changed_at",
     "expected_at",
@@ -49,6 +47,12 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic rea
 NoteOption = Annotated[str, typer.Option("--note", help="What you found out; the timeline of the order keeps it.")]
 FetchOption = Annotated[
     bool, typer.Option("--fetch", help="Fetch the order from the service again, instead of using the stored one.")
+]
+AdapterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adapter", metavar="NAME", help="The laboratory system in which you entered it, where the order is at several."
+    ),
 ]
 _RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
 
@@ -146,11 +150,12 @@ def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption =
 
 
 @app.command("accept-line")
-def accept_line(line: LineArgument, config: ConfigOption = None, by: ByOption = None) -> None:
+def accept_line(line: LineArgument, adapter: AdapterOption = None, config: ConfigOption = None, by: ByOption = None) -> None:
     """Confirm that you entered a held line in the laboratory system by hand; its results are delivered as usual."""
 
     async def work(context: CommandContext) -> None:
-        await operator_orders.accept_line(context.store, LineKey(line), by=operator_name(by), now=context.now)
+        _check_adapter(adapter, context.settings)
+        await operator_orders.accept_line(context.store, LineKey(line), adapter=adapter, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"line {line} is accepted; its results will be delivered")
@@ -186,6 +191,14 @@ async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> As
         return await reassess(parts.store, assessor, key)
 
 
+def _check_adapter(adapter: str | None, settings: Settings) -> None:
+    """Raise `InputError` for a laboratory system that the settings do not have."""
+    names = list(settings.lis.tables)
+    if adapter is not None and adapter not in names:
+        hint = did_you_mean(adapter, names) or f"there are {', '.join(names)}"
+        raise InputError(f"There is no table [lis.{adapter}]; {hint}. Nothing was changed.")
+
+
 def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
     decision = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
     findings = assessed.assessment.findings()
@@ -219,7 +232,8 @@ def _order_row(order: OrderSummary) -> Row:
         "state": order.state,
         "contract": order.contract,
         "requisition": order.requisition and order.requisition.value,
-        "accession": order.accession,
+        "accession": ", ".join(part.accession for part in order.work_orders if part.accession) or None,
+        "lis": ", ".join(part.adapter for part in order.work_orders) or None,
         "lines": f"{order.ended_lines}/{order.lines}",
         "waiting": order.open_jobs or None,
         "attention": order.attention_count or None,
@@ -234,17 +248,49 @@ def _print_detail(detail: OrderDetail) -> None:
     fields = {"order": order.key, "requisition": requisition} | {name: getattr(order, name) for name in _ORDER_FIELDS}
     print_fields(fields, as_json=False)
     tables: dict[str, list[Row]] = {
+        "Laboratory systems": [
+            {
+                "lis": each.adapter,
+                "state": each.state,
+                "accession": each.accession,
+                "lines": detail.progress_of(each),
+                "changed": each.changed_at,
+                "reason": each.reason,
+            }
+            for each in detail.work_orders
+        ],
         "Lines": [
-            {"line": each.key, "item": each.item, "state": each.state, "accession": each.accession, "output": each.outputs}
+            {
+                "line": each.key,
+                "item": each.item,
+                "state": each.state,
+                "lis": each.adapter,
+                "accession": each.accession,
+                "output": each.outputs,
+            }
             for each in detail.lines
         ],
         "Labels": [{"barcode": each.barcode, "line": each.line} for each in detail.labels],
         "Results": [
-            {"result": each.key, "report": each.report_id, "version": each.version, "state": each.state, "reason": each.reason}
+            {
+                "result": each.key,
+                "lis": each.source,
+                "report": each.report_id,
+                "version": each.version,
+                "state": each.state,
+                "reason": each.reason,
+            }
             for each in detail.reports
         ],
         "Jobs": [
-            {"job": each.id, "kind": each.kind, "state": each.state, "attempts": each.attempts, "reason": each.reason}
+            {
+                "job": each.id,
+                "kind": each.kind,
+                "lis": each.payload.get("adapter"),
+                "state": each.state,
+                "attempts": each.attempts,
+                "reason": each.reason,
+            }
             for each in detail.jobs
         ],
         "Timeline": [{"at": each.at, "what": each.text, "by": each.by} for each in detail.events],

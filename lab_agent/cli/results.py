@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap, exact_json
+from lab_agent.cli import refused
 from lab_agent.cli.context import (
     ByOption,
     CommandContext,
@@ -41,6 +42,7 @@ from lab_agent.workflow.result_history import kept_names
 from lab_agent.workflow.result_matching import ReportMatcher
 
 app = typer.Typer(help="Results that laboratory systems have reported.", no_args_is_help=True)
+app.add_typer(refused.app, name="refused")
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
 NoteOption = Annotated[
     str, typer.Option("--note", help="Your reason; it appears in the result's history and the order's timeline.")
@@ -149,26 +151,6 @@ def dismiss(
         )
 
     _print_decision(run_with_store(config, work), as_json=as_json)
-
-
-@app.command()
-def refused(
-    config: ConfigOption = None,
-    seen: Annotated[
-        str | None, typer.Option("--seen", metavar="ADAPTER", help="Acknowledge, and close this adapter's alert.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Count the messages of laboratory systems that were rejected as invalid, since they were last acknowledged."""
-
-    async def work(context: CommandContext) -> dict[str, int]:
-        if seen is not None and not await operator_results.acknowledge_rejected_messages(context.store, seen, now=context.now):
-            raise StoreError(f"No open alert about rejected messages of {seen}.")
-        return await operator_results.rejected_message_counts(context.store, context.settings.lis.tables)
-
-    counts = run_with_store(config, work)
-    rows = [{"adapter": name, "rejected": number} for name, number in counts.items()]
-    print_list(rows, as_json=as_json, empty_text="No messages were rejected since they were last acknowledged.")
 
 
 @app.command()

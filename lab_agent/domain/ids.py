@@ -14,6 +14,8 @@ from typing import NewType
 
 OrderKey = NewType("OrderKey", str)
 """Our key of an order: `R` and 15 characters."""
+WorkOrderKey = NewType("WorkOrderKey", str)
+"""Our key of the part of an order that goes to one laboratory system: `W` and 15 characters. No laboratory system sees it."""
 LineKey = NewType("LineKey", str)
 """Our key of an order line (a ProcedureRequest and its Task): `L` and 15 characters."""
 ReportKey = NewType("ReportKey", str)
@@ -22,6 +24,9 @@ JobId = NewType("JobId", int)
 """Number of a row of the outbox; a larger one was decided later."""
 ResourceId = NewType("ResourceId", str)
 """Id of a resource on the exchange service."""
+
+RefusedKey = NewType("RefusedKey", str)
+"""Key of a message that was refused."""
 
 _DIGEST_LENGTH = 15
 
@@ -36,9 +41,20 @@ def line_key(base_url: str, task_id: str) -> LineKey:
     return LineKey("L" + _digest(base_url, task_id))
 
 
+def work_order_key(order: OrderKey, adapter: str) -> WorkOrderKey:
+    """Key of the part of an order that goes to the laboratory system `adapter`."""
+    return WorkOrderKey("W" + _digest(order, adapter))
+
+
 def report_key(adapter: str, message: str, part: int = 0) -> ReportKey:
     """Key of the `part`-th report in the message with the stable name `message` from `adapter`."""
     return ReportKey("P" + _digest(adapter, f"{message}#{part}"))
+
+
+def refused_key(adapter: str, message: str, raw: bytes | None) -> RefusedKey:
+    """Key of a refused message of `adapter`: of its content, else of the name that it was given; the same whenever it comes."""
+    told = f"#{message}" if raw is None else hashlib.sha256(raw).hexdigest()
+    return RefusedKey("M" + _digest(adapter, told))
 
 
 def worker_name(host: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import JobKind, LineRecord, NewJob, ReportRecord
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, work_order_key
+from lab_agent.domain.records import Job, JobKind, LineRecord, NewJob, ReportRecord
 
 TASK_COMPLETED = "completed"
 TASK_CANCELLED = "cancelled"
@@ -35,30 +35,38 @@ def fetch_order(order: OrderKey, now: datetime, reopened: int = 0) -> NewJob:
     )
 
 
-def submit_order(order: OrderKey, now: datetime, reopened: int = 0) -> NewJob:
-    """Submit an order to the laboratory system."""
+def submit_order(order: OrderKey, adapter: str, now: datetime, reopened: int = 0) -> NewJob:
+    """Submit the part of an order that a laboratory system gets. `reopened` is that of the order as it was decided."""
     return NewJob(
         kind=JobKind.SUBMIT_ORDER,
-        dedup_key=f"submit_order:{order}{_suffix(reopened)}",
-        ordering_key=f"lis:{order}",
+        dedup_key=f"submit_order:{work_order_key(order, adapter)}{_suffix(reopened)}",
+        ordering_key=_calls_about(order, adapter),
         target=order,
         order=order,
+        payload={"adapter": adapter, "reopened": reopened},
         due_at=now,
     )
 
 
-def cancel_at_lis(order: OrderKey, lines: Sequence[LineKey], reason: str, now: datetime, reopened: int = 0) -> NewJob:
-    """Cancel withdrawn lines at the laboratory system, after the handover if that is still running."""
+def cancel_at_lis(
+    order: OrderKey, adapter: str, lines: Sequence[LineKey], reason: str, now: datetime, reopened: int = 0
+) -> NewJob:
+    """Cancel withdrawn lines at their laboratory system, after the handover if that is still running."""
     line_keys = sorted(lines)
     return NewJob(
         kind=JobKind.CANCEL_AT_LIS,
         dedup_key=f"cancel_at_lis:{order}:{'+'.join(line_keys)}{_suffix(reopened)}",
-        ordering_key=f"lis:{order}",
+        ordering_key=_calls_about(order, adapter),
         target=order,
         order=order,
-        payload={"lines": line_keys, "reason": reason},
+        payload={"adapter": adapter, "lines": line_keys, "reason": reason},
         due_at=now,
     )
+
+
+def adapter_of(job: Job | NewJob) -> str:
+    """The laboratory system that a handover or a cancellation goes to."""
+    return str(job.payload["adapter"])
 
 
 def match_report(report: ReportRecord, order_reference: str, now: datetime) -> NewJob:
@@ -84,23 +92,23 @@ def match_version_again(report: ReportRecord, after: ReportKey, now: datetime) -
     return replace(
         match_report(report, report.key, now),
         dedup_key=f"match_report:{report.key}:{after}:{now.isoformat()}",
-        ordering_key=deliveries_of(report.order),
+        ordering_key=deliveries_of(report.order, report.adapter),
         order=report.order,
     )
 
 
-def deliveries_of(order: OrderKey) -> str:
-    """The ordering key of the reports of an order, which are matched again and uploaded one after the other."""
-    return f"deliver_report:{order}"
+def deliveries_of(order: OrderKey, adapter: str) -> str:
+    """The ordering key of a laboratory system's reports of an order, which are matched again and uploaded one after the other."""
+    return f"deliver_report:{work_order_key(order, adapter)}"
 
 
-def deliver_report(report: ReportKey, order: OrderKey, now: datetime) -> NewJob:
-    """Upload a report; the reports of one order are uploaded one after the other."""
+def deliver_report(report: ReportRecord, order: OrderKey, now: datetime) -> NewJob:
+    """Upload a report; those of one laboratory system about one order are uploaded one after the other."""
     return NewJob(
         kind=JobKind.DELIVER_REPORT,
-        dedup_key=f"deliver_report:{report}",
-        ordering_key=deliveries_of(order),
-        target=report,
+        dedup_key=f"deliver_report:{report.key}",
+        ordering_key=deliveries_of(order, report.adapter),
+        target=report.key,
         order=order,
         due_at=now,
     )
@@ -130,6 +138,11 @@ def update_order_task(order: OrderKey, status: str, now: datetime, reopened: int
         payload={"status": status},
         due_at=now,
     )
+
+
+def _calls_about(order: OrderKey, adapter: str) -> str:
+    """The ordering key of what is said to one laboratory system about an order: no other one waits for it."""
+    return f"lis:{work_order_key(order, adapter)}"
 
 
 def _suffix(reopened: int) -> str:

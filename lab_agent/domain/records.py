@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey, ResourceId
 from lab_agent.domain.state_machines import (
     JOB_TRANSITIONS,
     LINE_TRANSITIONS,
@@ -35,7 +35,7 @@ class OrderRecord:
     `seen_lines` are the line Task ids with their statuses, as the last part-of answer had them (an order is assessed after two
     equal ones). `received` is the order as fetched, without identification data; `lab_order` the part of `LabOrder` that
     identifies nobody; both are JSON. `released_findings` are digests of the findings whose hold an operator has overridden.
-    `adapter` names the LIS adapter that the order goes to. `reason` says why it is in its state. `sent_statuses` are the
+    `reason` says why it is in its state. `sent_statuses` are the
     statuses that we ever *sent* for the order-level Task, as with lines. `ended_as` is the status with which the order-level
     Task ended, whoever set it; None while it is open, or was left alone. A closed order is checked once more at `recheck_at`.
     `reopened` counts how often the order was taken up again after a decision. `unreadable_since` is the time since when it
@@ -52,8 +52,6 @@ class OrderRecord:
     counterparty: str | None = None
     patient_reference: str | None = None
     released_findings: tuple[str, ...] = ()
-    adapter: str | None = None
-    accession: str | None = None
     expected_at: datetime | None = None
     reason: str | None = None
     seen_lines: tuple[str, ...] | None = None
@@ -74,6 +72,7 @@ class OrderRecord:
 class LineRecord:
     """An order line: one ProcedureRequest and its Task.
 
+    `adapter` names the laboratory system that it is routed to, once it was accepted: a route that changes later moves no line.
     `outputs` are the sentences that its Task has (or will have) in `output[].valueString`; `sent_statuses` every status that we
     ever *sent* for its Task, answered or not: those are ours, any other is somebody else's. `ended_as` is the status with which
     its Task ended, whoever set it: one that is requested after that was put back. `reopened` counts how often that happened.
@@ -86,6 +85,7 @@ class LineRecord:
     item: str | None = None
     state: LineState = LineState.REQUESTED
     changed_at: datetime
+    adapter: str | None = None
     accession: str | None = None
     outputs: tuple[str, ...] = ()
     sent_statuses: tuple[str, ...] = ()
@@ -297,6 +297,7 @@ class HoldReason(StrEnum):
     LINES_ENDED = "lines_ended"  # its lines ended while it was on its way
     DEFECT = "defect"  # it has no legal form: no release can send it
     WAITS_FOR_VERSION = "waits_for_version"  # another version of the report goes first; it follows by itself
+    PATIENT_MISMATCH = "patient_mismatch"  # it names another patient than its order
     SUPERSEDED_BY_NEWER = "superseded_by_newer"  # what it says is missing in a newer version that was delivered
 
 
@@ -307,7 +308,9 @@ class ReportRecord:
     `source` is the adapter and `message` its own stable name for the message; `body` the `LabMessage` as JSON, its documents
     moved to the vault, where their `file` names them. `outgoing_body` is that message as it goes out, where that differs: with
     what it keeps of the version before it (`results.left_out`). `sequence` is the order of arrival. `hold_reason` is set exactly
-    while the state is held; `reason` is its sentence, for people.
+    while the state is held; `reason` is its sentence, for people. `patient_confirmed_for` is the order for whose patient an
+    operator released it although it names another one. `matched_adapter` is set where an operator matched it to what another
+    laboratory system was asked for.
     """
 
     key: ReportKey
@@ -319,6 +322,8 @@ class ReportRecord:
     issued: datetime | None = None
     state: ReportState = ReportState.RECEIVED
     order: OrderKey | None = None
+    patient_confirmed_for: OrderKey | None = None
+    matched_adapter: str | None = None
     lines: tuple[LineKey, ...] = ()
     hold_reason: HoldReason | None = None
     reason: str | None = None
@@ -326,6 +331,11 @@ class ReportRecord:
     changed_at: datetime
     body: bytes
     outgoing_body: bytes | None = None
+
+    @property
+    def adapter(self) -> str:
+        """The laboratory system of whose part of an order it speaks."""
+        return self.matched_adapter or self.source
 
     def transition_to(
         self, state: ReportState, now: datetime, reason: str | None = None, hold_reason: HoldReason | None = None
@@ -374,21 +384,15 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of an order's timeline, of a report's history, or of both; of the report's alone if the order is not known."""
+    """One line of an order's timeline, of a report's history, or of both; of the report's alone if the order is not known.
+
+    Or of the history of a refused message, which has neither.
+    """
 
     order: OrderKey | None
     report: ReportKey | None = None
+    refused_message: RefusedKey | None = None
     at: datetime
     action: str
     text: str
     by: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredToken:
-    """The OAuth tokens for the exchange service; every refresh is a new generation."""
-
-    generation: int
-    access_token: str
-    refresh_token: str | None
-    expires_at: datetime | None

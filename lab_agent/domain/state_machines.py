@@ -26,6 +26,14 @@ class OrderState(StrEnum):
     CLOSED = "closed"
 
 
+class WorkOrderState(StrEnum):
+    """Where the part of an order stands that goes to one laboratory system."""
+
+    ACCEPTED = "accepted"
+    HANDED_OVER = "handed_over"
+    CANCELLED = "cancelled"
+
+
 class LineState(StrEnum):
     """Where an order line stands; the Task of a `rejected` or `cancelled` line is cancelled."""
 
@@ -90,6 +98,15 @@ ORDER_TRANSITIONS = _parse_transitions(
     """,
 )
 
+WORK_ORDER_TRANSITIONS = _parse_transitions(
+    WorkOrderState,
+    """
+    accepted    -> handed_over cancelled
+    handed_over ->
+    cancelled   -> accepted handed_over
+    """,
+)
+
 LINE_TRANSITIONS = _parse_transitions(
     LineState,
     """
@@ -124,7 +141,7 @@ JOB_TRANSITIONS = _parse_transitions(
     due             -> in_flight obsolete
     in_flight       -> done due outcome_unknown dead_letter needs_review obsolete
     outcome_unknown -> done due needs_review dead_letter obsolete
-    needs_review    -> due done obsolete dismissed
+    needs_review    -> due outcome_unknown done obsolete dismissed
     dead_letter     -> due done obsolete dismissed
     done            ->
     obsolete        ->

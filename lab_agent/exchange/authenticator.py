@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lab_agent.domain.records import StoredToken
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import AuthenticationRequired, LeaseLostError, ServiceUnavailable
 from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
 from lab_agent.http_client import HttpClient
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.exchange import OAuthSettings
 

@@ -13,7 +13,6 @@ from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from pydantic import SecretStr
 
 from lab_agent import exact_json
-from lab_agent.domain.records import StoredToken
 from lab_agent.errors import (
     AmbiguousFailure,
     AuthenticationRequired,
@@ -26,6 +25,7 @@ from lab_agent.errors import (
 from lab_agent.exchange.responses import RequestContext, RequestKind, response_error
 from lab_agent.http_client import HttpClient, HttpResponse
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.settings.exchange import OAuthSettings
 
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.ids import LineKey, WorkOrderKey
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation, ReportStatus
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.susceptibility import INTERPRETATION_SYSTEM, susceptibility_flags
@@ -54,13 +54,14 @@ class UploadSpecimen:
 class UploadContext:
     """What the order and the installation add to a report.
 
-    `subject` is `ReceivedOrder.patient_reference`; `readers` the counterparty guids that may read; `lines` all lines of the order
-    that went to the laboratory, `covered_lines` those that this report is about. `document_urls`: `Document.file` (its place in
-    the vault) and type → url on the service; a stored document without one is left out. `item_codes`: laboratory code →
-    nomenclature code. `own_guid` is set where we need to be granted the rights to our own uploads.
+    `part_key` is what identifiers begin with. `subject` is `ReceivedOrder.patient_reference`; `readers` the counterparty guids
+    that may read; `lines` all lines of the order that went to the laboratory system, `covered_lines` those that this report is
+    about. `document_urls`: `Document.file` (its place in the vault) and type → url on the service; a stored document without
+    one is left out. `item_codes`: laboratory code → nomenclature code. `own_guid` is set where we need to be granted the rights
+    to our own uploads.
     """
 
-    order_key: OrderKey
+    part_key: WorkOrderKey
     systems: CodeSystems
     report_system: str
     observation_system: str
@@ -132,18 +133,18 @@ def observation_labels(report: LabReport) -> tuple[str, ...]:
 
 def observation_identifiers(report: LabReport, context: UploadContext) -> tuple[str, ...]:
     """The identifier values of a report's observations, in its order; each name is one observation from version to version."""
-    return tuple(stable_identifier(context.order_key, report.report_id, *name) for name in _name_parts(report.observations))
+    return tuple(stable_identifier(context.part_key, report.report_id, *name) for name in _name_parts(report.observations))
 
 
-def observation_identifiers_by_label(order: OrderKey, report: LabReport) -> Mapping[str, str]:
+def observation_identifiers_by_label(part: WorkOrderKey, report: LabReport) -> Mapping[str, str]:
     """The identifier values of a report's observations, in its order, by their names for people."""
-    values = (stable_identifier(order, report.report_id, *name) for name in _name_parts(report.observations))
+    values = (stable_identifier(part, report.report_id, *name) for name in _name_parts(report.observations))
     return dict(zip(observation_labels(report), values, strict=True))
 
 
-def report_identifier(order: OrderKey, report_id: str) -> str:
-    """The identifier value of a report."""
-    return stable_identifier(order, report_id)
+def report_identifier(part: WorkOrderKey, report_id: str) -> str:
+    """The identifier value of a report: of a laboratory system's part of an order, since two may give the same `report_id`."""
+    return stable_identifier(part, report_id)
 
 
 def with_result_references(
@@ -237,7 +238,7 @@ def _reference_ranges(observation: ReportedObservation) -> Iterator[Json]:
 
 
 def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, str]) -> Upload:
-    identifier = Identifier(system=context.report_system, value=report_identifier(context.order_key, report.report_id))
+    identifier = Identifier(system=context.report_system, value=report_identifier(context.part_key, report.report_id))
     lines = [line for line in context.lines if line.key in context.covered_lines]
     documents = (_attachment(document, context) for document in report.documents)
     was_final = split_digest(known.get(identifier.value, "")).status == ReportStatus.FINAL.value

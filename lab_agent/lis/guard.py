@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
+from pydantic import BaseModel
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -23,7 +24,16 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.text import join_limited
 from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem, StoreError
 from lab_agent.metrics import CallObserver, ignore, measure_call
-from lab_agent.ports.lis import Inbox, LisAdapter, ParsedMessage, ParsedPart, RawMessageParser, SubmitResult
+from lab_agent.ports.lis import (
+    Inbox,
+    LisAdapter,
+    ParsedMessage,
+    ParsedPart,
+    RawMessageParser,
+    ReloadableAdapter,
+    ReplayListener,
+    SubmitResult,
+)
 from lab_agent.serialization import validate_message
 
 log = structlog.get_logger(__name__)
@@ -38,6 +48,8 @@ def check_submit_result(value: Any, adapter: str) -> SubmitResult:
     whole = value.accession is None or _is_accession(value.accession)
     if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
         raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
+    if not isinstance(value.unnamed_lines, tuple) or not all(map(_is_accession, value.unnamed_lines)):
+        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid unnamed_lines")
     return value
 
 
@@ -87,6 +99,7 @@ def _is_accession(value: Any) -> bool:
 
 _MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
+_MAX_ALERT_KEY_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,12 @@ class GuardedInbox(Inbox):
         self.on_skip()
         with self._use():
             await self.inbox.skip(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+
+    @override
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert, with its texts cut to a bearable length."""
+        with self._use():
+            await self.inbox.alert(str(key)[:_MAX_ALERT_KEY_LENGTH], None if text is None else str(text)[:_MAX_REASON_LENGTH])
 
     @contextmanager
     def _use(self) -> Iterator[None]:
@@ -277,6 +296,17 @@ class GuardedAdapter:
         except (LisUnavailable, LisRejected, LisOutcomeUnknown) as failure:
             return _unparsed(name, str(failure))
         return await asyncio.to_thread(check_parsed_message, parsed, name, self._name)
+
+    async def reload(self, settings: BaseModel) -> bool:
+        """Let the adapter take over its settings, whose files were read again. False: it cannot. Raises `LisUnavailable`."""
+        if isinstance(self._adapter, ReloadableAdapter):
+            await self._call("reload", self._adapter.reload(settings))
+        return isinstance(self._adapter, ReloadableAdapter)
+
+    async def on_replayed(self, message: LabMessage) -> None:
+        """Tell the adapter of a message that a replay has put into the inbox, if it wants to know. Raises `LisUnavailable`."""
+        if isinstance(self._adapter, ReplayListener):
+            await self._call("on_replayed", self._adapter.on_replayed(message))
 
     def _record_progress(self) -> None:
         self._inbox_used_at = asyncio.get_running_loop().time()

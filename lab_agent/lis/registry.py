@@ -7,7 +7,7 @@ to an adapter at all is checked before anything of it is called.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from lab_agent.errors import LisUnavailable, Problem, did_you_mean
 from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.reloading import AdapterReloader, ReloadResult
 from lab_agent.metrics import Metrics
 from lab_agent.ports.lis import CONTRACT_VERSION, LisAdapter
 from lab_agent.settings.errors import to_problems
@@ -109,6 +110,7 @@ class AdapterRegistry:
     default: str
     statuses: tuple[AdapterLoadStatus, ...]
     loaded: Mapping[str, GuardedAdapter] = field(default_factory=dict)
+    reloaders: Sequence[AdapterReloader] = ()
 
     def get(self, name: str | None = None) -> GuardedAdapter:
         """The adapter with that name, or the default one. Raises `LisUnavailable` with the reason if it was not loaded."""
@@ -119,6 +121,10 @@ class AdapterRegistry:
         known = [status.name for status in self.statuses]
         why = reasons[0] if reasons else f"there is no table [lis.{wanted}] {did_you_mean(wanted, known)}".rstrip()
         raise LisUnavailable(f"the adapter {wanted} is not loaded: {why}")
+
+    async def reload(self) -> tuple[ReloadResult, ...]:
+        """Read the files again that the adapters' settings name, such as maps. What is invalid leaves its adapter as it is."""
+        return tuple([await each.reload() for each in self.reloaders])
 
     def running(self) -> Iterator[tuple[str, GuardedAdapter]]:
         """The adapters that were loaded, with their names."""
@@ -141,35 +147,37 @@ def load_adapters(
     metrics = metrics or Metrics()
     available_entries = tuple(entry_points(group=ENTRY_POINT_GROUP) if available is None else available)
     loaded: dict[str, GuardedAdapter] = {}
-    statuses = []
+    statuses, reloaders = [], []
     for name, table in tables.items():
         own = dict(table)
         kind = str(own.pop("adapter", name))
         result = _load_adapter(name, kind, own, available_entries)
         if not isinstance(result, tuple):
-            loaded[name] = GuardedAdapter(
-                result,
-                name,
-                timeout=call_timeout,
-                on_call=partial(metrics.record_lis_call, name),
-                on_skip=partial(metrics.record_skip, name),
-            )
+            on_call, on_skip = partial(metrics.record_lis_call, name), partial(metrics.record_skip, name)
+            loaded[name] = GuardedAdapter(result.adapter, name, timeout=call_timeout, on_call=on_call, on_skip=on_skip)
+            reloaders.append(AdapterReloader(name, loaded[name], own, result.settings))
         statuses.append(_make_status(name, kind, result, available_entries))
-    return AdapterRegistry(default, tuple(statuses), loaded)
+    return AdapterRegistry(default, tuple(statuses), loaded, tuple(reloaders))
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedAdapter:
+    adapter: LisAdapter
+    settings: BaseModel
 
 
 def _make_status(
-    name: str, kind: str, loaded: LisAdapter | tuple[Problem, ...], available: tuple[EntryPoint, ...]
+    name: str, kind: str, loaded: _LoadedAdapter | tuple[Problem, ...], available: tuple[EntryPoint, ...]
 ) -> AdapterLoadStatus:
     source = next((entry.dist.name for entry in available if entry.name == kind and entry.dist), None)
     if isinstance(loaded, tuple):
         return AdapterLoadStatus(name=name, kind=kind, source=source, problems=loaded)
-    return AdapterLoadStatus(name=name, kind=kind, source=source, idempotent=loaded.idempotent)
+    return AdapterLoadStatus(name=name, kind=kind, source=source, idempotent=loaded.adapter.idempotent)
 
 
 def _load_adapter(
     name: str, kind: str, table: dict[str, Any], available: tuple[EntryPoint, ...]
-) -> LisAdapter | tuple[Problem, ...]:
+) -> _LoadedAdapter | tuple[Problem, ...]:
     """Load the entry point, check what it names, and construct the adapter."""
     where = f"lis.{name}"
     entries = {entry.value: entry for entry in available if entry.name == kind}
@@ -185,10 +193,10 @@ def _load_adapter(
         return (Problem(where, f"the adapter {kind} cannot be loaded: {problem}", "fix or reinstall the package it comes from"),)
 
 
-def _construct(adapter_class: type[LisAdapter], name: str, table: dict[str, Any]) -> LisAdapter:
+def _construct(adapter_class: type[LisAdapter], name: str, table: dict[str, Any]) -> _LoadedAdapter:
     constructor: Any = adapter_class
-    made: LisAdapter = constructor(adapter_class.Settings.model_validate(table), name)
-    return made
+    settings = adapter_class.Settings.model_validate(table)
+    return _LoadedAdapter(constructor(settings, name), settings)
 
 
 def _entry_point_problem(where: str, kind: str, available: tuple[EntryPoint, ...]) -> Problem:

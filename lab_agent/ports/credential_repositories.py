@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Protocol
 
 from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.domain.records import StoredToken
 
 
 class Role(StrEnum):
@@ -28,6 +27,16 @@ class UserRecord:
     password_hash: str
     created_at: datetime
     changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """The OAuth tokens for the exchange service; every refresh is a new generation."""
+
+    generation: int
+    access_token: str
+    refresh_token: str | None
+    expires_at: datetime | None
 
 
 class OAuthTokenRepository(Protocol):

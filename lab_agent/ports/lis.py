@@ -25,12 +25,14 @@ class SubmitResult:
     """The laboratory's own numbers, where the LIS assigns them on submission (otherwise it sends an `AccessionUpdate` later).
 
     `accession` is the number of the whole order, `line_accessions` those of lines by line key, `tube_accessions` those of
-    tubes by the partner's barcode.
+    tubes by the partner's barcode. `unnamed_lines` are lines that the LIS's answer passes over although it names others: they
+    count as accepted, and the order's timeline says so.
     """
 
     accession: str | None = None
     line_accessions: Mapping[LineKey, str] = field(default_factory=dict)
     tube_accessions: Mapping[str, str] = field(default_factory=dict)
+    unnamed_lines: tuple[LineKey, ...] = ()
 
 
 class Inbox(Protocol):
@@ -59,13 +61,20 @@ class Inbox(Protocol):
         """
         ...
 
+    async def alert(self, key: str, text: str | None, /) -> None:
+        """Open an alert about trouble that no call fails of, such as a peer that floods the adapter; None closes it.
+
+        One of a `key` is open at a time: another text replaces the first. `text` never names a patient.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart:
-    """One part of a raw message: its `content`, or the `problem` for which it is refused.
+    """One part of a raw message: its `content`, or the `problem` for which it is refused, or neither: left out on purpose.
 
     `message_id` is the id under which the inbox gets it, the same whenever and however the same message is read. `place` says
-    where the part stands ("OBR 2", "row 3"); `notes` what was skipped or changed while it was read.
+    where the part stands ("OBR 2", "row 3"); `notes` what was left out or changed while it was read, and by which rule.
     """
 
     message_id: str
@@ -124,6 +133,27 @@ class RawMessageParser(Protocol):
 
     async def parse_message(self, raw: bytes, name: str, /) -> ParsedMessage:
         """Read a message. `name`: its file, or the id it was refused under. What cannot be read is a part with a `problem`."""
+        ...
+
+
+@runtime_checkable
+class ReplayListener(Protocol):
+    """Optional for an adapter that keeps something of what it has put into the inbox, such as values that later messages need."""
+
+    async def on_replayed(self, message: LabMessage, /) -> None:
+        """Be told that a replay has put a part into the inbox; not where a later message about its report was accepted before.
+
+        May come without a start.
+        """
+        ...
+
+
+@runtime_checkable
+class ReloadableAdapter(Protocol):
+    """Optional for an adapter whose settings name files, such as a map: takes them over while it runs (SIGHUP)."""
+
+    async def reload(self, settings: BaseModel, /) -> None:
+        """Use `settings` from the next message on; they are those of the start, but for what stands in the files they name."""
         ...
 
 

@@ -13,8 +13,9 @@ from typing import Generic, Protocol, TypeVar
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
+from lab_agent.domain.work_orders import WorkOrder
 
 T = TypeVar("T")
 
@@ -64,7 +65,8 @@ class Overview:
 class OrderSummary:
     """An order in a list.
 
-    `ended_lines` of its `lines` have ended; `attention_count` counts its jobs and reports that need an operator.
+    `work_orders` are its parts, one for each laboratory system. `ended_lines` of its `lines` have ended;
+    `attention_count` counts its jobs and reports that need an operator.
     """
 
     key: OrderKey
@@ -72,8 +74,7 @@ class OrderSummary:
     state: OrderState
     contract: str | None
     requisition: Identifier | None
-    accession: str | None
-    adapter: str | None
+    work_orders: tuple[WorkOrder, ...]
     reason: str | None
     seen_at: datetime
     changed_at: datetime
@@ -97,6 +98,7 @@ class ReportSummary:
     issued: datetime | None
     state: ReportState
     order: OrderKey | None
+    matched_adapter: str | None
     lines: tuple[LineKey, ...]
     hold_reason: HoldReason | None
     reason: str | None
@@ -109,11 +111,17 @@ class OrderDetail:
     """Everything about one order: jobs and events oldest first, reports in the order of arrival."""
 
     order: OrderRecord
+    work_orders: tuple[WorkOrder, ...]
     lines: tuple[LineRecord, ...]
     labels: tuple[LabelUse, ...]
     jobs: tuple[Job, ...]
     reports: tuple[ReportSummary, ...]
     events: tuple[Event, ...]
+
+    def progress_of(self, part: WorkOrder) -> str:
+        """How many of a part's lines have ended, as in `2/3`."""
+        lines = [line for line in self.lines if line.adapter == part.adapter]
+        return f"{sum(line.state in ENDED_LINES for line in lines)}/{len(lines)}"
 
 
 class AttentionKind(StrEnum):
@@ -226,7 +234,7 @@ class Queries(Protocol):
     async def versions(self, report: ReportRecord, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[ReportSummary, ...]:
         """Versions of the same report, this one among them, newest first.
 
-        Of the same order; while no order is known, those of the same adapter that have none either.
+        Of the same adapter and of the same order; while no order is known, those that have none either.
         """
         ...
 

@@ -26,8 +26,10 @@ from lab_agent.domain.records import (
     ServiceMessage,
     UploadRecord,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.refused_messages import RefusedMessageRepository
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ class UnitOfWork(Protocol):
     events: EventRepository
     alerts: AlertRepository
     rejections: RejectionRepository
+    refused_messages: RefusedMessageRepository
     key_values: KeyValueRepository
     oauth_tokens: OAuthTokenRepository
     users: UserRepository
@@ -88,6 +91,14 @@ class OrderRepository(Protocol):
         """Write a changed order. Raises `StoreError` if it is unknown."""
         ...
 
+    def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
+        """The parts of an order, one for each laboratory system, by the names of their adapters."""
+        ...
+
+    def save_work_order(self, work_order: WorkOrder) -> None:
+        """Write or replace a part of an order. Raises `StoreError` if the order is unknown."""
+        ...
+
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
         """The order's lines, in the order in which they were added."""
         ...
@@ -112,12 +123,14 @@ class OrderRepository(Protocol):
         """Uses of these barcodes by lines of other orders that are not rejected or withdrawn."""
         ...
 
-    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        """Orders that carry this accession, themselves or on a line; newest first."""
+    def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
+        """Orders whose part at this laboratory system carries this accession, itself or on a line; newest first."""
         ...
 
-    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines use this label, newest first; where there is none, those whose withdrawn lines used it."""
+    def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
+        """Orders whose accepted lines at this laboratory system use this label, newest first; where there is none, those whose
+        withdrawn lines used it.
+        """
         ...
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -207,8 +220,8 @@ class ReportRepository(Protocol):
         """Write a changed report; its sequence stays. Raises `StoreError` if it is unknown."""
         ...
 
-    def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
-        """All versions of one report of one order, by sequence."""
+    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
+        """All versions of one report of the part of an order that `adapter` has, by sequence."""
         ...
 
     def needing_operator(self) -> tuple[ReportRecord, ...]:
@@ -237,6 +250,14 @@ class Vault(Protocol):
 
     def identity(self, order: OrderKey) -> bytes | None:
         """The identification data of an order; None once it was purged."""
+        ...
+
+    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        """Store whose result a report is, as the laboratory system says. The report must be there: with it, this is deleted."""
+        ...
+
+    def reported_patient(self, report: ReportKey) -> bytes | None:
+        """Whose result it is; None where the laboratory system did not say, or once it was purged."""
         ...
 
     def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
@@ -272,7 +293,7 @@ class EventRepository(Protocol):
     """Entries of timelines."""
 
     def add(self, event: Event) -> None:
-        """Add an entry to an order's timeline, to a report's history, or to both."""
+        """Add an entry to an order's timeline, to a report's history, to both, or to a refused message's history."""
         ...
 
 
@@ -320,7 +341,10 @@ class Purge(Protocol):
     """Deletes what was kept long enough, never unfinished work. Each call deletes up to `limit`, and gives how many."""
 
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        """Delete the identification data of orders that closed before then and have no open job."""
+        """Delete the identification data of orders that closed before then and have no open job.
+
+        What a result says of its patient goes with it, as soon as the result was delivered or dismissed before then.
+        """
         ...
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:

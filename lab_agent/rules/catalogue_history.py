@@ -83,6 +83,11 @@ class CatalogueHistory:
         found = (_find_item(each.catalogue, contract, item_id) for each in self.versions)
         return next((item.lab_id or None for item in found if item), None)
 
+    def group(self, contract: str, item_id: str) -> str | None:
+        """The group of an item, by the newest version that has it; None if none has."""
+        found = (_find_item(each.catalogue, contract, item_id) for each in self.versions)
+        return next((item.group for item in found if item), None)
+
     def nomenclature_code(self, contract: str, code: str) -> str | None:
         """The nomenclature code of an item by that code or by the laboratory's own, by the newest version that has it."""
         for each in self.versions:

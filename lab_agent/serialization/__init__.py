@@ -12,8 +12,8 @@ from datetime import tzinfo
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport
-from lab_agent.domain.lab_order import LabOrder
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport, ReportedPatient
+from lab_agent.domain.lab_order import LabOrder, OrderPatient
 from lab_agent.serialization.errors import ValidationIssue, raise_issues
 from lab_agent.serialization.json_schema import build_schema, limit_name_lengths
 from lab_agent.serialization.types import read_as, to_json_object
@@ -22,9 +22,12 @@ from lab_agent.serialization.validation import message_issues, order_issues
 __all__ = [
     "dump_message",
     "dump_order",
+    "dump_reported_patient",
     "join_identity",
     "load_message",
     "load_order",
+    "load_order_patient",
+    "load_reported_patient",
     "load_stored_message",
     "message_schema",
     "order_schema",
@@ -70,6 +73,21 @@ def load_stored_message(data: bytes) -> LabMessage:
     """Read a message that we stored: it met the rules when it came, and later rules must not lose it."""
     target, tree = _message_type(_parse_object(data))
     return read_as(target, tree, issues=[])
+
+
+def dump_reported_patient(patient: ReportedPatient) -> bytes:
+    """Write whose result it is, as a laboratory system says: for the vault, never beside the report (law 7)."""
+    return _dump(to_json_object(patient))
+
+
+def load_reported_patient(data: bytes) -> ReportedPatient:
+    """Read what `dump_reported_patient` wrote. Raises `DataInvalidError`."""
+    return read_as(ReportedPatient, _parse_object(data), issues=[])
+
+
+def load_order_patient(data: bytes) -> OrderPatient:
+    """Read the identity part of `split_identity`. Raises `DataInvalidError`."""
+    return read_as(OrderPatient, _parse_object(data), issues=[])
 
 
 def validate_message(message: LabMessage) -> LabMessage:

@@ -61,8 +61,8 @@ def _make_strict(schema: Any) -> Any:
     kind = schema.get("type")
     if kind in _STRICT_SCALARS:
         return _STRICT_SCALARS[kind]
-    if kind == "union" and schema["choices"][0].get("type") == "datetime":
-        return _DATE_OR_TIME
+    if kind == "union" and (dates := _DATE_UNIONS.get(schema["choices"][0].get("type"))):
+        return dates
     if kind == "union":
         return _answer_schema(schema["choices"])
     if kind is not None and kind not in _STRUCTURES:
@@ -184,6 +184,12 @@ def _parse_iso(value: Any, pattern: re.Pattern[str], parse: Any, what: str, hint
         raise invalid_value(what, hint) from None
 
 
+def parse_partial_date(value: Any) -> date | PartialDate:
+    """Read a day, or a year or month as it is. Raises `PydanticCustomError`."""
+    read: PartialDate = _parse_iso(value, _PARTIAL_DATE, PartialDate, "is not a date", _DATE_HINT)
+    return read.first_day if read.text == read.first_day.isoformat() else read
+
+
 def _parse_date(value: Any) -> date:
     return _parse_iso(value, _DATE, date.fromisoformat, "is not a date", "write it as 2024-05-17")  # type: ignore[no-any-return]
 
@@ -234,6 +240,15 @@ _DATE_OR_TIME = _core_schema(
         ),
     ]
 )
+_PARTIAL_DATE_SCHEMA = _core_schema(
+    Annotated[
+        Any,
+        BeforeValidator(parse_partial_date),
+        WithJsonSchema({"type": "string", "pattern": f"^{_PARTIAL_DATE.pattern}$"}),
+    ]
+)
+_DATE_UNIONS: Mapping[Any, CoreSchema] = {"datetime": _DATE_OR_TIME, "date": _PARTIAL_DATE_SCHEMA}
+"""How a date is read that may be said in part, by the first of its types."""
 _STRICT_SCALARS = {_core_schema(plain)["type"]: _core_schema(strict) for plain, strict in _STRICT_TYPES.items()}
 """The same by pydantic's names of the plain types."""
 _STRUCTURES = frozenset(

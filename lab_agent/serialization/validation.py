@@ -31,6 +31,7 @@ NAME_FIELDS = frozenset({"report_id", "order", "accession", "barcode", "lines", 
 """Fields by which a message names what it is about."""
 _CONTROL_CATEGORIES = frozenset({"Cc", "Zl", "Zp"})
 COMPARATORS = ("<", "<=", ">=", ">")
+GENDERS = ("male", "female", "other", "unknown")
 _SAMPLE = r"(?:-?\d+(?:\.\d+)?|E|U|L)"
 _SAMPLES = re.compile(rf"{_SAMPLE}(?: {_SAMPLE})*", re.ASCII)
 VALUE_FIELDS = tuple(one.name for one in fields(ReportedObservation) if one.name.startswith("value_"))
@@ -61,7 +62,17 @@ def message_issues(kind: type[Any], tree: Mapping[str, Any], time_zone: tzinfo |
         if kind is AccessionUpdate
         else _report_issues(tree, time_zone)
     )
-    return [*rules, *_nested_issues(tree, ())]
+    return [*rules, *_patient_issues(tree), *_nested_issues(tree, ())]
+
+
+def _patient_issues(tree: Mapping[str, Any]) -> Iterator[ValidationIssue]:
+    """Check whose it is: a sex that is not understood would be compared with nothing, in silence."""
+    patient = tree.get("patient")
+    gender = patient.get("gender") if isinstance(patient, Mapping) else None
+    if isinstance(gender, str) and gender not in GENDERS:
+        yield ValidationIssue(
+            ("patient", "gender"), "is not a gender of FHIR", f"write one of {', '.join(GENDERS)}, or leave it out"
+        )
 
 
 def _rejection_issues(tree: Mapping[str, Any]) -> Iterator[ValidationIssue]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from lab_agent.errors import Problem, did_you_mean
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.exchange import ExchangeSettings
-from lab_agent.settings.groups import LisSettings, ResultsSettings, RulesSettings, WorkerSettings
+from lab_agent.settings.groups import LisRouteSettings, LisSettings, ResultsSettings, RulesSettings, WorkerSettings
+
+_OWN_PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "folder": (("orders",), ("results",)),
+    "hl7v2": (("orders.port", "orders.host", "orders.role"), ("folder",)),
+    "http": (("url",),),
+    "sql": (("url", "table_schema", "table_prefix"),),
+}
+"""Where a laboratory system is, by the kind of its adapter: keys whose values together belong to one table alone."""
+_FIRST_COUNTS = "the first route that a line fits counts: remove the name here, or put this route first"
 
 
 def find_contradictions(
@@ -24,6 +35,9 @@ def find_contradictions(
         *_check_intervals(worker),
         *_check_lease(exchange, worker, lis),
         *_check_adapters(exchange, lis),
+        *_check_route_contracts(exchange, lis),
+        *_check_route_overlaps(lis),
+        *_check_shared_systems(lis),
         *_check_hosting(results, api),
     )
     return (*together, *_check_pool_names(api), *_check_pool_labels(api, rules))
@@ -79,7 +93,56 @@ def _check_adapters(exchange: ExchangeSettings, lis: LisSettings) -> Iterator[Pr
         for code, contract in exchange.contracts.items()
         if contract.adapter
     }
+    wanted |= {f"lis.routes.{number}.adapter": route.adapter for number, route in enumerate(lis.routes)}
     for where, name in wanted.items():
         if name not in names:
             hint = did_you_mean(name, names) or f"add the table, or name one of: {', '.join(names) or 'none yet'}"
             yield Problem(where, f"there is no table [lis.{name}]", hint)
+
+
+def _check_route_contracts(exchange: ExchangeSettings, lis: LisSettings) -> Iterator[Problem]:
+    codes = list(exchange.contracts)
+    for number, route in enumerate(lis.routes):
+        if route.contract is not None and route.contract not in codes:
+            hint = did_you_mean(route.contract, codes) or f"add the table [exchange.contracts.{route.contract}]"
+            yield Problem(f"lis.routes.{number}.contract", f"there is no contract {route.contract!r}", hint)
+
+
+def _check_route_overlaps(lis: LisSettings) -> Iterator[Problem]:
+    """Find what a route names in vain, since an earlier one takes all of it."""
+    for number, route in enumerate(lis.routes):
+        before = [(place, each) for place, each in enumerate(lis.routes[:number]) if each.contract in {None, route.contract}]
+        for place, other in before:
+            if other.groups or other.items:
+                yield from _named_twice(route, number, other, place)
+            else:
+                what = f"is never reached: lis.routes.{place} takes its contract whole"
+                yield Problem(f"lis.routes.{number}", what, _FIRST_COUNTS)
+
+
+def _named_twice(route: LisRouteSettings, number: int, other: LisRouteSettings, place: int) -> Iterator[Problem]:
+    for key, mine, theirs in (("groups", route.groups, other.groups), ("items", route.items, other.items)):
+        for name in mine:
+            if name in theirs:
+                what = f"names {name!r} in vain: lis.routes.{place} takes it first"
+                yield Problem(f"lis.routes.{number}.{key}", what, _FIRST_COUNTS)
+
+
+def _check_shared_systems(lis: LisSettings) -> Iterator[Problem]:
+    """Find tables that reach one laboratory system by the same way: both parts of an order would be one order there."""
+    seen: dict[tuple[str, str, tuple[str, ...]], str] = {}
+    for name, table in lis.tables.items():
+        kind = str(table.get("adapter", name))
+        for keys in _OWN_PLACES.get(kind, ()):
+            place = tuple(_value_at(table, key) for key in keys)
+            if place[0] and (first := seen.setdefault((kind, keys[0], place), name)) != name:
+                hint = "give each table a laboratory system of its own, or remove one"
+                yield Problem(f"lis.{name}.{keys[0]}", f"is that of [lis.{first}] too", hint)
+
+
+def _value_at(table: Mapping[str, Any], key: str) -> str:
+    """A value of a raw adapter table as text, without what only spells a path differently; empty if it is not set."""
+    found: Any = table
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return "" if found is None else os.path.normpath(str(found))

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A duration in seconds."""
@@ -36,6 +36,35 @@ class SettingsGroup(BaseModel):
     )
 
 
+class LisRouteSettings(SettingsGroup):
+    """Which lines of an order go to which laboratory system. The first route that a line fits counts.
+
+    A line fits if it is of the `contract`, where that is set, and of one of the `groups` or `items`, where any is named. One that
+    fits none goes to its contract's adapter, else to `lis.default`.
+    """
+
+    contract: str | None = None
+    """Code of the contract. If not set, all contracts."""
+    groups: tuple[str, ...] = ()
+    """Groups of items, as the catalogue has them."""
+    items: tuple[str, ...] = ()
+    """Items, by their nomenclature codes."""
+    adapter: str
+    """LIS adapter that takes these lines, by its name in [lis]."""
+
+    @model_validator(mode="after")
+    def _check_condition(self) -> Self:
+        if self.contract is None and not self.groups and not self.items:
+            raise ValueError("names no contract, group or item; name one, or set lis.default")
+        return self
+
+    def fits(self, contract: str, item: str, group: str | None) -> bool:
+        """Whether a line of this contract, item and group of items is meant."""
+        return self.contract in {None, contract} and (
+            not (self.groups or self.items) or item in self.items or group in self.groups
+        )
+
+
 class LisSettings(SettingsGroup):
     """The laboratory systems. Each further table `[lis.<name>]` is one adapter, with the adapter's own keys.
 
@@ -47,11 +76,13 @@ class LisSettings(SettingsGroup):
     __pydantic_extra__: dict[str, dict[str, Any]]
 
     default: str = "folder"
-    """Name of the `[lis.<name>]` table whose laboratory system gets the orders."""
+    """Name of the `[lis.<name>]` table whose laboratory system gets the orders that no route and no contract sends elsewhere."""
     call_timeout: Seconds = 60.0
     """Seconds that one call to an adapter may take; after that its outcome counts as unknown."""
     collect_interval: Seconds = 10.0
     """Seconds between two collections of results."""
+    routes: tuple[LisRouteSettings, ...] = ()
+    """Which lines go to which laboratory system, where several share the orders."""
 
     @property
     def tables(self) -> Mapping[str, Mapping[str, Any]]:
@@ -91,6 +122,9 @@ class ResultsSettings(SettingsGroup):
     left_out: Literal["hold", "keep"] = "hold"
     """What happens to a new version that omits values which were final: `hold` asks an operator; `keep` is for a laboratory
     system that sends only what is new, and adds the values and lines of the previous versions."""
+    patient_mismatch: Literal["hold", "note", "ignore"] = "hold"
+    """What happens to a result that names another birth date, sex or identifier than its order's patient: `hold` asks an
+    operator, `note` delivers it with a warning in the order's timeline, `ignore` compares nothing."""
     mappings: Path | None = None
     """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, units and
     answers pass as they come, and LOINC codes alone: any other code of an observation holds its report."""
@@ -111,9 +145,13 @@ class RetentionSettings(SettingsGroup):
     """Days after which finished work is removed. Unfinished work is never removed."""
 
     identity_days: Days = 30
-    """Days that names, birth dates and contacts are kept after an order was closed."""
+    """Days that names, birth dates and contacts are kept after an order was closed; and what a result says of its patient, after
+    the result was delivered or dismissed."""
     document_days: Days = 30
     """Days that documents are kept after they were delivered."""
+    refused_days: Days = 30
+    """Days that the raw text of a message which an adapter refused is kept after it came last. What is known of it apart from
+    that is kept as long as failures are, and for as long as it waits for an operator."""
     journal_days: Days = 730
     """Days that a closed order and its timeline are kept."""
     label_days: Days = 90

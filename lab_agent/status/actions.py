@@ -107,23 +107,6 @@ async def release_rule(rule: str, user: Operator, _: Form, context: Context) -> 
     return RedirectResponse("/?flash=rule-released", 303)
 
 
-@router.post("/results/rejected/acknowledge")
-async def acknowledge_rejected_messages(user: Operator, form: Form, context: Context) -> Response:
-    """Acknowledge the rejected messages of a laboratory system: as many as the page showed, and no more."""
-    source = form.get("source", "")
-    if source not in {adapter.name for adapter in context.adapters}:
-        raise HttpError("There is no laboratory system with this name.", 404)
-    count = (await operator_results.rejected_message_counts(context.store, [source])).get(source, 0)
-    if str(count) != form.get("expected_count"):
-        raise HttpError(f"There are {count} rejected messages by now. Nothing was done; review them and try again.", 409)
-    if not await operator_results.acknowledge_rejected_messages(
-        context.store, source, now=context.clock.now(), expected_count=count
-    ):
-        raise HttpError("Somebody else has acknowledged these messages just now.", 409)
-    _log.info("rejected messages acknowledged", action="rejected_messages_acknowledged", adapter=source, by=user.name)
-    return RedirectResponse("/results?flash=rejected-acknowledged", 303)
-
-
 @router.post("/results/{key}/match")
 async def match_result(user: Operator, form: Form, context: Context, report: UnchangedReport, note: Note) -> Response:
     """Match a result to an order, and to the ticked lines of it."""

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lab_agent.catalogue_service.notices import NoticeBoard
 from lab_agent.errors import LabAgentError, SchemaMismatchError, StoreUnreachableError
 from lab_agent.logs import get_logger
-from lab_agent.status import actions, health, login, notice_pages, pages, result_pages
+from lab_agent.status import actions, health, login, notice_pages, pages, refused_pages, result_pages
 from lab_agent.status.auth import HttpError, LoginRequired, Sessions
 from lab_agent.status.context import StatusContext, TemplateRenderer
 
@@ -50,7 +50,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime)
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
-    for module in (health, login, pages, result_pages, actions, notice_pages):
+    for module in (health, login, pages, result_pages, actions, refused_pages, notice_pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)

@@ -24,6 +24,7 @@ from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
 from lab_agent.workflow.attention_alerts import cause_text
 from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.result_matching import ReportMatcher
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
@@ -37,6 +38,8 @@ class AdapterStatus:
     kind: str
     loaded: bool
     reason: str | None = None
+    encoding: str | None = None
+    """The code page of its messages, where its settings name one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class StatusContext:
     mode: Literal["normal", "observe"]
     create_matcher: Callable[[], ReportMatcher]
     """Makes what matches results, with the mapping tables as they are in their folder at the time of the call."""
+    refused_messages: RefusedMessageDesk
     missing_tasks: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not."""
     is_store_unwritable: Callable[[], bool]

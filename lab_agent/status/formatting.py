@@ -9,7 +9,7 @@ from datetime import datetime
 from lab_agent.domain import text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Job, JobKind, ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
@@ -101,7 +101,9 @@ _FLASH_MESSAGES = {
     "result-dismissed": "The result was dismissed; it is kept but not delivered.",
     "result-held-back": "The result is still waiting; its reason says why.",
     "mappings-released": "Every result that the mapping tables now cover was released; what is still waiting is listed here.",
-    "rejected-acknowledged": "The rejected messages were acknowledged.",
+    "refused-replayed": "Everything in the message was taken in; its results go their way within seconds.",
+    "refused-still-waiting": "The message is still waiting: a part of it was refused again. Its other parts were taken in.",
+    "refused-dismissed": "Dismissed; it does not wait any more.",
     "stopped": "The test is stopped; partners see it with their next request.",
     "delayed": "The test is delayed; partners see it with their next request.",
     "announced-overridden": (
@@ -127,16 +129,21 @@ async def flash_message(flash: str = "", job: str = "") -> str | None:
 
 _ORDER_STATE_MEANINGS = {
     OrderState.SEEN: "found by the poll, or offered again after its end; its resources are being fetched",
-    OrderState.FETCHED: "assessed and accepted; being submitted to the laboratory system",
+    OrderState.FETCHED: "assessed and accepted; being submitted to its laboratory systems",
     OrderState.HELD: (
         "needs an operator, or waits for the partner: the cause may be on our side, or its Tasks are not requested now, so "
         "nothing is rejected; it is reassessed automatically"
     ),
-    OrderState.HANDED_OVER: "in the laboratory system; results are awaited",
+    OrderState.HANDED_OVER: "in its laboratory systems; results are awaited",
     OrderState.REPORTED: "every line is finished; the order-level Task is updated next",
     OrderState.REJECTED: "rejected; nothing goes to the laboratory, and the Tasks are being updated",
     OrderState.WITHDRAWN: "withdrawn by the partner or the service; the laboratory system is being informed",
     OrderState.CLOSED: "finished; a corrected result is still delivered, and an order that is offered again is taken up again",
+}
+_WORK_ORDER_STATE_MEANINGS = {
+    WorkOrderState.ACCEPTED: "accepted; on its way to its laboratory system",
+    WorkOrderState.HANDED_OVER: "in its laboratory system; the results of its lines are awaited",
+    WorkOrderState.CANCELLED: "does not go to its laboratory system: its lines were withdrawn, cancelled or decided anew",
 }
 _LINE_STATE_MEANINGS = {
     LineState.REQUESTED: "not decided yet; its Task is as the partner created it",
@@ -179,11 +186,13 @@ _JOB_KIND_NAMES = {
 }
 
 
-def state_meaning(state: OrderState | LineState | ReportState | JobState) -> str:
+def state_meaning(state: OrderState | WorkOrderState | LineState | ReportState | JobState) -> str:
     """What a state means, in one line; for the pages and for docs/states.md."""
     match state:
         case OrderState():
             return _ORDER_STATE_MEANINGS[state]
+        case WorkOrderState():
+            return _WORK_ORDER_STATE_MEANINGS[state]
         case LineState():
             return _LINE_STATE_MEANINGS[state]
         case ReportState():

@@ -16,8 +16,8 @@ from lab_agent.status.auth import HttpError, Viewer, one_line
 from lab_agent.status.context import Context, Renderer
 from lab_agent.status.formatting import find_unconfirmed_submit, flash_message
 from lab_agent.workflow.operator_jobs import can_be_marked_done
+from lab_agent.workflow.refused_messages import rejected_messages_alert_key
 from lab_agent.workflow.rejection_breaker import rule_from_alert_key
-from lab_agent.workflow.result_inbox import rejected_messages_alert_key
 
 router = APIRouter()
 

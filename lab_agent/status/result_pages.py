@@ -23,7 +23,7 @@ from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result
 from lab_agent.status.pages import Flash, PageNumber, SearchText, StateNames, page_offset
 from lab_agent.workflow import operator_results
-from lab_agent.workflow.result_inbox import rejected_messages_alert_key
+from lab_agent.workflow.refused_messages import rejected_messages_alert_key
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -78,9 +78,7 @@ async def show_results(
         states=ReportState,
         selected_states=states,
         waiting_results=waiting_results,
-        rejected_counts=await operator_results.rejected_message_counts(
-            context.store, [adapter.name for adapter in context.adapters]
-        ),
+        rejected_counts=await context.store.run(lambda uow: uow.refused_messages.waiting_counts()),
         alerts_by_key={alert.key: alert for alert in overview.alerts},
         rejected_messages_alert_key=rejected_messages_alert_key,
         unmapped_count=overview.reports.get(ReportState.UNMAPPED, 0),

@@ -9,9 +9,14 @@ from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.domain.records import StoredToken
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
-from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRecord, UserRepository
+from lab_agent.ports.credential_repositories import (
+    ApiTokenRepository,
+    OAuthTokenRepository,
+    StoredToken,
+    UserRecord,
+    UserRepository,
+)
 from lab_agent.store.row_mapping import insert_new, to_record, to_values, upsert
 from lab_agent.store.tables import api_tokens, leases, oauth_tokens, users
 
@@ -55,7 +60,9 @@ class SqlOAuthTokenRepository(OAuthTokenRepository):
     @override
     def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
         free = (leases.c.until <= now) | (leases.c.owner == owner)
-        return upsert(self._connection, leases, {"name": _REFRESH_LEASE, "owner": owner, "until": now + lease}, "name", free)
+        return upsert(
+            self._connection, leases, {"name": _REFRESH_LEASE, "owner": owner, "until": now + lease}, "name", where=free
+        )
 
     @override
     def release_refresh_lease(self, owner: str) -> None:

@@ -11,14 +11,17 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, select, update
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
-from lab_agent.store.tables import documents, identities, oauth_tokens, service_messages
+from lab_agent.store.refused_tables import refused_contents
+from lab_agent.store.tables import documents, identities, oauth_tokens, reported_patients, service_messages
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.vault import store_key_check
 
 _ENCRYPTED_COLUMNS = (
     (identities, identities.c.order_key, "ciphertext"),
+    (reported_patients, reported_patients.c.report, "ciphertext"),
     (service_messages, service_messages.c.job_id, "ciphertext"),
     (documents, documents.c.id, "ciphertext"),
+    (refused_contents, refused_contents.c.refused_key, "ciphertext"),
     (oauth_tokens, oauth_tokens.c.generation, "access_token"),
     (oauth_tokens, oauth_tokens.c.generation, "refresh_token"),
 )

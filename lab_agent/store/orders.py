@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal_column, select, union_all, update
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -20,11 +20,12 @@ from lab_agent.domain.state_machines import (
     LineState,
     OrderState,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
-from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values
-from lab_agent.store.tables import label_uses, lines, orders
+from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values, upsert
+from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
 
 class SqlOrderRepository(OrderRepository):
@@ -57,6 +58,15 @@ class SqlOrderRepository(OrderRepository):
     def save(self, order: OrderRecord) -> None:
         if not self._connection.execute(update(orders).where(orders.c.key == order.key).values(**_to_columns(order))).rowcount:
             raise _unknown_order(order.key)
+
+    @override
+    def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
+        found = select(work_orders).where(work_orders.c.order_key == key).order_by(work_orders.c.adapter)
+        return tuple(to_record(WorkOrder, row) for row in self._connection.execute(found).mappings())
+
+    @override
+    def save_work_order(self, work_order: WorkOrder) -> None:
+        upsert(self._connection, work_orders, to_values(work_order), "order_key", "adapter")
 
     @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
@@ -102,13 +112,17 @@ class SqlOrderRepository(OrderRepository):
         return tuple(found)
 
     @override
-    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        on_lines = select(lines.c.order_key).where(lines.c.accession == accession)
-        return self._newest_first((orders.c.accession == accession) | orders.c.key.in_(on_lines))
+    def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
+        found = (
+            select(table.c.order_key).where(table.c.accession == accession, table.c.adapter == adapter)
+            for table in (work_orders, lines)
+        )
+        return self._newest_first(orders.c.key.in_(union_all(*found)))
 
     @override
-    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        return self._orders_with_label(barcode, AT_LABORATORY) or self._orders_with_label(barcode, WITHDRAWN_LINES)
+    def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
+        used = label_uses.c.barcode == barcode, lines.c.adapter == adapter
+        return self._orders_with_label(*used, states=AT_LABORATORY) or self._orders_with_label(*used, states=WITHDRAWN_LINES)
 
     @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -160,11 +174,11 @@ class SqlOrderRepository(OrderRepository):
         )
         return found
 
-    def _orders_with_label(self, barcode: str, states: frozenset[LineState]) -> tuple[OrderKey, ...]:
+    def _orders_with_label(self, *which: ColumnElement[bool], states: frozenset[LineState]) -> tuple[OrderKey, ...]:
         uses = (
             select(label_uses.c.order_key)
             .join(lines, lines.c.key == label_uses.c.line)
-            .where(label_uses.c.barcode == barcode, in_states(lines.c.state, states))
+            .where(*which, in_states(lines.c.state, states))
         )
         return self._newest_first(orders.c.key.in_(uses))
 

@@ -26,6 +26,7 @@ from lab_agent.domain.state_machines import (
     OrderState,
     ReportState,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
@@ -40,8 +41,9 @@ from lab_agent.ports.queries import (
     ReportSummary,
     StateCounts,
 )
+from lab_agent.store.reports import is_from
 from lab_agent.store.row_mapping import in_states, to_record
-from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports
+from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
 
 T = TypeVar("T")
@@ -81,9 +83,16 @@ class SqlQueries(Queries):
         which = [in_states(orders.c.state, states)] if states else []
         which += [_order_matches(search.strip())] if search and search.strip() else []
         listed = _select_order_summaries().where(*which).order_by(orders.c.seen_at.desc(), orders.c.key)
-        return await self._fetch_page(
-            listed, select(orders.c.key).where(*which).subquery(), _record_factory(OrderSummary), offset, limit
-        )
+        whole = select(orders.c.key).where(*which).subquery()
+
+        def load(connection: Connection) -> Page[OrderSummary]:
+            total = connection.scalar(select(func.count()).select_from(whole)) or 0
+            rows = [dict(row) for row in connection.execute(listed.offset(offset).limit(limit)).mappings()]
+            parts = _load_work_orders(connection, [row["key"] for row in rows])
+            items = (OrderSummary(**row, work_orders=tuple(part for part in parts if part.order == row["key"])) for row in rows)
+            return Page(items=tuple(items), total=total, offset=offset)
+
+        return await self._store.read(load)
 
     @override
     async def order(self, key: OrderKey) -> OrderDetail | None:
@@ -177,9 +186,8 @@ def _select_reports_needing_operator() -> Select[Any]:
 def _select_report_versions(report: ReportRecord) -> Select[Any]:
     if report.report_id is None:
         return _select_report_summaries().where(reports.c.key == report.key)
-    alone = reports.c.order_key.is_(None) & (reports.c.source == report.source)
-    same = alone if report.order is None else reports.c.order_key == report.order
-    return _select_report_summaries().where(same, reports.c.report_id == report.report_id)
+    about = reports.c.order_key.is_(None) if report.order is None else reports.c.order_key == report.order
+    return _select_report_summaries().where(about, is_from(report.adapter), reports.c.report_id == report.report_id)
 
 
 def _load_document_sizes(connection: Connection, document_ids: Collection[str]) -> Mapping[str, int]:
@@ -227,6 +235,7 @@ def _load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | N
         return None
     return OrderDetail(
         order=found[0],
+        work_orders=_load_work_orders(connection, [key]),
         lines=_fetch_records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
         labels=_fetch_records(
             connection, LabelUse, select(label_uses).where(label_uses.c.order_key == key).order_by(label_uses.c.number)
@@ -239,6 +248,11 @@ def _load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | N
             connection, Event, select(events).where(events.c.order_key == key).order_by(events.c.at, events.c.number)
         ),
     )
+
+
+def _load_work_orders(connection: Connection, keys: Collection[str]) -> tuple[WorkOrder, ...]:
+    found = select(work_orders).where(work_orders.c.order_key.in_(keys)).order_by(work_orders.c.adapter)
+    return _fetch_records(connection, WorkOrder, found)
 
 
 def _count_by_state(connection: Connection, table: Table) -> Mapping[Any, int]:
@@ -267,18 +281,18 @@ def _order_matches(search: str) -> ColumnElement[bool]:
     on_lines = select(lines.c.order_key).where(
         (lines.c.key == search.upper()) | (lines.c.task_id == search) | (lines.c.accession == search)
     )
+    numbered = select(work_orders.c.order_key).where(work_orders.c.accession == search)
     on_labels = select(label_uses.c.order_key).where(label_uses.c.barcode == search)
     return (
         (orders.c.key == search.upper())
         | (orders.c.task_id == search)
         | (orders.c.requisition_value == search)
-        | (orders.c.accession == search)
-        | orders.c.key.in_(union_all(on_lines, on_labels))
+        | orders.c.key.in_(union_all(on_lines, numbered, on_labels))
     )
 
 
 def _select_order_summaries() -> Select[Any]:
-    own = {"lines", "ended_lines", "open_jobs", "attention_count"}
+    own = {"work_orders", "lines", "ended_lines", "open_jobs", "attention_count"}
     columns = [orders.c[field.name] for field in fields(OrderSummary) if field.name not in own]
     its_lines = select(func.count()).select_from(lines).where(lines.c.order_key == orders.c.key)
     its_jobs = select(func.count()).select_from(jobs).where(jobs.c.order_key == orders.c.key)

@@ -24,14 +24,28 @@ from lab_agent.store.tables import (
     lines,
     orders,
     rejections,
+    reported_patients,
     reports,
     service_messages,
     uploads,
+    work_orders,
 )
 
 _FINISHED_JOB_STATES = frozenset(JobState) - OPEN_JOBS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')
-_ORDER_TABLES = (label_uses, lines, jobs, events, rejections, uploads, reports, hosted_documents, identities, service_messages)
+_ORDER_TABLES = (
+    label_uses,
+    lines,
+    work_orders,
+    jobs,
+    events,
+    rejections,
+    uploads,
+    reports,
+    hosted_documents,
+    identities,
+    service_messages,
+)
 _SEALED_TABLES = (identities, service_messages)
 """What may name a patient, and is kept for a shorter time than the rest of an order."""
 
@@ -46,7 +60,8 @@ class SqlPurge(Purge):
     def identities(self, *, before: datetime, limit: int = 500) -> int:
         has_any = or_(*(select(table.c.order_key).where(table.c.order_key == orders.c.key).exists() for table in _SEALED_TABLES))
         keys = self._connection.scalars(_select_finished_orders(before, limit).where(has_any)).all()
-        return sum(self._delete(table.c.order_key, keys) for table in _SEALED_TABLES)
+        removed = sum(self._delete(table.c.order_key, keys) for table in _SEALED_TABLES)
+        return removed + self._purge_reported_patients(before, limit)
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
@@ -89,10 +104,17 @@ class SqlPurge(Purge):
         old_reports = in_states(reports.c.state, FINISHED_REPORTS) & (reports.c.changed_at < before)
         self._delete_where(jobs, jobs.c.id, jobs.c.order_key.is_(None) & old_jobs, limit)
         self._delete_where(reports, reports.c.sequence, reports.c.order_key.is_(None) & old_reports, limit)
-        without_report = events.c.order_key.is_(None) & events.c.report.not_in(select(reports.c.key))
+        own = events.c.order_key.is_(None) & events.c.refused_message.is_(None)
+        without_report = own & events.c.report.not_in(select(reports.c.key))
         self._delete_where(events, events.c.number, without_report & (events.c.at < before), limit)
         self._delete_where(alerts, alerts.c.number, alerts.c.closed_at < before, limit)
         self._delete_where(rejections, rejections.c.number, rejections.c.at < before, limit)
+
+    def _purge_reported_patients(self, before: datetime, limit: int) -> int:
+        """Delete what finished reports said of their patients; one that waits is still to be compared."""
+        is_old = in_states(reports.c.state, FINISHED_REPORTS) & (reports.c.changed_at < before)
+        old = select(reported_patients.c.report).join(reports, reports.c.key == reported_patients.c.report).where(is_old)
+        return self._delete(reported_patients.c.report, self._connection.scalars(old.limit(limit)).all())
 
     def _document_ids_in_use(self) -> frozenset[str]:
         bodies = select(reports.c.body, reports.c.outgoing_body).where(~in_states(reports.c.state, FINISHED_REPORTS))

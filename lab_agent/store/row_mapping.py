@@ -41,12 +41,12 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
 
 
 def upsert(
-    connection: Connection, table: Table, values: Mapping[str, Any], key: str, where: ColumnElement[bool] | None = None
+    connection: Connection, table: Table, values: Mapping[str, Any], *key: str, where: ColumnElement[bool] | None = None
 ) -> bool:
-    """Insert a row, or replace the one of the same `key` (only if `where` holds for that one). False: not replaced."""
+    """Insert a row, or replace the one of the same `key` columns (only if `where` holds for that one). False: not replaced."""
     insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table).values(**values)
-    changed = {name: insert.excluded[name] for name in values if name != key}
-    written = insert.on_conflict_do_update(index_elements=[key], set_=changed, where=where).returning(_WRITTEN)
+    changed = {name: insert.excluded[name] for name in values if name not in key}
+    written = insert.on_conflict_do_update(index_elements=list(key), set_=changed, where=where).returning(_WRITTEN)
     return connection.scalar(written) is not None
 
 

@@ -28,6 +28,7 @@ from lab_agent.domain.state_machines import (
     LineState,
     OrderState,
     ReportState,
+    WorkOrderState,
 )
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.credential_repositories import Role
@@ -68,8 +69,6 @@ class OrderRow(TableRow, table=True):
     counterparty: str | None = Field(sa_type=PlainText)
     patient_reference: str | None = Field(sa_type=PlainText)
     released_findings: tuple[str, ...] = Field(sa_type=TextTuple)
-    adapter: str | None = Field(sa_type=PlainText)
-    accession: str | None = Field(sa_type=IndexableText, index=True)
     expected_at: datetime | None = Field(sa_type=UtcDateTime)
     reason: str | None = Field(sa_type=PlainText)
     seen_lines: tuple[str, ...] | None = Field(sa_type=TextTuple)
@@ -80,6 +79,18 @@ class OrderRow(TableRow, table=True):
     recheck_at: datetime | None = Field(sa_type=UtcDateTime)
     reopened: int
     unreadable_since: datetime | None = Field(sa_type=UtcDateTime)
+
+
+class WorkOrderRow(TableRow, table=True):
+    """The part of an order that goes to one laboratory system (`WorkOrder`)."""
+
+    __tablename__ = "work_orders"
+    order_key: str = Field(sa_type=PlainText, foreign_key="orders.key", ondelete="CASCADE", primary_key=True)
+    adapter: str = Field(sa_type=PlainText, primary_key=True)
+    state: WorkOrderState = Field(sa_column=Column(EnumText(WorkOrderState), nullable=False))
+    changed_at: datetime = Field(sa_type=UtcDateTime)
+    accession: str | None = Field(sa_type=IndexableText, index=True)
+    reason: str | None = Field(sa_type=PlainText)
 
 
 class LineRow(TableRow, table=True):
@@ -95,6 +106,7 @@ class LineRow(TableRow, table=True):
     item: str | None = Field(sa_type=PlainText)
     state: LineState = Field(sa_column=Column(EnumText(LineState), nullable=False))
     changed_at: datetime = Field(sa_type=UtcDateTime)
+    adapter: str | None = Field(sa_type=PlainText)
     accession: str | None = Field(sa_type=IndexableText, index=True)
     outputs: tuple[str, ...] = Field(sa_type=TextTuple)
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
@@ -171,6 +183,8 @@ class ReportRow(TableRow, table=True):
     issued: datetime | None = Field(sa_type=UtcDateTime)
     state: ReportState = Field(sa_column=Column(EnumText(ReportState), nullable=False))
     order_key: str | None = Field(sa_type=IndexableText)
+    patient_confirmed_for: str | None = Field(sa_type=PlainText)
+    matched_adapter: str | None = Field(sa_type=PlainText)
     lines: tuple[str, ...] = Field(sa_type=TextTuple)
     hold_reason: HoldReason | None = Field(sa_column=Column(EnumText(HoldReason), nullable=True))
     reason: str | None = Field(sa_type=PlainText)
@@ -194,12 +208,13 @@ class UploadRow(TableRow, table=True):
 
 
 class EventRow(TableRow, table=True):
-    """A line of an order's timeline, of a report's history, or of both (`Event`)."""
+    """A line of an order's timeline, of a report's history, of both, or of a refused message's history (`Event`)."""
 
     __tablename__ = "events"
     number: int = Field(sa_type=RowNumber, primary_key=True)
     order_key: str | None = Field(sa_type=PlainText, index=True)
     report: str | None = Field(sa_type=PlainText, index=True)
+    refused_message: str | None = Field(sa_type=PlainText, index=True)
     at: datetime = Field(sa_type=UtcDateTime)
     action: str = Field(sa_type=PlainText)
     text: str = Field(sa_type=PlainText)
@@ -244,6 +259,15 @@ class IdentityRow(TableRow, table=True):
 
     __tablename__ = "identities"
     order_key: str = Field(sa_type=PlainText, primary_key=True)
+    ciphertext: bytes
+    kept_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class ReportedPatientRow(TableRow, table=True):
+    """Whose result a report is, as the laboratory system says (`ReportedPatient`), encrypted."""
+
+    __tablename__ = "reported_patients"
+    report: str = Field(sa_type=PlainText, primary_key=True, foreign_key="reports.key", ondelete="CASCADE")
     ciphertext: bytes
     kept_at: datetime = Field(sa_type=UtcDateTime)
 
@@ -325,6 +349,7 @@ class ApiTokenRow(TableRow, table=True):
 
 
 orders: Table = METADATA.tables["orders"]
+work_orders: Table = METADATA.tables["work_orders"]
 lines: Table = METADATA.tables["lines"]
 label_uses: Table = METADATA.tables["label_uses"]
 jobs: Table = METADATA.tables["jobs"]
@@ -335,6 +360,7 @@ rejections: Table = METADATA.tables["rejections"]
 alerts: Table = METADATA.tables["alerts"]
 key_values: Table = METADATA.tables["key_values"]
 identities: Table = METADATA.tables["identities"]
+reported_patients: Table = METADATA.tables["reported_patients"]
 service_messages: Table = METADATA.tables["service_messages"]
 documents: Table = METADATA.tables["documents"]
 hosted_documents: Table = METADATA.tables["hosted_documents"]

@@ -24,6 +24,7 @@ from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.jobs import SqlJobRepository
 from lab_agent.store.orders import SqlOrderRepository
+from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
 from lab_agent.store.retention import SqlPurge
 from lab_agent.store.vault import SqlVault, verify_key
@@ -48,6 +49,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.events = SqlEventRepository(connection)
         self.alerts = SqlAlertRepository(connection)
         self.rejections = SqlRejectionRepository(connection)
+        self.refused_messages = SqlRefusedMessageRepository(connection, cipher)
         self.key_values = SqlKeyValueRepository(connection)
         self.oauth_tokens = SqlOAuthTokenRepository(connection, cipher)
         self.users = SqlUserRepository(connection)

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, select, update
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.records import ServiceMessage
 from lab_agent.ports.repositories import Vault
 from lab_agent.store.row_mapping import insert_new, upsert
-from lab_agent.store.tables import documents, identities, key_values, service_messages
+from lab_agent.store.tables import documents, identities, key_values, reported_patients, service_messages
 
 _KEY_CHECK = "encryption.key_check"
 
@@ -54,6 +54,16 @@ class SqlVault(Vault):
     @override
     def identity(self, order: OrderKey) -> bytes | None:
         ciphertext = self._connection.scalar(select(identities.c.ciphertext).where(identities.c.order_key == order))
+        return None if ciphertext is None else self._cipher.decrypt(ciphertext)
+
+    @override
+    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        values = {"report": report, "ciphertext": self._cipher.encrypt(patient), "kept_at": at}
+        upsert(self._connection, reported_patients, values, "report")
+
+    @override
+    def reported_patient(self, report: ReportKey) -> bytes | None:
+        ciphertext = self._connection.scalar(select(reported_patients.c.ciphertext).where(reported_patients.c.report == report))
         return None if ciphertext is None else self._cipher.decrypt(ciphertext)
 
     @override

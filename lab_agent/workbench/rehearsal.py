@@ -21,7 +21,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workbench.stand_in import STAND_IN_ORDER, add_stand_in_order, address_to
 from lab_agent.workflow.hold_reasons import what_to_do
-from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.order_lookup import load_part
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.result_matching import ReportMatcher
 
@@ -99,7 +99,7 @@ class Rehearsal:
     async def known_barcodes(self, texts: Iterable[str | None]) -> frozenset[str]:
         """Those of the texts that are barcodes of an order."""
         listed = set(filter(None, texts))
-        return await self.store.run(lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text)))
+        return await self.store.run(lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text, self.source)))
 
     def _rehearse(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
         if not self.has_orders:
@@ -118,7 +118,7 @@ class Rehearsal:
     def _rehearse_on_stand_in(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
         if isinstance(content, AccessionUpdate):
             return PartOutcome(part=part, fate=Fate.NUMBERS, content=content)
-        add_stand_in_order(uow, content, self.clock.now())
+        add_stand_in_order(uow, content, self.source, self.clock.now())
         outcome = self._match(uow, part, f"{part.message_id}/trial", address_to(content, STAND_IN_ORDER))
         return replace(outcome, order=None, lines=(), content=content)
 
@@ -140,9 +140,9 @@ class Rehearsal:
             reason=(record.reason or "") if waits else "",
             next_step=what_to_do(record.state, record.hold_reason) if waits else "",
         )
-        return self._with_values(uow, outcome) if isinstance(content, LabReport) else outcome
+        return self._with_values(uow, outcome, record.adapter) if isinstance(content, LabReport) else outcome
 
-    def _with_values(self, uow: UnitOfWork, outcome: PartOutcome) -> PartOutcome:
+    def _with_values(self, uow: UnitOfWork, outcome: PartOutcome, adapter: str) -> PartOutcome:
         """Add what each value becomes, and what is missing."""
         report, tables = outcome.content, self.matcher.checks.planner.mappings.current() or MappingTables()
         if not isinstance(report, LabReport):
@@ -154,17 +154,15 @@ class Rehearsal:
         )
         if outcome.order is None:
             return outcome
-        order = uow.orders.get_for_update(outcome.order)
-        known = order_codes(order)
-        lines = uow.orders.lines(order.key)
-        names = {*known.codes, *(line.key for line in lines)}
+        part = load_part(uow, outcome.order, adapter)
+        names = {*part.codes.codes, *(line.key for line in part.lines)}
         sendable = [each for each in report.observations if not _lacks_code(each, report, tables)]
         partial = replace(report, observations=tuple(sendable))
-        coverage = determine_coverage(partial, lines, known)
+        coverage = determine_coverage(partial, part.lines, part.codes)
         bodies: Sequence[Mapping[str, Any]] = ()
         if coverage.problem is None:
             try:
-                plan = self.matcher.checks.planner.plan(partial, order, lines, coverage, reader="anybody", urls={})
+                plan = self.matcher.checks.planner.plan(partial, part, coverage, reader="anybody", urls={})
                 bodies = [each.body for each in plan.observations]
             except DataInvalidError:
                 bodies = ()  # the matcher has said why: the report is held for it

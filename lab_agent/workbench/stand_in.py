@@ -9,7 +9,8 @@ from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
 from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.repositories import UnitOfWork
 
 STAND_IN_ORDER = OrderKey("RTRIAL0000000000")
@@ -17,8 +18,8 @@ STAND_IN_ORDER = OrderKey("RTRIAL0000000000")
 _UNNAMED_ITEM = "-"
 
 
-def add_stand_in_order(uow: UnitOfWork, content: LabMessage, now: datetime) -> None:
-    """Write, uncommitted, an order that has exactly the tests and the tubes that a message names."""
+def add_stand_in_order(uow: UnitOfWork, content: LabMessage, adapter: str, now: datetime) -> None:
+    """Write, uncommitted, an order at the laboratory system `adapter` that has exactly the tests and the tubes of a message."""
     items = (content.items if isinstance(content, LabReport) else ()) or (_UNNAMED_ITEM,)
     lines = [LineKey(f"LTRIAL{number:010}") for number in range(len(items))]
     specimen = "trial-specimen"
@@ -40,6 +41,7 @@ def add_stand_in_order(uow: UnitOfWork, content: LabMessage, now: datetime) -> N
             lab_order=exact_json.dumps(tree),
         )
     )
+    uow.orders.save_work_order(WorkOrder(order=STAND_IN_ORDER, adapter=adapter, state=WorkOrderState.HANDED_OVER, changed_at=now))
     for key, item in zip(lines, items, strict=True):
         uow.orders.add_line(
             LineRecord(
@@ -49,6 +51,7 @@ def add_stand_in_order(uow: UnitOfWork, content: LabMessage, now: datetime) -> N
                 procedure_request_id=ResourceId(f"trial-{key}"),
                 item=item,
                 state=LineState.ACCEPTED,
+                adapter=adapter,
                 changed_at=now,
             )
         )

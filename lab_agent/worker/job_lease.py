@@ -12,6 +12,7 @@ import structlog
 from typing_extensions import override
 
 from lab_agent.domain.records import Job
+from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import JobHandler, Lease, ResultT
@@ -57,14 +58,16 @@ class JobLease(Lease):
 
         await self._store.run(guarded)
 
-    async def complete(self, handler: JobHandler[ResultT], result: ResultT) -> Job:
+    async def complete(self, handler: JobHandler[ResultT], result: ResultT, *, verified: bool = False) -> Job:
         """Commit what follows from a result and the job's own end, in one unit of work.
 
-        Raises `LeaseLostError`, and nothing is written then.
+        `verified`: the result says what became of the attempt before. If the job has to be done again, that one failed, and it
+        goes on failing. Raises `LeaseLostError`, and nothing is written then.
         """
 
         def write(uow: UnitOfWork) -> Job:
-            return self._save(uow, handler.complete(uow, self._job, result).recovered())
+            ended = handler.complete(uow, self._job, result)
+            return self._save(uow, ended if verified and ended.state is JobState.DUE else ended.recovered())
 
         return await self._store.run(write)
 

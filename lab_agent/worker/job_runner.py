@@ -65,7 +65,8 @@ class JobRunner:
         must_verify = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
         handler = self.handlers[lease.job.kind]
         try:
-            return await lease.complete(handler, await (handler.verify(lease) if must_verify else handler.perform(lease)))
+            result = await (handler.verify(lease) if must_verify else handler.perform(lease))
+            return await lease.complete(handler, result, verified=must_verify)
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:

@@ -12,39 +12,43 @@ from datetime import datetime
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.records import OrderRecord, ReportRecord
+from lab_agent.domain.records import ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.text import shorten
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_stored_message
-from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.order_lookup import OrderPart, load_part
 
 
 class UnknownNumberTarget(LookupError):
     """An update numbers something that the order does not have."""
 
 
-def save_submit_accessions(uow: UnitOfWork, key: OrderKey, submit_result: SubmitResult) -> None:
+def save_submit_accessions(uow: UnitOfWork, key: OrderKey, adapter: str, submit_result: SubmitResult) -> None:
     """Save the numbers of a handover's answer; unknown barcodes are ignored, since the order was accepted all the same."""
-    order = uow.orders.get_for_update(key)
-    if submit_result.accession:
-        uow.orders.save(replace(order, accession=submit_result.accession))
-    tubes = order_codes(order).barcodes
+    part = load_part(uow, key, adapter)
+    if submit_result.accession and part.work_order:
+        uow.orders.save_work_order(replace(part.work_order, accession=submit_result.accession))
+    tubes = part.codes.barcodes
     by_tube = {line: number for code, number in submit_result.tube_accessions.items() for line in tubes.get(code, ())}
-    _number_lines(uow, key, by_tube, submit_result.line_accessions)
+    _number_lines(uow, part, by_tube, submit_result.line_accessions)
 
 
-def rematch_waiting_reports(uow: UnitOfWork, key: OrderKey, submit_result: SubmitResult, now: datetime) -> None:
+def rematch_waiting_reports(uow: UnitOfWork, key: OrderKey, adapter: str, submit_result: SubmitResult, now: datetime) -> None:
     """Let reports that came before the numbers of a handover's answer, and name their order by one of them, be matched again."""
     numbers = {submit_result.accession, *submit_result.tube_accessions.values(), *submit_result.line_accessions.values()}
-    for report, number in reports_waiting_for(uow, numbers - {None}):
+    for report, number in reports_waiting_for(uow, adapter, numbers - {None}):
         uow.jobs.add(jobs.match_report_after_accession(report, number, key, now))
 
 
-def reports_waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tuple[tuple[ReportRecord, str], ...]:
-    """The reports that wait because their accession number, one of `numbers`, was unknown, each with it; by arrival."""
-    waiting = [each for each in uow.reports.needing_operator() if each.state is ReportState.UNMATCHED] if numbers else []
+def reports_waiting_for(uow: UnitOfWork, adapter: str, numbers: Collection[str | None]) -> tuple[tuple[ReportRecord, str], ...]:
+    """The reports that wait because their accession number, one of `numbers`, was unknown, each with it; by arrival.
+
+    Only those of the laboratory system that gave the numbers: another one may use the same.
+    """
+    found = uow.reports.needing_operator() if numbers else ()
+    waiting = [each for each in found if each.state is ReportState.UNMATCHED and each.adapter == adapter]
     named = (
         (each, message.accession)
         for each in waiting
@@ -53,10 +57,10 @@ def reports_waiting_for(uow: UnitOfWork, numbers: Collection[str | None]) -> tup
     return tuple((each, accession) for each, accession in named if accession and accession in numbers)
 
 
-def save_accession_update(uow: UnitOfWork, order: OrderRecord, update: AccessionUpdate) -> None:
+def save_accession_update(uow: UnitOfWork, part: OrderPart, update: AccessionUpdate) -> None:
     """Save the numbers of an accession update. Raises `UnknownNumberTarget`, and nothing was written then."""
-    codes = order_codes(order)
-    keys = {str(line.key): (line.key,) for line in uow.orders.lines(order.key)}
+    codes = part.codes
+    keys = {str(line.key): (line.key,) for line in part.lines}
     by_line: dict[LineKey, str] = {}
     by_tube: dict[LineKey, str] = {}
     for each in update.accessions:
@@ -65,13 +69,13 @@ def save_accession_update(uow: UnitOfWork, order: OrderRecord, update: Accession
         if name not in places:
             raise UnknownNumberTarget(f"{shorten(name)} names no line, item or tube of this order")
         numbers.update(dict.fromkeys(places[name], each.number))
-    if update.accession:
-        uow.orders.save(replace(order, accession=update.accession))
-    _number_lines(uow, order.key, by_tube, by_line)
+    if update.accession and part.work_order:
+        uow.orders.save_work_order(replace(part.work_order, accession=update.accession))
+    _number_lines(uow, part, by_tube, by_line)
 
 
-def _number_lines(uow: UnitOfWork, key: OrderKey, by_tube: Mapping[LineKey, str], by_line: Mapping[LineKey, str]) -> None:
-    for line in uow.orders.lines(key):
+def _number_lines(uow: UnitOfWork, part: OrderPart, by_tube: Mapping[LineKey, str], by_line: Mapping[LineKey, str]) -> None:
+    for line in part.lines:
         number = by_line.get(line.key) or line.accession or by_tube.get(line.key)
         if number != line.accession:
             uow.orders.save_line(replace(line, accession=number))

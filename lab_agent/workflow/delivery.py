@@ -35,7 +35,7 @@ from lab_agent.workflow.line_lifecycle import (
     lines_with_result,
     reopen_lines,
 )
-from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.order_lookup import OrderPart, load_part
 from lab_agent.workflow.resource_upload import Uploader, error_context
 from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names, load_version
 from lab_agent.workflow.result_versions import load_other_versions, rematch_waiting_versions, settle_older_versions
@@ -49,15 +49,14 @@ _CANCELLED_OR_WITHDRAWN = frozenset({LineState.CANCELLED, LineState.WITHDRAWN})
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One report on its way, as it was read: the report, its order, and the documents that go with it."""
+    """One report on its way, as it was read: the report, the part of an order that it is about, and its documents."""
 
     record: ReportRecord
     version: ReportVersion
     """The report as it was stored, with the lines that it names itself now: other versions are compared with this one."""
     message: LabReport
     """The report as it goes out."""
-    order: OrderRecord
-    lines: tuple[LineRecord, ...]
+    part: OrderPart
     coverage: Coverage
     documents: Mapping[tuple[str, str], bytes | None]
     """Documents by their id in the vault and their type; None for bytes that are not kept any more."""
@@ -67,6 +66,11 @@ class Delivery:
     """What happened to its lines since it was matched, if an operator must decide about that first."""
     print_error: str = ""
     """Why the PDF that was wanted could not be made."""
+
+    @property
+    def order(self) -> OrderRecord:
+        """The order."""
+        return self.part.order
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,7 @@ class DeliverReportHandler:
         return None if days is None else self.clock.now() + timedelta(days=days)
 
     async def _plan(self, delivery: Delivery, reader: str, urls: DocumentUrls, uploader: Uploader) -> UploadPlan:
-        given = (delivery.message, delivery.order, delivery.lines, delivery.coverage)
+        given = (delivery.message, delivery.part, delivery.coverage)
         blank = self.planner.plan(*given, reader=reader, urls=urls)
         identifiers = [each.identifier.value for each in (*blank.observations, blank.report)]
         known = {identifier: await uploader.get_upload(identifier) for identifier in identifiers}
@@ -254,21 +258,19 @@ def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
     if record.order is None or version is None:
         raise PermanentFailure("this message has no report to deliver")
     message = version.whole
-    order = uow.orders.get_for_update(record.order)
-    lines = uow.orders.lines(order.key)
-    coverage, own = (determine_coverage(each, lines, order_codes(order)) for each in (message, version.sent))
+    part = load_part(uow, record.order, record.adapter)
+    coverage, own = (determine_coverage(each, part.lines, part.codes) for each in (message, version.sent))
     previous = load_other_versions(uow, record).delivered
     return Delivery(
         record=record,
         version=replace(version, record=replace(record, lines=own.lines)),
         message=message,
-        order=order,
-        lines=lines,
+        part=part,
         coverage=coverage,
         documents=_load_documents(uow, message),
         dropped_observations=tuple(dropped_observations(previous.whole if previous else None, message)),
         lines_ended=_find_ended_lines(
-            record, lines, coverage, first=uow.uploads.get(report_identifier(order.key, message.report_id)) is None
+            record, part.lines, coverage, first=uow.uploads.get(report_identifier(part.key, message.report_id)) is None
         ),
     )
 
@@ -286,7 +288,7 @@ def _find_ended_lines(record: ReportRecord, lines: Sequence[LineRecord], coverag
 
 
 def _unmoved_lines_text(delivery: Delivery, moved: Collection[LineKey]) -> str:
-    states = {line.key: line.state.value for line in delivery.lines}
+    states = {line.key: line.state.value for line in delivery.part.lines}
     stayed = [f"{key}, said not performed, stays {states[key]}" for key in delivery.coverage.not_performed if key not in moved]
     return "".join(f"; {each}" for each in stayed)
 

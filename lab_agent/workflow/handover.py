@@ -1,4 +1,6 @@
-"""Handover: submit an accepted order to the laboratory system once, and cancel withdrawn lines there (laws 2 and 3)."""
+"""Handover: submit the parts of an accepted order, each to its laboratory system, once, and cancel withdrawn lines there (laws 2
+and 3). What one laboratory system does with its part holds back no other.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
 from lab_agent.errors import LisRejected, PermanentFailure, TemporaryFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
@@ -23,11 +25,22 @@ from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.settings.groups import WorkerSettings
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
-from lab_agent.workflow.line_lifecycle import advance_order, withdraw_line, withdraw_order
+from lab_agent.workflow.line_lifecycle import (
+    advance_order,
+    find_work_order,
+    settle_handover,
+    waiting_part_alert_key,
+    withdraw_line,
+    withdraw_order,
+)
 from lab_agent.workflow.reopening import is_possibly_submitted, take_back
 from lab_agent.workflow.task_standing import Standing, TaskInspector
 
 log = structlog.get_logger(__name__)
+
+_NOT_BEGUN = frozenset({JobState.DUE, JobState.OBSOLETE, JobState.DISMISSED})
+_AT_LABORATORY = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER})
+"""Orders of which a part was just handed over: others may still be on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +85,10 @@ SubmitOutcome = Submitted | NotReceived | NotNeeded | NotRequested | Unverifiabl
 
 @dataclass(frozen=True, slots=True)
 class SubmitOrderHandler:
-    """Read the Tasks once more, prepare, commit *started*, submit, commit *done*; after a crash, ask first."""
+    """Read the Tasks once more, prepare, commit *started*, submit, commit *done*; after a crash, ask first.
+
+    A job is about one part of an order: the lines that go to one laboratory system.
+    """
 
     store: Store
     clock: Clock
@@ -83,29 +99,31 @@ class SubmitOrderHandler:
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.SUBMIT_ORDER})
 
     async def perform(self, lease: Lease) -> SubmitOutcome:
-        """Hand the order over, unless it was withdrawn meanwhile."""
-        key = OrderKey(lease.job.target)
-        record, order = await self.store.run(lambda uow: _load_order(uow, key))
-        if record.state is not OrderState.FETCHED:
-            return NotNeeded(f"the order is {record.state.value}")
+        """Hand the part over, unless it was withdrawn meanwhile."""
+        key, name = OrderKey(lease.job.target), jobs.adapter_of(lease.job)
+        reason, record, order = await self.store.run(
+            lambda uow: (_not_needed_reason(uow, lease.job), *_load_order(uow, key, name))
+        )
+        if reason is not None:
+            return NotNeeded(reason)
         if order is None:
             raise PermanentFailure("the identification data of this order was purged; it cannot be handed over any more")
         if not order.lines:
             return NotNeeded("every line was withdrawn before the handover")
-        adapter = self.adapters.get(record.adapter)
+        adapter = self.adapters.get(name)
         if not lease.job.started:
             if (standing := await self._inspect(record, lease.job)) != Standing():
                 return NotRequested(standing)
             await adapter.prepare(order)
             await lease.mark_started()
         answer = await adapter.submit(order)
-        log.info("order handed over", action="order_handed_over", order=key, adapter=record.adapter)
+        log.info("order handed over", action="order_handed_over", order=key, adapter=name)
         return Submitted(answer)
 
     async def _inspect(self, order: OrderRecord, job: Job) -> Standing:
         """Inspect the Tasks. Raises `TemporaryFailure` for a while if only a read fails: a lost right or copy may come back."""
-        lines = await self.store.run(lambda uow: uow.orders.lines(order.key))
-        standing = await self.inspector.inspect(order, [line for line in lines if line.state is LineState.ACCEPTED])
+        lines = await self.store.run(lambda uow: _accepted_lines(uow, order.key, jobs.adapter_of(job)))
+        standing = await self.inspector.inspect(order, lines)
         if standing.unreadable is None or standing.ended or standing.ended_lines or standing.waiting:
             return replace(standing, unreadable=None)
         since = job.failing_since if job.failure_cause is FailureCause.OTHER else None
@@ -116,15 +134,15 @@ class SubmitOrderHandler:
     async def verify(self, lease: Lease) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; if it cannot say, a person decides."""
         key = OrderKey(lease.job.target)
-        record = await self.store.run(lambda uow: uow.orders.get_for_update(key))
-        adapter = self.adapters.get(record.adapter)
+        reason = await self.store.run(lambda uow: _not_needed_reason(uow, lease.job))
+        adapter = self.adapters.get(jobs.adapter_of(lease.job))
         match await adapter.was_received(key):
             case True:
                 return Submitted(SubmitResult())
             case False:
                 return NotReceived("the laboratory system does not have it")
-            case None if record.state is not OrderState.FETCHED:
-                return NotNeeded(f"the order is {record.state.value}; the laboratory system is informed of that in any case")
+            case None if reason is not None:
+                return NotNeeded(f"{reason}; the laboratory system is informed of that in any case")
             case None:
                 return (
                     NotReceived("the laboratory system recognises repeats by the order's key", certain=False)
@@ -150,31 +168,37 @@ class SubmitOrderHandler:
                 )
 
     def _complete_submitted(self, uow: UnitOfWork, job: Job, answer: SubmitResult, now: datetime) -> Job:
-        key = OrderKey(job.target)
-        order = uow.orders.get_for_update(key)
-        uow.orders.save(_to_handed_over(order, now))
-        save_submit_accessions(uow, key, answer)
-        rematch_waiting_reports(uow, key, answer, now)
-        self._add_acknowledgements(uow, key, now)
-        uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {order.adapter}"))
+        key, adapter = OrderKey(job.target), jobs.adapter_of(job)
+        mark_handed_over(uow, key, adapter, now)
+        save_submit_accessions(uow, key, adapter, answer)
+        rematch_waiting_reports(uow, key, adapter, answer, now)
+        self._add_acknowledgements(uow, key, adapter, now)
+        uow.alerts.close(waiting_part_alert_key(key, adapter), now=now)
+        uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {adapter}"))
+        if answer.unnamed_lines:
+            text = (
+                f"the laboratory system accepted the order, but its answer does not name {', '.join(answer.unnamed_lines)}: "
+                "ask whether it has them"
+            )
+            uow.events.add(Event(order=key, at=now, action="lines_not_named", text=text))
         advance_order(uow, key, now, completing=job)
         return job.complete(now)
 
     def _complete_not_needed(self, uow: UnitOfWork, job: Job, reason: str, now: datetime) -> Job:
-        """Hand nothing over. An order whose lines were withdrawn one by one is rejected here, so that it comes to its end."""
-        key = OrderKey(job.target)
-        order = uow.orders.get_for_update(key)
-        if order.state is OrderState.FETCHED and any(line.state is LineState.ACCEPTED for line in uow.orders.lines(key)):
+        """Hand nothing over. A part whose lines were withdrawn one by one is cancelled here, so that the order can end."""
+        key, adapter = OrderKey(job.target), jobs.adapter_of(job)
+        if _not_needed_reason(uow, job) is None and _accepted_lines(uow, key, adapter):
             return job.reschedule(now, now, "the order changed meanwhile")
-        if order.state is OrderState.FETCHED:
-            uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
+        if not is_of_earlier_decision(uow, job):
+            cancel_unsubmitted_part(uow, key, adapter, now, reason)
+            self._acknowledge_order(uow, key, now)
         advance_order(uow, key, now, completing=job)
         return job.mark_obsolete(now, reason)
 
     def _complete_not_requested(self, uow: UnitOfWork, job: Job, standing: Standing, now: datetime) -> Job:
         """Hand nothing over: what was ended is withdrawn, and what waits elsewhere waits here."""
-        key = OrderKey(job.target)
-        if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
+        key, adapter = OrderKey(job.target), jobs.adapter_of(job)
+        if _not_needed_reason(uow, job) is not None:
             return job.reschedule(now, now, "the order changed meanwhile")
         if standing.ended is not None:
             withdraw_order(uow, key, now, f"the order-level Task was set to {standing.ended} by somebody else", standing.ended)
@@ -183,21 +207,30 @@ class SubmitOrderHandler:
         if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
             advance_order(uow, key, now, completing=job)
             return job.mark_obsolete(now, "it was withdrawn before the handover")
-        reason = standing.waiting or standing.unreadable
+        reason, retry_at = standing.waiting or standing.unreadable, now + timedelta(seconds=self.settings.hold_retry)
         if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")
-        take_back(uow, key, now, reason, retry_at=now + timedelta(seconds=self.settings.hold_retry))
+        if _is_sibling_started(uow, job):  # the order is at another laboratory system: only this part of it waits
+            text = f"order {key}: its part for {adapter} waits: {reason}"
+            uow.alerts.open(Alert(key=waiting_part_alert_key(key, adapter), text=text, opened_at=now))
+            return job.reschedule(now, retry_at, reason)
+        take_back(uow, key, now, reason, retry_at=retry_at)
         log.warning("order held", action="order_held", order=key, rules=[])
         return job.mark_obsolete(now, reason)
 
-    def _add_acknowledgements(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    def _add_acknowledgements(self, uow: UnitOfWork, key: OrderKey, adapter: str, now: datetime) -> None:
+        """Acknowledge the lines that the laboratory system has now, and the order once all of its parts are handed over."""
         status = self.settings.acknowledge_status
-        if status is None or uow.orders.get_for_update(key).state is not OrderState.HANDED_OVER:
+        if status is None or uow.orders.get_for_update(key).state not in _AT_LABORATORY:
             return
-        uow.jobs.add(jobs.update_order_task(key, status, now, uow.orders.get_for_update(key).reopened))
-        for line in uow.orders.lines(key):
-            if line.state is LineState.ACCEPTED:
-                uow.jobs.add(jobs.update_line_task(line, status, now))
+        self._acknowledge_order(uow, key, now)
+        for line in _accepted_lines(uow, key, adapter):
+            uow.jobs.add(jobs.update_line_task(line, status, now))
+
+    def _acknowledge_order(self, uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+        order, status = uow.orders.get_for_update(key), self.settings.acknowledge_status
+        if status is not None and order.state is OrderState.HANDED_OVER:
+            uow.jobs.add(jobs.update_order_task(key, status, now, order.reopened))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +253,13 @@ class CancelOrderHandler:
     async def perform(self, lease: Lease) -> CancelOutcome:
         """Cancel the lines at the laboratory system, if it may have them."""
         job = lease.job
-        key = OrderKey(job.target)
-        record, submitted = await self.store.run(lambda uow: (uow.orders.get_for_update(key), is_possibly_submitted(uow, key)))
-        if not submitted:
+        key, name = OrderKey(job.target), jobs.adapter_of(job)
+        if not await self.store.run(lambda uow: is_possibly_submitted(uow, key, name)):
             return CancelOutcome("the laboratory system never got the order, so nothing is cancelled there")
         lines = tuple(LineKey(line) for line in job.payload["lines"])
         await lease.mark_started()
         try:
-            await self.adapters.get(record.adapter).cancel(key, lines, job.payload["reason"])
+            await self.adapters.get(name).cancel(key, lines, job.payload["reason"])
         except LisRejected as rejection:
             return CancelOutcome(f"the laboratory system did not cancel: {rejection}")
         return CancelOutcome("the laboratory system was informed of the withdrawal")
@@ -242,12 +274,51 @@ class CancelOrderHandler:
         return job.complete(now, result.text)
 
 
-def mark_handed_over(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-    """Record that the laboratory system has the order, as a person found out."""
-    uow.orders.save(_to_handed_over(uow.orders.get_for_update(key), now))
+def mark_handed_over(uow: UnitOfWork, key: OrderKey, adapter: str, now: datetime) -> None:
+    """Record that the laboratory system has its part of the order; one that was withdrawn meanwhile stays withdrawn."""
+    uow.orders.save_work_order(find_work_order(uow, key, adapter).transition_to(WorkOrderState.HANDED_OVER, now))
+    settle_handover(uow, key, now)
 
 
-def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder | None]:
+def cancel_unsubmitted_part(uow: UnitOfWork, key: OrderKey, adapter: str, now: datetime, reason: str) -> None:
+    """Record that a laboratory system does not get its part of the order; the other parts go on."""
+    part = find_work_order(uow, key, adapter)
+    if part.state is WorkOrderState.ACCEPTED:
+        uow.orders.save_work_order(part.transition_to(WorkOrderState.CANCELLED, now, reason))
+    uow.alerts.close(waiting_part_alert_key(key, adapter), now=now)
+    settle_handover(uow, key, now, reason)
+
+
+def _accepted_lines(uow: UnitOfWork, key: OrderKey, adapter: str) -> tuple[LineRecord, ...]:
+    lines = uow.orders.lines(key)
+    return tuple(line for line in lines if line.adapter == adapter and line.state is LineState.ACCEPTED)
+
+
+def _not_needed_reason(uow: UnitOfWork, job: Job) -> str | None:
+    """Why a handover is not needed any more; None if it is."""
+    order = uow.orders.get_for_update(OrderKey(job.target))
+    if order.state is not OrderState.FETCHED:
+        return f"the order is {order.state.value}"
+    if is_of_earlier_decision(uow, job):
+        return "the order was decided anew"
+    part = find_work_order(uow, order.key, jobs.adapter_of(job))
+    return None if part.state is WorkOrderState.ACCEPTED else f"its part for {part.adapter} is {part.state.value}"
+
+
+def is_of_earlier_decision(uow: UnitOfWork, job: Job) -> bool:
+    """Whether the order was taken back and decided again since this handover was planned: that has jobs of its own."""
+    return bool(job.payload["reopened"] != uow.orders.get_for_update(OrderKey(job.target)).reopened)
+
+
+def _is_sibling_started(uow: UnitOfWork, job: Job) -> bool:
+    """Whether another laboratory system may have its part of the order, or is just about to get it."""
+    handovers = (each for each in uow.jobs.list_for_order(OrderKey(job.target), open_only=False) if each.id != job.id)
+    siblings = (each for each in handovers if each.kind is JobKind.SUBMIT_ORDER)
+    same = (each for each in siblings if each.payload["reopened"] == job.payload["reopened"])
+    return any(each.started or each.state not in _NOT_BEGUN for each in same)
+
+
+def _load_order(uow: UnitOfWork, key: OrderKey, adapter: str) -> tuple[OrderRecord, LabOrder | None]:
     record = uow.orders.get_for_update(key)
     identity = uow.vault.identity(key)
     if record.lab_order is None or identity is None:
@@ -256,10 +327,11 @@ def _load_order(uow: UnitOfWork, key: OrderKey) -> tuple[OrderRecord, LabOrder |
     if patient is None:
         return record, None
     order = join_identity(record.lab_order, patient)
-    accepted = {line.key for line in uow.orders.lines(key) if line.state is LineState.ACCEPTED}
-    return record, replace(order, lines=tuple(line for line in order.lines if line.key in accepted))
-
-
-def _to_handed_over(order: OrderRecord, now: datetime) -> OrderRecord:
-    """The order as the laboratory has it; one that was withdrawn meanwhile stays withdrawn."""
-    return order.transition_to(OrderState.HANDED_OVER, now) if order.state is OrderState.FETCHED else order
+    routed = {line.key for line in uow.orders.lines(key) if line.adapter == adapter}
+    accepted = {line.key for line in _accepted_lines(uow, key, adapter)}
+    specimens = {each for line in order.lines if line.key in routed for each in line.specimens}
+    return record, replace(
+        order,
+        lines=tuple(line for line in order.lines if line.key in accepted),
+        specimens=tuple(specimen for specimen in order.specimens if specimen.id in specimens),
+    )

@@ -18,6 +18,7 @@ _SENTENCES: Mapping[HoldReason, str] = {
     HoldReason.LINES_ENDED: "{detail} while this report was on its way; released, it is delivered and moves no Task",
     HoldReason.DEFECT: "{detail} — it cannot be sent in this form",
     HoldReason.WAITS_FOR_VERSION: "waits for result {detail}, another version of this report, and follows once that is settled",
+    HoldReason.PATIENT_MISMATCH: "names another patient than the order ({detail}); released, it counts for this one",
     HoldReason.SUPERSEDED_BY_NEWER: (
         "a newer version of this report was delivered without {detail} — have the laboratory system send that again in a new "
         "version; released, this one is superseded"
@@ -36,6 +37,10 @@ _HELD_NEXT_STEPS: Mapping[HoldReason, str] = {
         "have the laboratory system send it again without the error, or dismiss it with a note; a release does not send it"
     ),
     HoldReason.WAITS_FOR_VERSION: "decide about the result that it waits for; this one follows by itself",
+    HoldReason.PATIENT_MISMATCH: (
+        "compare the patient in the laboratory system with the order's: if it is another person, dismiss the result and have it "
+        "sent under its own order; release it only if it is the same person"
+    ),
     HoldReason.SUPERSEDED_BY_NEWER: "have what it says sent again in a new version; or release this one, which supersedes it",
 }
 _NEXT_STEPS: Mapping[ReportState, str] = {

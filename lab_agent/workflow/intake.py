@@ -269,6 +269,8 @@ class FetchOrderHandler:
             decided=known.ended_lines(except_for=tasks.back),
             offered_again=known.order.ended_as is not None,
         )
+        if (unrouted := self.policy.router.hold_reason(assessed, decision.accepted)) is not None:
+            return Held(unrouted, assessed)
         return Decided(assessed, decision)
 
     def _after_rejection(self, order: OrderRecord, failure: UnfilteredSearch | ServiceRejected | InvalidResponse) -> FetchResult:

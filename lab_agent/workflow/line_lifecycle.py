@@ -14,7 +14,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import determine_coverage
 from lab_agent.domain.state_machines import (
     ENDED_LINES,
@@ -25,8 +25,11 @@ from lab_agent.domain.state_machines import (
     LineState,
     OrderState,
     ReportState,
+    WorkOrderState,
 )
 from lab_agent.domain.text import join_limited
+from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.errors import StoreError
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import task_codes, task_status
 from lab_agent.ports.clock import Clock
@@ -34,7 +37,7 @@ from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.fetching import fetch_linked
-from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.order_lookup import load_part
 
 RECHECK_AFTER = timedelta(minutes=5)
 _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
@@ -232,6 +235,11 @@ def order_task_alert_key(order: OrderKey) -> str:
     return f"order.{order}.task_unreadable"
 
 
+def waiting_part_alert_key(order: OrderKey, adapter: str) -> str:
+    """Name of the alert of a part that waits while another laboratory system has its own."""
+    return f"order.{order}.{adapter}.waits"
+
+
 def line_task_alert_key(line: LineKey) -> str:
     """Name of the alert of a line's Task that cannot be read after the handover."""
     return f"line.{line}.task_unreadable"
@@ -244,16 +252,14 @@ def late_line_alert_key(line: LineKey) -> str:
 
 def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
     """Lines that reports on their way will complete; each of these has an open delivery job."""
-    lines, codes = uow.orders.lines(order), order_codes(uow.orders.get_for_update(order))
     deliveries = (job for job in uow.jobs.list_for_order(order) if job.kind is JobKind.DELIVER_REPORT)
     reports = (uow.reports.get_for_update(ReportKey(job.target)) for job in deliveries)
-    messages = (load_stored_message(report.body) for report in reports if report.state is ReportState.MATCHED)
-    return frozenset(
-        key
-        for message in messages
-        if not isinstance(message, AccessionUpdate)
-        for key in determine_coverage(message, lines, codes).completes
-    )
+    return frozenset(key for each in reports if each.state is ReportState.MATCHED for key in _completed_by(uow, order, each))
+
+
+def _completed_by(uow: UnitOfWork, order: OrderKey, report: ReportRecord) -> tuple[LineKey, ...]:
+    message, part = load_stored_message(report.body), load_part(uow, order, report.adapter)
+    return () if isinstance(message, AccessionUpdate) else determine_coverage(message, part.lines, part.codes).completes
 
 
 def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord], now: datetime, reason: str) -> None:
@@ -266,21 +272,58 @@ def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord],
         uow.alerts.close(late_line_alert_key(line.key), now=now)
     names = ", ".join(line.key for line in open_lines)
     uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
-    at_lis = [line.key for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
-    if not at_lis:
+    at_lis = [line for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
+    for part in uow.orders.work_orders(key) if at_lis else ():
+        _cancel_part(uow, part, [line for line in at_lis if line.adapter == part.adapter], now, reason)
+    if at_lis:
+        _reject_if_nothing_went(uow, key, now)
+
+
+def _cancel_part(uow: UnitOfWork, part: WorkOrder, lines: Sequence[LineRecord], now: datetime, reason: str) -> None:
+    """Tell the laboratory system of the withdrawn lines if it may have them; a part that is left without lines is cancelled."""
+    if lines and (part.state is WorkOrderState.HANDED_OVER or _is_submit_started(uow, part)):
+        keys, reopened = [line.key for line in lines], max(line.reopened for line in lines)
+        uow.jobs.add(jobs.cancel_at_lis(part.order, part.adapter, keys, reason, now, reopened))
+    elif part.state is WorkOrderState.ACCEPTED:
+        mine = [line for line in uow.orders.lines(part.order) if line.adapter == part.adapter]
+        if lines and all(line.state in ENDED_LINES for line in mine):
+            uow.orders.save_work_order(part.transition_to(WorkOrderState.CANCELLED, now, reason))
+
+
+def _reject_if_nothing_went(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
+    """Reject an order of which no laboratory system has a part, or may have one, once all its lines have ended."""
+    order, parts = uow.orders.get_for_update(key), uow.orders.work_orders(key)
+    if order.state not in ORDERS_BEFORE_HANDOVER or any(part.state is not WorkOrderState.CANCELLED for part in parts):
         return
-    order = uow.orders.get_for_update(key)
-    if order.state in {OrderState.HANDED_OVER, OrderState.REPORTED} or _is_submit_started(uow, key):
-        uow.jobs.add(jobs.cancel_at_lis(key, at_lis, reason, now, max(line.reopened for line in open_lines)))
-    elif order.state in ORDERS_BEFORE_HANDOVER and all(line.state in ENDED_LINES for line in uow.orders.lines(key)):
+    if all(line.state in ENDED_LINES for line in uow.orders.lines(key)):
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, "every line was rejected or withdrawn before the handover"))
 
 
-def _is_submit_started(uow: UnitOfWork, key: OrderKey) -> bool:
-    return any(
-        job.kind is JobKind.SUBMIT_ORDER and (job.started or job.state is not JobState.DUE)
-        for job in uow.jobs.list_for_order(key)
-    )
+def settle_handover(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str | None = None) -> None:
+    """Let an accepted order follow its parts, once none of them is on its way any more.
+
+    It counts as handed over if a laboratory system has a part of it, and else is rejected with the `reason`.
+    """
+    order, parts = uow.orders.get_for_update(key), uow.orders.work_orders(key)
+    if order.state is not OrderState.FETCHED or any(part.state is WorkOrderState.ACCEPTED for part in parts):
+        return
+    if any(part.state is WorkOrderState.HANDED_OVER for part in parts):
+        uow.orders.save(order.transition_to(OrderState.HANDED_OVER, now))
+    else:
+        uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
+
+
+def find_work_order(uow: UnitOfWork, key: OrderKey, adapter: str) -> WorkOrder:
+    """The part of an order that a laboratory system gets. Raises `StoreError` if it gets none."""
+    found = next((each for each in uow.orders.work_orders(key) if each.adapter == adapter), None)
+    if found is None:
+        raise StoreError(f"order {key} has no part for the laboratory system {adapter}")
+    return found
+
+
+def _is_submit_started(uow: UnitOfWork, part: WorkOrder) -> bool:
+    submits = (job for job in uow.jobs.list_for_order(part.order) if job.kind is JobKind.SUBMIT_ORDER)
+    return any(jobs.adapter_of(job) == part.adapter and (job.started or job.state is not JobState.DUE) for job in submits)
 
 
 def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) -> None:
@@ -294,6 +337,7 @@ def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) 
 def _close_alerts(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     """Close the alerts of an order and its lines: nobody has to see to one that is closed, however it came to that."""
     alerts = [held_order_alert_key(key), order_task_alert_key(key)]
+    alerts += [waiting_part_alert_key(key, part.adapter) for part in uow.orders.work_orders(key)]
     for line in uow.orders.lines(key):
         alerts += [late_line_alert_key(line.key), line_task_alert_key(line.key)]
     for alert in alerts:

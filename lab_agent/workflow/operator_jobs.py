@@ -10,12 +10,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
+from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES, adapter_of
 from lab_agent.domain.records import Event, Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.handover import mark_handed_over
+from lab_agent.workflow.handover import cancel_unsubmitted_part, is_of_earlier_decision, mark_handed_over
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, close_order, record_line_end, reopen_lines
 from lab_agent.workflow.rejection_breaker import reset_rule
 from lab_agent.workflow.result_versions import rematch_waiting_versions
@@ -82,7 +82,7 @@ async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> J
 
 
 async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
-    """Leave a job undone for good; the lines of an order that is not handed over are cancelled, and the clinic reads the note.
+    """Leave a job undone for good; the lines of a part that is not handed over are cancelled, and the clinic reads the note.
 
     Raises as `retry_job` does, `InputError` for an empty or too long note, and `InvalidTransitionError` for an order that is not
     decided: reject that one.
@@ -94,7 +94,7 @@ async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: d
         if current.kind is JobKind.FETCH_ORDER:
             raise InvalidTransitionError("an order cannot be left undecided; fix what holds it, or `lab-agent orders refuse` it")
         if current.kind is JobKind.SUBMIT_ORDER:
-            _reject_unsubmitted_order(uow, OrderKey(current.target), now, reason)
+            _cancel_unsubmitted_lines(uow, current, now, reason)
         if current.kind in _REPORT_JOBS:
             _dismiss_report(uow, current, now, reason)
         return dismissed
@@ -112,7 +112,7 @@ async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now:
                 f"{current.kind.value} cannot be marked done; retry it: it finds out itself what has happened"
             )
         if current.kind is JobKind.SUBMIT_ORDER:
-            mark_handed_over(uow, OrderKey(current.target), now)
+            mark_handed_over(uow, OrderKey(current.target), adapter_of(current), now)
         return current.complete(now, reason)
 
     return await _change_job(store, job_id, f"marked done ({reason})", by=by, now=now, change=change)
@@ -163,11 +163,13 @@ def _dismiss_report(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None
     rematch_waiting_versions(uow, report, now)
 
 
-def _reject_unsubmitted_order(uow: UnitOfWork, key: OrderKey, now: datetime, note: str) -> None:
-    order = uow.orders.get_for_update(key)
-    if order.state is OrderState.FETCHED:
-        cancel_lines(uow, key, {line.key: note for line in uow.orders.lines(key)}, now)
-        uow.orders.save(order.transition_to(OrderState.REJECTED, now, note))
+def _cancel_unsubmitted_lines(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None:
+    """Cancel the lines that a laboratory system does not get; those of the others go on."""
+    key, adapter = OrderKey(job.target), adapter_of(job)
+    if uow.orders.get_for_update(key).state is OrderState.FETCHED and not is_of_earlier_decision(uow, job):
+        mine = {line.key: note for line in uow.orders.lines(key) if line.adapter == adapter}
+        cancel_lines(uow, key, mine, now)
+        cancel_unsubmitted_part(uow, key, adapter, now, note)
 
 
 async def _change_job(

@@ -6,15 +6,16 @@ is entered in the laboratory by hand, or rejected.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, JobKind, LineRecord
-from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState
+from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
@@ -94,16 +95,18 @@ async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: 
     await store.run(write)
 
 
-async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> None:
+async def accept_line(store: Store, key: LineKey, *, adapter: str | None = None, by: str, now: datetime) -> None:
     """Accept a held line that was entered in the laboratory system by hand: its results are delivered like any other's.
 
-    Raises `StoreError`, and `InvalidTransitionError` if it is not held, or the laboratory does not have its order.
+    `adapter` is the laboratory system in which it was entered; None where only one can be meant. Raises `StoreError`, and
+    `InvalidTransitionError` if the line is not held, or the laboratory does not have its order.
     """
 
     def write(uow: UnitOfWork) -> None:
         line = _get_held_line(uow, key)
         order = uow.orders.get_for_update(line.order)
-        if order.state is not OrderState.HANDED_OVER:
+        parts = {each.adapter: each for each in uow.orders.work_orders(order.key)}
+        if not _is_at_laboratory(order, parts.values()):
             raise InvalidTransitionError(
                 f"order {order.key} is {order.state.value}; the laboratory does not work on it. Reject the line"
             )
@@ -111,11 +114,29 @@ async def accept_line(store: Store, key: LineKey, *, by: str, now: datetime) -> 
             raise InvalidTransitionError(
                 f"the ProcedureRequest of line {key} could not be read, so no result could refer to it. Reject the line"
             )
-        line = line.transition_to(LineState.ACCEPTED, now)
+        name = adapter or _only_adapter(uow, line)
+        line = replace(line.transition_to(LineState.ACCEPTED, now), adapter=name)
         uow.orders.save_line(line)
-        _save_decision(uow, line, now, f"line {key} was entered in the laboratory system by hand", by)
+        part = parts.get(name) or WorkOrder(order=order.key, adapter=name, state=WorkOrderState.CANCELLED, changed_at=now)
+        if part.state is WorkOrderState.CANCELLED:  # one that is on its way is handed over without the line
+            uow.orders.save_work_order(part.transition_to(WorkOrderState.HANDED_OVER, now))
+        _save_decision(uow, line, now, f"line {key} was entered in the laboratory system {name} by hand", by)
 
     await store.run(write)
+
+
+def _is_at_laboratory(order: OrderRecord, parts: Iterable[WorkOrder]) -> bool:
+    """Whether a laboratory system works on the order, though others may not have their parts yet."""
+    handed_over = any(part.state is WorkOrderState.HANDED_OVER for part in parts)
+    return order.state is OrderState.HANDED_OVER or (order.state is OrderState.FETCHED and handed_over)
+
+
+def _only_adapter(uow: UnitOfWork, line: LineRecord) -> str:
+    """The laboratory system that can only be meant: where the line was before, or that of the whole order."""
+    names = [line.adapter] if line.adapter else [each.adapter for each in uow.orders.work_orders(line.order)]
+    if len(names) != 1:
+        raise StoreError(f"order {line.order} is at {' and '.join(names)}; say with --adapter where line {line.key} was entered")
+    return names[0]
 
 
 def _add_rejected_line(uow: UnitOfWork, order: OrderKey, base_url: str, task_id: str, reason: str, now: datetime) -> None:

@@ -7,7 +7,7 @@ time of its last change as the operator saw it (None: not checked).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,8 +22,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note
-from lab_agent.workflow.order_lookup import order_codes
-from lab_agent.workflow.result_inbox import rejected_messages_alert_key
+from lab_agent.workflow.order_lookup import load_part
 from lab_agent.workflow.result_matching import ReportMatcher
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
@@ -61,13 +60,11 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
     """
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
-        known = {str(line.key): (line.key,) for line in uow.orders.lines(order)}
-        if strange := [line for line in lines if line not in known]:
-            raise StoreError(f"order {order} has no line {strange[0]}")
-        named = assign_to_order(
-            load_stored_message(report.body), order, lines, {**order_codes(uow.orders.get_for_update(order)).codes, **known}
-        )
-        uow.reports.save(replace(report, body=dump_message(named), order=order))
+        part = load_part(uow, order, _choose_adapter(uow, report, order, lines))
+        known = {str(line.key): (line.key,) for line in part.lines}
+        named = assign_to_order(load_stored_message(report.body), order, lines, {**part.codes.codes, **known})
+        adapter = None if part.adapter == report.source else part.adapter
+        uow.reports.save(replace(report, body=dump_message(named), order=order, matched_adapter=adapter))
         return matcher.match(uow, report.key, now)
 
     return await _change_result(
@@ -145,32 +142,20 @@ async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: st
     return tuple(decided)
 
 
-async def rejected_message_counts(store: Store, sources: Iterable[str]) -> dict[str, int]:
-    """How many messages of each laboratory system were rejected since the last acknowledgement; without those that had none."""
-
-    def look(uow: UnitOfWork) -> dict[str, int]:
-        counted = {source: int(uow.key_values.get(rejected_messages_alert_key(source)) or "0") for source in sources}
-        return {source: number for source, number in counted.items() if number}
-
-    return await store.run(look)
-
-
-async def acknowledge_rejected_messages(store: Store, source: str, *, now: datetime, expected_count: int | None = None) -> bool:
-    """An operator has seen the rejected messages of a laboratory system: its alert ends. False if there was none.
-
-    Raises `InvalidTransitionError` if their number is not `expected_count` any more (None: not checked).
-    """
-
-    def write(uow: UnitOfWork) -> bool:
-        counted = int(uow.key_values.get(rejected_messages_alert_key(source)) or "0")
-        if expected_count not in (None, counted):
-            raise InvalidTransitionError(f"meanwhile {counted} messages of {source} were rejected; nothing was done, look again")
-        uow.key_values.set(rejected_messages_alert_key(source), "0")
-        closed = uow.alerts.close(rejected_messages_alert_key(source), now=now)
-        uow.commit()
-        return closed
-
-    return await store.run(write)
+def _choose_adapter(uow: UnitOfWork, report: ReportRecord, order: OrderKey, lines: Collection[LineKey]) -> str:
+    """Of which part of the order a result is to be: that with these lines, else that of its own laboratory system."""
+    known = {line.key: line.adapter for line in uow.orders.lines(order)}
+    if strange := [line for line in lines if line not in known]:
+        raise StoreError(f"order {order} has no line {strange[0]}")
+    adapters = sorted({each for line in lines if (each := known[line]) is not None})
+    if len(adapters) > 1:
+        raise StoreError(f"these lines are at {' and '.join(adapters)}; a result is of one laboratory system alone")
+    parts = [each.adapter for each in uow.orders.work_orders(order)]
+    if adapters or not parts or report.source in parts:
+        return adapters[0] if adapters else report.source
+    if len(parts) > 1:
+        raise StoreError(f"order {order} is at {' and '.join(parts)}, not at {report.source}; say which of its lines are meant")
+    return parts[0]
 
 
 def _unmapped_reports(uow: UnitOfWork) -> list[ReportRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -12,15 +12,16 @@ from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.received_order import ReceivedLine
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
-from lab_agent.settings.exchange import ContractSettings
 from lab_agent.workflow.line_lifecycle import advance_order, close_order, held_order_alert_key
+from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import AssessedOrder
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 
@@ -34,11 +35,10 @@ RELEASE_HINT = " Check this, then release the order (`lab-agent orders release`)
 
 @dataclass(frozen=True, slots=True)
 class DecisionPolicy:
-    """What this installation has set: its contracts, where orders go by default, and what an invalid line does to the others."""
+    """What this installation has set: which laboratory system gets a line, and what an invalid line does to the others."""
 
     systems: CodeSystems
-    contracts: Mapping[str, ContractSettings]
-    default_adapter: str
+    router: LineRouter
     cancel_whole_order: bool
     breaker: RejectionBreaker
 
@@ -93,7 +93,8 @@ def save_decision(
 ) -> OrderRecord:
     """Write which lines are accepted and rejected, and the jobs that follow. Gives the order as it stands then."""
     order = replace(uow.orders.get_for_update(key), sent_statuses=(), ended_as=None)
-    lines = [_save_line_decision(uow, order, line, decision, policy.systems.base_url, now) for line in assessed.received.lines]
+    base_url, adapters = policy.systems.base_url, policy.router.route(assessed, decision.accepted)
+    lines = [_save_line_decision(uow, order, line, decision, adapters, base_url, now) for line in assessed.received.lines]
     policy.breaker.record_rejections(uow, decision.rules, key, now)
     uow.alerts.close(held_order_alert_key(key), now=now)
     for finding in assessed.assessment.findings():
@@ -152,16 +153,23 @@ def _accept(
     labels = _label_uses(assessed, order.key, line_keys, decision.accepted)
     uow.orders.set_labels(order.key, labels)
     uow.issued_labels.mark_used([label.barcode for label in labels], order.key, at=now)
-    settings = policy.contracts.get(contract, ContractSettings())
     order = replace(
         _with_fetched(uow, order, assessed, now, patient).transition_to(OrderState.FETCHED, now),
         lab_order=medical,
-        adapter=settings.adapter or policy.default_adapter,
         expected_at=_expected_at(assessed, decision),
     )
     uow.orders.save(order)
-    uow.jobs.add(jobs.submit_order(order.key, now, order.reopened))
+    _save_work_orders(uow, order, {line.adapter for line in lines if line.adapter and line.state is LineState.ACCEPTED}, now)
     return order
+
+
+def _save_work_orders(uow: UnitOfWork, order: OrderRecord, adapters: Collection[str], now: datetime) -> None:
+    """Divide the order among the laboratory systems; each part is handed over by a job of its own."""
+    known = {each.adapter: each for each in uow.orders.work_orders(order.key)}
+    for adapter in sorted(adapters):
+        part = known.get(adapter) or WorkOrder(order=order.key, adapter=adapter, changed_at=now)
+        uow.orders.save_work_order(part.transition_to(WorkOrderState.ACCEPTED, now))
+        uow.jobs.add(jobs.submit_order(order.key, adapter, now, order.reopened))
 
 
 def _with_fetched(
@@ -182,7 +190,13 @@ def _with_fetched(
 
 
 def _save_line_decision(
-    uow: UnitOfWork, order: OrderRecord, line: ReceivedLine, decision: Decision, base_url: str, now: datetime
+    uow: UnitOfWork,
+    order: OrderRecord,
+    line: ReceivedLine,
+    decision: Decision,
+    adapters: Mapping[str, str],
+    base_url: str,
+    now: datetime,
 ) -> LineRecord:
     key = line_key(base_url, line.id)
     known = uow.orders.line(key)
@@ -201,7 +215,7 @@ def _save_line_decision(
     if line.id in decision.rejected:
         record = record.transition_to(LineState.REJECTED, now, decision.rejected[line.id])
     elif line.id in decision.accepted:
-        record = record.transition_to(LineState.ACCEPTED, now)
+        record = replace(record.transition_to(LineState.ACCEPTED, now), adapter=adapters[line.id])
     else:
         status = line.task.status or TASK_REQUESTED
         record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before the order was assessed",))

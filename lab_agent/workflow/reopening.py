@@ -14,7 +14,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.jobs import TASK_REQUESTED
 from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.text import join_limited
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.line_lifecycle import held_order_alert_key, hold_late_line, late_line_alert_key
@@ -29,10 +29,11 @@ OFFERED_AGAIN_AFTER_HANDOVER = (
 )
 
 
-def is_possibly_submitted(uow: UnitOfWork, key: OrderKey) -> bool:
-    """Whether the laboratory system may have the order."""
+def is_possibly_submitted(uow: UnitOfWork, key: OrderKey, adapter: str | None = None) -> bool:
+    """Whether a laboratory system may have the order, or its part of it; with `adapter`, whether that one may."""
     handovers = (each for each in uow.jobs.list_for_order(key, open_only=False) if each.kind is JobKind.SUBMIT_ORDER)
-    return any(each.started or each.state is JobState.DONE for each in handovers)
+    mine = (each for each in handovers if adapter in {None, jobs.adapter_of(each)})
+    return any(each.started or each.state is JobState.DONE for each in mine)
 
 
 def find_lines_put_back(
@@ -75,6 +76,8 @@ def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, ret
     for line in uow.orders.lines(key):
         if line.state is LineState.ACCEPTED:
             uow.orders.save_line(line.transition_to(LineState.REQUESTED, now))
+    for part in uow.orders.work_orders(key):
+        uow.orders.save_work_order(part.transition_to(WorkOrderState.CANCELLED, now, reason))
     hold_again(uow, key, now, reason, retry_at=retry_at)
 
 

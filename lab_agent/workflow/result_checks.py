@@ -32,7 +32,7 @@ from lab_agent.ports.documents import DocumentDefect, Documents
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.hold_reasons import Hold, held, unmapped
 from lab_agent.workflow.line_lifecycle import describe_existing_result, lines_with_result
-from lab_agent.workflow.order_lookup import order_codes
+from lab_agent.workflow.order_lookup import OrderPart
 from lab_agent.workflow.result_history import ReportHistory, ReportVersion, merge_with_previous
 from lab_agent.workflow.result_versions import OtherVersions
 from lab_agent.workflow.upload_planning import UploadPlanner
@@ -43,7 +43,7 @@ _ABOUT_OTHER_VERSIONS = frozenset({HoldReason.WAITS_FOR_VERSION, HoldReason.SUPE
 
 @dataclass(frozen=True, slots=True)
 class MatchedReport:
-    """A report with the order and the lines that it is about, and the other versions of it.
+    """A report with the part of an order that it is about, and the other versions of it.
 
     `any_uploaded` says whether the clinic has any version; `released`, whether an operator has released the report: that answers
     the reason that was shown. A question is asked after the wait for other versions, so its answer is one to the wait as well.
@@ -51,12 +51,21 @@ class MatchedReport:
 
     report: ReportRecord
     message: LabReport
-    order: OrderRecord
-    lines: tuple[LineRecord, ...]
+    part: OrderPart
     coverage: Coverage
     others: OtherVersions
     any_uploaded: bool
     released: bool
+
+    @property
+    def order(self) -> OrderRecord:
+        """The order."""
+        return self.part.order
+
+    @property
+    def lines(self) -> tuple[LineRecord, ...]:
+        """The lines that the report may be about: those of its laboratory system."""
+        return self.part.lines
 
     @property
     def answered(self) -> HoldReason | None:
@@ -78,7 +87,7 @@ class MatchedReport:
         """As the whole that it is part of, for a laboratory system that sends only what is new."""
         if self.others.delivered is None:
             return self
-        known = order_codes(self.order)
+        known = self.part.codes
         message = merge_with_previous(self.others.delivered, self.message, self.coverage, known)
         return replace(self, message=message, coverage=determine_coverage(message, self.lines, known))
 
@@ -113,8 +122,7 @@ class ReleaseChecks:
         try:  # planned for nobody: so delivery meets no surprise half-way
             self.planner.plan(
                 cleared.message,
-                matched_report.order,
-                matched_report.lines,
+                matched_report.part,
                 matched_report.coverage,
                 reader="anybody",
                 urls={},
@@ -129,7 +137,7 @@ class ReleaseChecks:
         problems = [*implausible_values(message, now)]
         if late := lines_with_result(lines, coverage.not_performed):
             problems.append(Problem("not_performed", f"names {describe_existing_result(late)}"))
-        history = ReportHistory(uow, matched_report.order.key, message.report_id, matched_report.others.delivered)
+        history = ReportHistory(uow, matched_report.part.key, message.report_id, matched_report.others.delivered)
         problems += history.questions(message, lines, coverage)
         if strange := self.planner.unknown_tests_reason(matched_report.order, coverage.extra_items):
             hint = "add it to the catalogue; released, the report states the test of its first line"

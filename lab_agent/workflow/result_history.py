@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.ids import LineKey, WorkOrderKey
 from lab_agent.domain.lab_messages import LabReport, NotPerformed, ReportedObservation, ReportStatus
 from lab_agent.domain.records import LineRecord, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, OrderCodes, is_only_not_performed
@@ -119,7 +119,7 @@ class ReportHistory:
     """What was final of a report before: in the version that was delivered (`previous`), and by the record of the uploads."""
 
     uow: UnitOfWork
-    order: OrderKey
+    part: WorkOrderKey
     report_id: str
     previous: ReportVersion | None
 
@@ -162,13 +162,13 @@ class ReportHistory:
     def _previously_final(self, message: LabReport, names: Collection[str]) -> list[str]:
         """Those of the names in `message` that were final."""
         reported = set(_final_names(self.previous.whole)) if self.previous else set()
-        values = observation_identifiers_by_label(self.order, message) if names else {}
+        values = observation_identifiers_by_label(self.part, message) if names else {}
         return [name for name in names if name in reported or self._is_final(values[name])]
 
     def _was_report_final(self) -> bool:
         before = self.previous.whole if self.previous else None
         reported = before is not None and before.status is ReportStatus.FINAL and not is_only_not_performed(before)
-        return reported or self._is_final(report_identifier(self.order, self.report_id))
+        return reported or self._is_final(report_identifier(self.part, self.report_id))
 
     def _is_final(self, identifier: str) -> bool:
         known = self.uow.uploads.get(identifier)

@@ -10,14 +10,16 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import report_key
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport
+from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.records import Alert, ReportRecord
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import dump_message
+from lab_agent.serialization import dump_message, dump_reported_patient
+from lab_agent.workflow.refused_messages import record_refusal
 
 log = structlog.get_logger(__name__)
 
@@ -69,22 +71,37 @@ class StoreInbox:
         """Whether a message of that name was stored before."""
         return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
 
-    async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002
-        """Record that a message was rejected: one alert for each laboratory system, with its last reason, and a count."""
+    async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:
+        """Record that a message was refused, with its content in the vault; one alert for each laboratory system says so."""
+        content = RefusedContent(message_id=message, raw=raw)
 
-        def write(uow: UnitOfWork) -> None:
-            key = rejected_messages_alert_key(self.source)
-            text = f"laboratory system {self.source}: a result was rejected: {reason.partition(chr(10))[0]}"
-            first = uow.alerts.open(Alert(key=key, text=text, opened_at=self.clock.now()))
-            uow.key_values.set(key, "1" if first else str(int(uow.key_values.get(key) or "0") + 1))
+        def write(uow: UnitOfWork) -> RefusedMessage:
+            recorded = record_refusal(uow, self.source, content, reason, self.clock.now())
             uow.commit()
+            return recorded
 
-        await self.store.run(write)
-        log.warning("result rejected", action="result_rejected", adapter=self.source)
+        recorded = await self.store.run(write)
+        log.warning("result rejected", action="result_rejected", adapter=self.source, message=recorded.key, count=recorded.count)
 
     async def skip(self, message: str, reason: str) -> None:  # noqa: ARG002 — a name of the LIS's does not belong in the log
         """Log what an adapter left out on purpose."""
         log.info("left out by a rule", action="result_skipped", adapter=self.source, reason=reason)
+
+    async def alert(self, key: str, text: str | None) -> None:
+        """Open or close an alert of the adapter's own; its text says which laboratory system it is about."""
+        alert_key, now = adapter_alert_key(self.source, key), self.clock.now()
+
+        def write(uow: UnitOfWork) -> bool:
+            if text is None:
+                changed = uow.alerts.close(alert_key, now=now)
+            else:
+                whole = f"laboratory system {self.source}: {text}"
+                changed = uow.alerts.open(Alert(key=alert_key, text=whole, opened_at=now))
+            uow.commit()
+            return changed
+
+        if await self.store.run(write):
+            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key, opened=text is not None)
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if self.add_message(uow, message, content) is None:
@@ -97,7 +114,7 @@ class StoreInbox:
         if uow.reports.exists(self.source, message):
             return None
         now = self.clock.now()
-        lean = self._move_documents_to_vault(uow, content)
+        lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(
             key=report_key(self.source, message),
             source=self.source,
@@ -111,6 +128,8 @@ class StoreInbox:
         )
         if not uow.reports.add(record):
             return None
+        if patient is not None:
+            uow.vault.save_reported_patient(record.key, dump_reported_patient(patient), at=now)
         uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
         return record
 
@@ -128,9 +147,17 @@ class StoreInbox:
         return map_documents(content, apart)
 
 
-def rejected_messages_alert_key(source: str) -> str:
-    """Key of the alert about rejected messages of an adapter, and of their count."""
-    return f"lis.{source}.refused"
+def adapter_alert_key(source: str, key: str) -> str:
+    """Key of an alert that an adapter opens itself."""
+    return f"adapter.{source}.{key}"
+
+
+def _take_patient_out(content: LabMessage) -> tuple[LabMessage, ReportedPatient | None]:
+    """Part a message from whose it is, which the vault keeps: it is matched by numbers, and the patient is compared (law 7)."""
+    if isinstance(content, AccessionUpdate):
+        return content, None
+    said = content.patient if content.patient != ReportedPatient() else None
+    return replace(content, patient=None), said
 
 
 def _order_reference(content: LabMessage) -> str:

@@ -15,7 +15,7 @@ import structlog
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
-from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Event, HoldReason, Job, JobKind, ReportRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_only_not_performed
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
@@ -28,7 +28,8 @@ from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.workflow.accession_numbers import UnknownNumberTarget, reports_waiting_for, save_accession_update
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmatched
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, describe_existing_result, lines_with_result
-from lab_agent.workflow.order_lookup import LookupResult, find_order, order_codes
+from lab_agent.workflow.order_lookup import LookupResult, OrderPart, find_foreign_name, find_order, load_part
+from lab_agent.workflow.patient_check import check_patient, confirm_patient
 from lab_agent.workflow.result_checks import ClearedReport, MatchedReport, ReleaseChecks
 from lab_agent.workflow.result_versions import (
     load_other_versions,
@@ -40,6 +41,17 @@ from lab_agent.workflow.result_versions import (
 )
 
 log = structlog.get_logger(__name__)
+
+
+_GOES_OUT = frozenset({ReportState.MATCHED, ReportState.DELIVERED})
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedLines:
+    """The part of an order that a message is about, and which of its lines are meant."""
+
+    part: OrderPart
+    coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,46 +73,69 @@ class ReportMatcher:
 
     def _match(self, uow: UnitOfWork, report: ReportRecord, now: datetime, *, released: bool) -> ReportRecord:
         message = load_stored_message(report.body)
-        found = find_order(uow, message)
+        found = find_order(uow, message, report.adapter)
         if found.order is None:
             return hold_report(uow, report, unmatched(found.problem), now)
-        order = uow.orders.get_for_update(found.order)
-        lines = uow.orders.lines(order.key)
+        part = load_part(uow, found.order, report.adapter)
+        order, lines = part.order, part.lines
         if report.order != order.key:  # else it was said when the report was first matched
-            _warn_unknown_references(uow, report, found, order, lines, now)
+            _warn_unknown_references(uow, report, found, part, now)
         report = replace(report, order=order.key)
+        if (foreign := find_foreign_name(part, message)) is not None:
+            return hold_report(uow, report, unmatched(foreign), now)
         if isinstance(message, AccessionUpdate):
-            return self._apply_accession_update(uow, report, order, message, now)
-        coverage = determine_coverage(message, lines, order_codes(order))
+            return self._apply_accession_update(uow, report, part, message, now)
+        coverage = determine_coverage(message, lines, part.codes)
         if coverage.problem:
             return hold_report(uow, report, unmatched(coverage.problem), now)
         report = replace(report, lines=coverage.lines)
+        if released and report.hold_reason is HoldReason.PATIENT_MISMATCH:  # asked first: every other question is still to come
+            report, released = confirm_patient(report, order.key), False
+        compared = check_patient(uow, report, order.key, self.checks.planner.settings.patient_mismatch)
+        if compared.hold is not None:
+            return hold_report(uow, report, compared.hold, now)
+        given = MatchedLines(part, coverage)
+        after = self._match_content(uow, report, message, given, now, released=released)
+        if compared.remark and after.state in _GOES_OUT:
+            _add_patient_remark(uow, after, compared.remark, now)
+        return after
+
+    def _match_content(
+        self,
+        uow: UnitOfWork,
+        report: ReportRecord,
+        message: LabReport | LabRejection,
+        given: MatchedLines,
+        now: datetime,
+        *,
+        released: bool,
+    ) -> ReportRecord:
+        """Let a message have its effect on the lines that it is about."""
         if isinstance(message, LabRejection):
-            return _cancel_rejected_lines(uow, report, message, coverage, now, override=released)
+            return _cancel_rejected_lines(uow, report, message, given.coverage, now, override=released)
         matched_report = MatchedReport(
             report=report,
             message=message,
-            order=order,
-            lines=lines,
-            coverage=coverage,
+            part=given.part,
+            coverage=given.coverage,
             others=load_other_versions(uow, report),
-            any_uploaded=uow.uploads.get(report_identifier(order.key, message.report_id)) is not None,
+            any_uploaded=uow.uploads.get(report_identifier(given.part.key, message.report_id)) is not None,
             released=released,
         )
         return self._match_version(uow, matched_report, now)
 
     def _apply_accession_update(
-        self, uow: UnitOfWork, report: ReportRecord, order: OrderRecord, update: AccessionUpdate, now: datetime
+        self, uow: UnitOfWork, report: ReportRecord, part: OrderPart, update: AccessionUpdate, now: datetime
     ) -> ReportRecord:
         """Write the laboratory's numbers, then match what came before them and names the order by one of them."""
         try:
-            save_accession_update(uow, order, update)
+            save_accession_update(uow, part, update)
         except UnknownNumberTarget as unknown:
             return hold_report(uow, report, unmatched(str(unknown)), now)
         done = report.transition_to(ReportState.MATCHED, now).transition_to(ReportState.DELIVERED, now)
         _save(uow, done, now, "the laboratory gave its own numbers")
         numbers = {update.accession, *(each.number for each in update.accessions)} - {None}
-        for early, _ in reports_waiting_for(uow, numbers):
+        for early, _ in reports_waiting_for(uow, part.adapter, numbers):
             self.match(uow, early.key, now)
         return done
 
@@ -186,7 +221,7 @@ def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: Cle
     for line in matched_report.lines:
         if line.key in coverage.completes and line.state is LineState.ACCEPTED:
             uow.orders.save_line(line.transition_to(LineState.RESULTED, now))
-    _add_delivery_job(uow, report.key, order, now)
+    _add_delivery_job(uow, report, order, now)
     report = report.transition_to(ReportState.MATCHED, now, join_limited(cleared.changes, "; ") or None)
     text = f"{cleared.message.status.value} report {shorten(cleared.message.report_id)} matched{_withdrawn_lines_text(coverage)}"
     _save(uow, report, now, text)
@@ -194,18 +229,17 @@ def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: Cle
     return report
 
 
-def _add_delivery_job(uow: UnitOfWork, report: ReportKey, order: OrderKey, now: datetime) -> None:
+def _add_delivery_job(uow: UnitOfWork, report: ReportRecord, order: OrderKey, now: datetime) -> None:
     """Write the job that delivers a report; under a name of its own where an earlier one has ended without delivery."""
     job = jobs.deliver_report(report, order, now)
     if not uow.jobs.add(job):
         uow.jobs.add(replace(job, dedup_key=f"{job.dedup_key}:{now.isoformat()}"))
 
 
-def _warn_unknown_references(
-    uow: UnitOfWork, report: ReportRecord, found: LookupResult, order: OrderRecord, lines: Sequence[LineRecord], now: datetime
-) -> None:
+def _warn_unknown_references(uow: UnitOfWork, report: ReportRecord, found: LookupResult, part: OrderPart, now: datetime) -> None:
     """Warn of unknown references beside the right one. A laboratory that never gave a number may give it any time."""
-    numbered = bool(order.accession) or any(line.accession for line in lines)
+    order = part.order
+    numbered = bool(part.work_order and part.work_order.accession) or any(line.accession for line in part.lines)
     strange = [name for name in found.unknown if name.kind != "accession" or numbered]
     if strange:
         text = f"result {report.key} also names {join_limited(map(str, strange))}, which is not known here"
@@ -213,6 +247,12 @@ def _warn_unknown_references(
         kinds = [name.kind for name in strange]
         key = report.key
         log.warning("unknown reference in result", action="result_name_unknown", order=order.key, report=key, kind=kinds)
+
+
+def _add_patient_remark(uow: UnitOfWork, report: ReportRecord, remark: str, now: datetime) -> None:
+    """Say in the timeline, once it goes, what came of comparing the patients."""
+    uow.events.add(Event(order=report.order, report=report.key, at=now, action="warning", text=f"result {report.key}: {remark}"))
+    log.warning("patient of result not as ordered", action="result_patient_noted", order=report.order, report=report.key)
 
 
 def _withdrawn_lines_text(coverage: Coverage) -> str:

@@ -82,15 +82,15 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
         order=order,
         delivered=load_version(delivered) if delivered else None,
         on_its_way=next((each for each in others if each.state is ReportState.MATCHED and each.key not in stuck), None),
-        queued=_queued(uow, report.order, others),
+        queued=_queued(uow, report, others),
         waiting=tuple(version for each in waiting if (version := load_version(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
 
 
-def _queued(uow: UnitOfWork, order: OrderKey, others: Sequence[ReportRecord]) -> tuple[ReportRecord, ...]:
-    """Versions that will be matched by themselves: one after the other, since all their jobs are in the queue of the order."""
-    ahead = {job.target for job in _queued_matches(uow, order) if job.state not in JOBS_NEEDING_OPERATOR}
+def _queued(uow: UnitOfWork, report: ReportRecord, others: Sequence[ReportRecord]) -> tuple[ReportRecord, ...]:
+    """Versions that will be matched by themselves: one after the other, since all their jobs are in one queue."""
+    ahead = {job.target for job in _queued_matches(uow, report) if job.state not in JOBS_NEEDING_OPERATOR}
     return tuple(each for each in others if each.key in ahead and _is_matched_again(each))
 
 
@@ -98,9 +98,13 @@ def _is_matched_again(report: ReportRecord) -> bool:
     return report.state is ReportState.RECEIVED or report.hold_reason is HoldReason.WAITS_FOR_VERSION
 
 
-def _queued_matches(uow: UnitOfWork, order: OrderKey) -> Iterator[Job]:
-    queue = jobs.deliveries_of(order)
-    return (each for each in uow.jobs.list_for_order(order) if each.kind is JobKind.MATCH_REPORT and each.ordering_key == queue)
+def _queued_matches(uow: UnitOfWork, report: ReportRecord) -> Iterator[Job]:
+    if report.order is None:
+        return iter(())
+    queue = jobs.deliveries_of(report.order, report.adapter)
+    return (
+        each for each in uow.jobs.list_for_order(report.order) if each.kind is JobKind.MATCH_REPORT and each.ordering_key == queue
+    )
 
 
 def queue_behind(uow: UnitOfWork, report: ReportRecord, ahead: ReportRecord, now: datetime) -> ReportRecord:
@@ -115,10 +119,9 @@ def queue_behind(uow: UnitOfWork, report: ReportRecord, ahead: ReportRecord, now
 
 
 def _queue_match(uow: UnitOfWork, report: ReportRecord, after: ReportKey, now: datetime) -> None:
-    """Put a version at the end of its order's queue, unless it stands there; the job that runs now counts as gone."""
+    """Put a version at the end of its queue, unless it stands there; the job that runs now counts as gone."""
     job = jobs.match_version_again(report, after, now)
-    queued = _queued_matches(uow, job.order) if job.order else ()
-    if not any(each.target == report.key and each.state in CLAIMABLE_STATES for each in queued):
+    if not any(each.target == report.key and each.state in CLAIMABLE_STATES for each in _queued_matches(uow, report)):
         _add_under_free_name(uow, job)
 
 
@@ -176,7 +179,7 @@ def _sort_others(uow: UnitOfWork, report: ReportRecord) -> tuple[VersionOrder, t
     """The order of all versions of a report, and the others in it."""
     if report.order is None or report.report_id is None:
         return VersionOrder.of([report]), ()
-    others = [each for each in uow.reports.versions(report.order, report.report_id) if each.key != report.key]
+    others = [each for each in uow.reports.versions(report.order, report.adapter, report.report_id) if each.key != report.key]
     order = VersionOrder.of([report, *others])
     return order, order.oldest_first(others)
 

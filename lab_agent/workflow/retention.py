@@ -11,6 +11,7 @@ import structlog
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import RetentionSettings
+from lab_agent.workflow.refused_messages import purge_contents
 
 log = structlog.get_logger(__name__)
 
@@ -34,10 +35,13 @@ class RetentionPurger:
         identities = now - timedelta(days=self.settings.identity_days)
         documents = now - timedelta(days=self.settings.document_days)
         orders = now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days))
+        refused = now - timedelta(days=self.settings.failure_days)
         baskets = now - timedelta(days=self.settings.label_days)
         removed = {
             "identities": await self._purge_in_batches(lambda uow: uow.purge.identities(before=identities)),
             "documents": await self._purge_in_batches(lambda uow: uow.purge.documents(before=documents)),
+            "refused_contents": await self._purge_in_batches(lambda uow: purge_contents(uow, self.settings.refused_days, now)),
+            "refused_messages": await self._purge_in_batches(lambda uow: uow.refused_messages.purge_finished(before=refused)),
             "orders": await self._purge_in_batches(lambda uow: uow.purge.closed_orders(before=orders)),
             "baskets": await self._purge_in_batches(lambda uow: uow.purge.baskets(before=baskets)),
             "catalogues": await self._purge_in_batches(lambda uow: self._purge_catalogues(uow, now)),

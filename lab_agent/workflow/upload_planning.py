@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.report_coverage import Coverage
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.domain.values import CodeableConcept, Coding
@@ -20,7 +20,7 @@ from lab_agent.mappings.translator import MissingKind, missing_mappings, transla
 from lab_agent.settings.exchange import ContractSettings, ReferenceSpelling
 from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workflow.order_assessment import CatalogueSource
-from lab_agent.workflow.order_lookup import submitted_order
+from lab_agent.workflow.order_lookup import OrderPart
 
 _TABLES_UNREADABLE = "the mapping tables cannot be read; `lab-agent mappings check` says what is wrong"
 _UNMAPPED_HINT = "add rows to the mapping tables, then `lab-agent mappings release`"
@@ -100,8 +100,7 @@ class UploadPlanner:
     def plan(
         self,
         message: LabReport,
-        order: OrderRecord,
-        lines: Iterable[LineRecord],
+        part: OrderPart,
         coverage: Coverage,
         *,
         reader: str,
@@ -112,9 +111,9 @@ class UploadPlanner:
         tables = self.mappings.current()
         if tables is None:
             raise DataInvalidError((Problem("mappings", _TABLES_UNREADABLE),))
-        submitted = submitted_order(order)
+        order, submitted = part.order, part.submitted
         context = UploadContext(
-            order_key=order.key,
+            part_key=part.key,
             systems=self.systems,
             report_system=self.report_system,
             observation_system=self.observation_system,
@@ -122,7 +121,7 @@ class UploadPlanner:
             readers=(reader,),
             lines=tuple(
                 UploadLine(key=line.key, procedure_request_id=line.procedure_request_id, item=line.item or "")
-                for line in lines
+                for line in part.lines
                 if line.procedure_request_id is not None
             ),
             covered_lines=coverage.lines,

@@ -1,4 +1,4 @@
-"""The commands `lab-sandbox demo`, and `lab-sandbox stand-in-lis`, the LIS simulator that the demo starts."""
+"""The commands `lab-sandbox demo`, and `stand-in-lis` and `microbiology-lis`, the laboratory systems that the demo starts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from lab_sandbox.demo.checks import CheckList
 from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.lis.messages import SimulatorBehaviour
+from lab_sandbox.demo.lis.microbiology import run_microbiology_system
 from lab_sandbox.demo.lis.simulator import SimulatorFolders, run_simulator
 from lab_sandbox.demo.runner import DemoOptions, DemoResult, run_demo
 from lab_sandbox.demo.workspace import CONNECTION_KINDS, build_transport
@@ -24,6 +25,7 @@ def add_commands(app: typer.Typer) -> None:
     """Adds the demo's commands to the command line."""
     app.command()(demo)
     app.command("stand-in-lis")(run_lis_simulator)
+    app.command("microbiology-lis")(run_microbiology)
 
 
 def demo(
@@ -89,6 +91,17 @@ def run_lis_simulator(
         stage_timeout=stage_patience,
         print_line=typer.echo,
     )
+
+
+def run_microbiology(
+    own: Annotated[Path, typer.Option(help="Folder for its own state: received orders, copies of sent messages.")],
+    port: Annotated[int, typer.Option(help="Port on which it takes orders.")],
+    agent_port: Annotated[int, typer.Option(help="Port on which the agent takes results.")],
+    growth: Annotated[float, typer.Option(help="Seconds between the preliminary and the final report of a culture.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.01, help="Seconds between rounds.")] = 0.2,
+) -> None:
+    """Run a laboratory system of microbiology: it takes orders over HL7 v2 and reports cultures with two isolates."""
+    run_microbiology_system(own, port, agent_port, growth=growth, interval=interval, print_line=typer.echo)
 
 
 async def _run_until_stopped(options: DemoOptions, console: DemoConsole, result: DemoResult) -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -191,7 +191,8 @@ async def start_all(processes: ProcessGroup, workspace: Workspace, console: Demo
     if workspace.connection.kind == "sql":
         await processes.run_to_end(_staging_tables_program(workspace), START_TIMEOUT)
     await processes.run_to_end(_status_user_program(workspace), START_TIMEOUT, stdin_text=f"{STATUS_PASSWORD}\n")
-    late = [await processes.start(one) for one in (_lis_program(workspace), _agent_program(workspace))]
+    systems = (_lis_program(workspace), *_microbiology_programs(workspace))
+    late = [await processes.start(one) for one in (*systems, _agent_program(workspace))]
     await asyncio.gather(*(_wait_until_ready(processes, one, console) for one in (*early, *late)))
 
 
@@ -246,3 +247,9 @@ def _lis_program(workspace: Workspace) -> Program:
         "LIS simulator",
         (program_path("lab-sandbox"), "stand-in-lis", *folders, *behaviour, *workspace.connection.simulator_options),
     )
+
+
+def _microbiology_programs(workspace: Workspace) -> Iterator[Program]:
+    if ports := workspace.connection.microbiology_ports:
+        arguments = ("--own", str(workspace.microbiology), "--port", str(ports[0]), "--agent-port", str(ports[1]))
+        yield Program("microbiology system", (program_path("lab-sandbox"), "microbiology-lis", *arguments))

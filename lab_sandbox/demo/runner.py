@@ -20,6 +20,7 @@ from lab_sandbox.demo.lis.simulator import local_now
 from lab_sandbox.demo.ordering import OrderPlacement
 from lab_sandbox.demo.processes import STATUS_PASSWORD, STATUS_USER, ProcessGroup, start_all
 from lab_sandbox.demo.scenario_mapping import MappingScenario
+from lab_sandbox.demo.scenario_microbiology import MicrobiologyScenario
 from lab_sandbox.demo.verification import ResultVerification
 from lab_sandbox.demo.workspace import SERVICE_CONFIG_FILE, Workspace, create_workspace
 from lab_sandbox.partner.account import PartnerAccount
@@ -118,6 +119,8 @@ async def _run_scenarios(workspace: Workspace, console: DemoConsole, check_list:
         orders = await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout)
         if workspace.connection.kind == "folder":
             await MappingScenario(workspace, client, check_list, console, timeout).run()
+        if workspace.connection.microbiology_ports:
+            await MicrobiologyScenario(workspace, clinic, check_list, console, timeout).run()
         return orders
 
 

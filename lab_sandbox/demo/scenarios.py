@@ -14,6 +14,8 @@ from lab_sandbox.partner.random_source import seeded_random
 
 STAGED_ITEM, HAEMOLYSED_ITEM = "050.002", "002.004"
 """The test that the LIS simulator reports in stages, and the one whose sample it rejects."""
+MICROBIOLOGY_ITEM = "050.001"
+"""The test that goes to the second laboratory system, where there is one."""
 UNKNOWN_ITEM = "999.999"
 """A code that no nomenclature has, as sent by a clinic that did not refresh its list."""
 _REPLACED_ITEM = "003.002"
@@ -77,6 +79,14 @@ def build_scenarios(contract: str, nomenclature: Sequence[Json]) -> list[Scenari
             rejected_items=frozenset({HAEMOLYSED_ITEM}),
         ),
     ]
+
+
+def build_two_systems_plan(contract: str, nomenclature: Sequence[Json]) -> OrderPlan:
+    """A blood count and a culture in one order; `DemoError` names a test that the nomenclature lacks."""
+    items_by_code, rng = {item["id"]: item for item in nomenclature}, seeded_random("demo", "two-systems")
+    found = [_find_item(items_by_code, item) for item in ("001.001", MICROBIOLOGY_ITEM)]
+    basket = tuple(choose_item(item, rng, option=_default_specimen(item)) for item in found)
+    return OrderPlan(seed="demo/two-systems", basket=Basket(contract, basket), patient="named")
 
 
 def _find_item(items_by_code: Mapping[str, Json], item: str) -> Json:

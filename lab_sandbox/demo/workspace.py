@@ -21,6 +21,7 @@ from lab_sandbox.demo.lis.simulator import FolderTransport, LisTransport, Simula
 from lab_sandbox.demo.lis.transport_hl7 import Hl7Transport
 from lab_sandbox.demo.lis.transport_http import AGENT_SECRET, LIS_SECRET, HttpTransport
 from lab_sandbox.demo.lis.transport_sql import SqlTransport
+from lab_sandbox.demo.scenarios import MICROBIOLOGY_ITEM
 from lab_sandbox.demo.toml_edit import set_values
 
 HOST = "127.0.0.1"
@@ -39,7 +40,7 @@ STU3_PATHS = {
 """The agent's `[exchange.paths]` for an STU3 server; the others are so by default."""
 _STAGING_DATABASE = "lis/lis.db"
 _HTTP_PORTS = (8485, 8486)
-_HL7_PORTS = (8487, 8488)
+_HL7_PORTS = (8487, 8488, 8489, 8490)
 
 
 def choose_ports(wanted: Iterable[int], *, use_other_ports: bool = False) -> dict[int, int]:
@@ -74,11 +75,15 @@ def _find_free_port(taken: set[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LisConnection:
-    """How the LIS is connected: a table for the agent's settings (empty if they have it already), and the simulator's options."""
+    """How the LIS is connected: a table for the agent's settings (empty if they have it already), and the simulator's options.
+
+    `microbiology_ports` are those of the second laboratory system and of the agent for it; empty where there is none.
+    """
 
     kind: str
     settings_toml: str = ""
     simulator_options: tuple[str, ...] = ()
+    microbiology_ports: tuple[int, ...] = ()
 
 
 FOLDER_CONNECTION = LisConnection("folder")
@@ -93,7 +98,7 @@ def build_connection(kind: str, folder: Path, *, other_ports: bool) -> LisConnec
         case "http":
             return _http_connection(*choose_ports(_HTTP_PORTS, use_other_ports=other_ports).values())
         case "hl7v2":
-            return _hl7_connection(*choose_ports(_HL7_PORTS, use_other_ports=other_ports).values())
+            return _hl7_connections(*choose_ports(_HL7_PORTS, use_other_ports=other_ports).values())
         case "sql":
             table = f'[lis.sql]\nurl = "sqlite:///{_STAGING_DATABASE}"\n'
             return LisConnection(kind, table, _by_options(kind, str(folder / _STAGING_DATABASE), str(folder / STAGING_DDL_FILE)))
@@ -120,13 +125,20 @@ def _http_connection(lis_port: int, agent_port: int) -> LisConnection:
     return LisConnection("http", table, _by_options("http", str(lis_port), f"http://{HOST}:{agent_port}"))
 
 
-def _hl7_connection(lis_port: int, agent_port: int) -> LisConnection:
-    table = (
-        '[lis.hl7v2]\nfolder = "lis/hl7v2"\nduplicates = "msh10"\nreconnect_wait = 0.5\n'
+def _hl7_connections(*ports: int) -> LisConnection:
+    """Two laboratory systems: that of microbiology gets the cultures for which a route is set."""
+    tables = _hl7_table("hl7v2", *ports[:2]), _hl7_table("microbiology", *ports[2:])
+    route = f'[[lis.routes]]\nitems = ["{MICROBIOLOGY_ITEM}"]\nadapter = "microbiology"\n'
+    options = _by_options("hl7v2", *map(str, ports[:2]))
+    return LisConnection("hl7v2", "\n".join((*tables, route)), options, ports[2:])
+
+
+def _hl7_table(name: str, lis_port: int, agent_port: int) -> str:
+    return (
+        f'[lis.{name}]\nadapter = "hl7v2"\nfolder = "lis/{name}"\nduplicates = "msh10"\nreconnect_wait = 0.5\n'
         f'orders = {{ role = "client", host = "{HOST}", port = {lis_port} }}\n'
         f'results = {{ role = "server", host = "{HOST}", port = {agent_port} }}\n'
     )
-    return LisConnection("hl7v2", table, _by_options("hl7v2", str(lis_port), str(agent_port)))
 
 
 def build_transport(arguments: Sequence[str], folders: SimulatorFolders) -> LisTransport:
@@ -188,6 +200,11 @@ class Workspace:
     def lis(self) -> Path:
         """The LIS simulator's own folder."""
         return self.folder / "lis"
+
+    @property
+    def microbiology(self) -> Path:
+        """The own folder of the second laboratory system, where there is one."""
+        return self.folder / "microbiology"
 
     @property
     def logs(self) -> Path:

@@ -51,12 +51,30 @@ class Hl7Lis:
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    bad_ids: set[str] = field(default_factory=set)
+    given_bad_ids: set[str] = field(default_factory=set)
+    """Bad results that were given: once, on whichever connection."""
+    refused_ids: set[str] = field(default_factory=set)
+    state: str = "working"
+    port: int = 0
     server: asyncio.Server | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self, port: int = 0) -> int:
         self.server = await asyncio.start_server(self.on_connection, "127.0.0.1", port)
-        return int(self.server.sockets[0].getsockname()[1])
+        self.port = int(self.server.sockets[0].getsockname()[1])
+        return self.port
+
+    async def set_state(self, state: str) -> None:
+        """Be working, unreachable, silent (an order is taken, and the connection breaks) or refusing from now on."""
+        was, self.state = self.state, state
+        if state == "unreachable":
+            if self.server:
+                self.server.close()
+            for writer in self.writers:
+                writer.close()
+        elif was == "unreachable" and self.server:
+            await self.listen(self.port)
 
     def connect(self, port: int) -> None:
         """Keep connected to that port."""
@@ -65,6 +83,8 @@ class Hl7Lis:
     async def keep_connected(self, port):
         while True:
             with contextlib.suppress(OSError):
+                if self.state == "unreachable":
+                    raise ConnectionRefusedError
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 self.writers.append(writer)
                 await self.serve_connection(reader, writer)
@@ -72,7 +92,9 @@ class Hl7Lis:
 
     def on_connection(self, reader, writer):
         self.writers.append(writer)
-        if self.server.is_serving():
+        if self.state == "unreachable":
+            writer.close()
+        elif self.server.is_serving():
             self.tasks.add(asyncio.create_task(self.serve_connection(reader, writer)))
 
     async def serve_connection(self, reader, writer):
@@ -93,8 +115,9 @@ class Hl7Lis:
         with contextlib.suppress(ConnectionError):
             while True:
                 for control_id, message in list(self.unacknowledged):
-                    if control_id not in given:
+                    if control_id not in given | self.given_bad_ids:
                         given.add(control_id)
+                        self.given_bad_ids |= self.bad_ids & {control_id}
                         writer.write(VT + message + FS + CR)
                         await writer.drain()
                 self.wake.clear()
@@ -109,6 +132,8 @@ class Hl7Lis:
         if str(header[9]).startswith("ACK"):
             msa = message.segment("MSA")
             self.received_acks.append(data.decode())
+            if str(msa[1]) in {"AE", "AR", "CE", "CR"}:
+                self.refused_ids.add(str(msa[2]))
             if str(msa[1]) in {"AA", "CA"}:
                 self.unacknowledged = [one for one in self.unacknowledged if one[0] != str(msa[2])]
             return
@@ -121,12 +146,17 @@ class Hl7Lis:
             known = {"msh10": control_id in self.known_keys, "placer": lines[0] in self.known_keys, "none": False}[
                 self.deduplicate_by
             ]
-            self.known_keys |= {control_id, *lines}
-            if not known:
-                self.accepted_ids.append(control_id[:16])
-        if not self.silent:
+            if self.state != "refusing":
+                self.known_keys |= {control_id, *lines}
+                if not known:
+                    self.accepted_ids.append(control_id[:16])
+        if self.state == "silent":
+            writer.close()
+        elif not self.silent:
             codes = ["CA"] if str(header[15] if len(header) > 15 else "") == "AL" else []
-            if not codes or str(header[16]) == "AL":
+            if self.state == "refusing":
+                codes = ["AR"]
+            elif not codes or str(header[16]) == "AL":
                 codes.append(self.answer_code)
             for code in codes:
                 writer.write(VT + self.build_ack(code, control_id, lines).encode() + FS + CR)
@@ -145,6 +175,19 @@ class Hl7Lis:
         control_id = control_id or f"M{next(self.numbers)}"
         self.unacknowledged.append((control_id, build_oru(message, control_id, enhanced=self.enhanced).encode()))
         self.wake.set()
+
+    def queue_bad_result(self) -> None:
+        """Give a result in a message that says that it has one, and has none."""
+        control_id = f"BAD{next(self.numbers)}"
+        text = f"MSH|^~\\&|LIS|LAB|LAB-AGENT||20240518083000+0300||ORU^R01^ORU_R01|{control_id}|P|2.5.1\rPID|1||X\r"
+        self.bad_ids.add(control_id)
+        self.unacknowledged.append((control_id, text.encode()))
+        self.wake.set()
+
+    @property
+    def bad_results_kept(self) -> int:
+        """Bad results that were refused, and are still here."""
+        return sum(1 for control_id, _ in self.unacknowledged if control_id in self.bad_ids & self.refused_ids)
 
     async def close(self):
         if self.server:

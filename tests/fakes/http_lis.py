@@ -21,6 +21,9 @@ def signed_headers(secret: str, name: str, body: bytes, *, timestamp: float | No
     return {"Lab-Timestamp": stamp, "Idempotency-Key": name, "Lab-Signature": f"v1={digest}", "Content-Type": "application/json"}
 
 
+_REFUSALS = {"refusing": (422, {}, b"{}"), "busy": (429, {"Retry-After": "3"}, b"{}")}
+
+
 class HttpLis:
     """`answers` are (status, headers, body) to give instead of the usual answer, one after the other."""
 
@@ -31,6 +34,8 @@ class HttpLis:
         self.cancelled_lines: set[str] = set()
         self.next_responses: list[tuple[int, dict[str, str], bytes]] = []
         self.outbox: list[tuple[str, bytes]] = []
+        self.refused: list[tuple[str, bytes]] = []
+        self.state = "working"
         self.bad_signatures = 0
         self._numbers = itertools.count(1)
         self._stopped = threading.Event()
@@ -41,12 +46,25 @@ class HttpLis:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if self.is_switched_off():
+                    return
                 key = self.path.rsplit("/", 1)[-1]
                 self.answer(200 if key in lis.orders or key == "health" else 404, {}, b"{}")
 
+            def is_switched_off(self) -> bool:
+                """Whether the call came on a connection that was open before."""
+                self.close_connection |= lis.state == "unreachable"
+                return lis.state == "unreachable"
+
             def do_POST(self) -> None:
+                if self.is_switched_off():
+                    return
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                self.answer(*lis.handle_post(self.path, self.headers, body))
+                answer = lis.handle_post(self.path, self.headers, body)
+                if answer is None:
+                    self.close_connection = True
+                else:
+                    self.answer(*answer)
 
             def answer(self, status: int, more: dict[str, str], body: bytes) -> None:
                 self.send_response(status)
@@ -58,31 +76,47 @@ class HttpLis:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self._threads = [
-            threading.Thread(target=self.server.serve_forever, args=(0.02,)),
-            threading.Thread(target=self._push_results),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._handler = Handler
+        self._listen(0)
+        self._pushing = threading.Thread(target=self._push_results)
+        self._pushing.start()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}/lab-agent"
 
-    def handle_post(self, path: str, request_headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def set_state(self, state: str) -> None:
+        """Be working, unreachable, silent, refusing, busy or slow from now on."""
+        self.state = state
+        if state == "unreachable":
+            self.server.shutdown()
+            self.server.server_close()
+        elif self.server.socket.fileno() == -1:
+            self._listen(self.server.server_port)
+
+    def _listen(self, port: int) -> None:
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,)).start()
+
+    def handle_post(self, path: str, request_headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes] | None:
         name = request_headers["Idempotency-Key"]
         wanted = signed_headers(AGENT_SECRET, name, body, timestamp=float(request_headers["Lab-Timestamp"]))["Lab-Signature"]
         if request_headers["Lab-Signature"] != wanted:
             self.bad_signatures += 1
             return 401, {}, b""
+        if self.state in _REFUSALS:
+            return _REFUSALS[self.state]
+        if self.state == "slow":
+            time.sleep(0.6)
         with self._lock:
             if path.endswith("/cancellations"):
                 self.cancelled_lines |= {entry["line"] for entry in json.loads(body)["lines"]}
             else:
                 self.posted_names.append(name)
                 self.orders.setdefault(name, json.loads(body))
+            if self.state == "silent":
+                return None
             if self.next_responses:
                 return self.next_responses.pop(0)
         return 200, {}, b'{"accession": "A-1"}'
@@ -110,6 +144,10 @@ class HttpLis:
                 if status == 200:
                     with self._lock:
                         self.outbox.remove((name, body))
+                elif status in {400, 422}:
+                    with self._lock:
+                        self.outbox.remove((name, body))
+                        self.refused.append((name, body))
                 elif status == 503:
                     break
 
@@ -117,8 +155,7 @@ class HttpLis:
         self._stopped.set()
         self.server.shutdown()
         self.server.server_close()
-        for thread in self._threads:
-            thread.join()
+        self._pushing.join()
 
 
 @contextmanager

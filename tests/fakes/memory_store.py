@@ -20,7 +20,7 @@ from typing_extensions import override
 from lab_agent import exact_json
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.records import (
     PASSED_IN_REVIEW,
     Alert,
@@ -35,9 +35,9 @@ from lab_agent.domain.records import (
     OrderRecord,
     ReportRecord,
     ServiceMessage,
-    StoredToken,
     UploadRecord,
 )
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     BLOCKING_STATES,
@@ -53,9 +53,17 @@ from lab_agent.domain.state_machines import (
     JobState,
     OrderState,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
-from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRecord, UserRepository
+from lab_agent.ports.credential_repositories import (
+    ApiTokenRepository,
+    OAuthTokenRepository,
+    StoredToken,
+    UserRecord,
+    UserRepository,
+)
+from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import (
     AlertRepository,
     EventRepository,
@@ -80,6 +88,7 @@ class MemoryData:
     key_values: dict[str, str]
     orders: dict[str, OrderRecord] = field(default_factory=dict)
     lines: dict[str, LineRecord] = field(default_factory=dict)
+    work_orders: dict[tuple[str, str], WorkOrder] = field(default_factory=dict)
     label_uses: list[LabelUse] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
     dedup_keys: set[str] = field(default_factory=set)
@@ -87,11 +96,14 @@ class MemoryData:
     uploads: dict[str, UploadRecord] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
+    reported_patients: dict[ReportKey, bytes] = field(default_factory=dict)
     service_messages: dict[JobId, tuple[OrderKey, ServiceMessage]] = field(default_factory=dict)
     hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     rejections: list[tuple[str, str, datetime]] = field(default_factory=list)
+    refused_messages: dict[RefusedKey, RefusedMessage] = field(default_factory=dict)
+    refused_contents: dict[RefusedKey, RefusedContent] = field(default_factory=dict)
     oauth_tokens: dict[int, StoredToken] = field(default_factory=dict)
     refresh_lease: tuple[str, datetime] | None = None
     users: dict[str, UserRecord] = field(default_factory=dict)
@@ -137,6 +149,15 @@ class MemoryVault(Vault):
     @override
     def identity(self, order: OrderKey) -> bytes | None:
         return self._data.identities.get(order)
+
+    @override
+    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        del at
+        self._data.reported_patients[self._data.reports[report].key] = patient
+
+    @override
+    def reported_patient(self, report: ReportKey) -> bytes | None:
+        return self._data.reported_patients.get(report)
 
     @override
     def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
@@ -562,6 +583,15 @@ class MemoryOrderRepository(OrderRepository):
         self._data.orders[order.key] = order
 
     @override
+    def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
+        return tuple(each for (order, _), each in sorted(self._data.work_orders.items()) if order == key)
+
+    @override
+    def save_work_order(self, work_order: WorkOrder) -> None:
+        self.get_for_update(work_order.order)
+        self._data.work_orders[work_order.order, work_order.adapter] = work_order
+
+    @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
         return tuple(line for line in self._data.lines.values() if line.order == key)
 
@@ -597,13 +627,13 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(sorted(held, key=lambda label: label.barcode))
 
     @override
-    def by_accession(self, accession: str) -> tuple[OrderKey, ...]:
-        on_lines = {line.order for line in self._data.lines.values() if line.accession == accession}
-        return self._newest_first(on_lines | {order.key for order in self._data.orders.values() if order.accession == accession})
+    def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
+        numbered = (*self._data.lines.values(), *self._data.work_orders.values())
+        return self._newest_first({each.order for each in numbered if (each.accession, each.adapter) == (accession, adapter)})
 
     @override
-    def by_barcode(self, barcode: str) -> tuple[OrderKey, ...]:
-        lines = self._data.lines
+    def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
+        lines = {key: line for key, line in self._data.lines.items() if line.adapter == adapter}
         used = [label for label in self._data.label_uses if label.barcode == barcode and label.line in lines]
         taken, gone = (
             {label.order for label in used if lines[label.line].state in states} for states in (AT_LABORATORY, WITHDRAWN_LINES)
@@ -654,7 +684,14 @@ class MemoryPurge(Purge):
         for key in keys:
             self._data.identities.pop(key, None)
         self._data.service_messages = {job: each for job, each in said.items() if each[0] not in keys}
-        return len(keys)
+        return len(keys) + self._purge_reported_patients(before, limit)
+
+    def _purge_reported_patients(self, before: datetime, limit: int) -> int:
+        said, reports = self._data.reported_patients, self._data.reports
+        finished = [key for key in said if reports[key].state in FINISHED_REPORTS and reports[key].changed_at < before]
+        for key in finished[:limit]:
+            del said[key]
+        return len(finished[:limit])
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
@@ -706,6 +743,7 @@ class MemoryPurge(Purge):
         data.identities = {key: each for key, each in data.identities.items() if key not in gone}
         data.service_messages = {job: each for job, each in data.service_messages.items() if each[0] not in gone}
         data.lines = {key: each for key, each in data.lines.items() if each.order not in gone}
+        data.work_orders = {key: each for key, each in data.work_orders.items() if each.order not in gone}
         data.uploads = {key: each for key, each in data.uploads.items() if each.order not in gone}
         data.hosted_documents = {key: each for key, each in data.hosted_documents.items() if each.order not in gone}
         data.label_uses = [each for each in data.label_uses if each.order not in gone]
@@ -726,11 +764,16 @@ class MemoryPurge(Purge):
         data.dedup_keys -= {data.jobs[number].dedup_key for number in old_jobs}
         data.jobs = {number: each for number, each in data.jobs.items() if number not in old_jobs}
         data.reports = {key: each for key, each in data.reports.items() if key not in old_reports}
+        data.reported_patients = {key: each for key, each in data.reported_patients.items() if key not in old_reports}
 
     def _delete_report_events(self, before: datetime) -> None:
         """Delete events of reports without an order that are deleted by now."""
         data = self._data
-        data.events = [each for each in data.events if each.order is not None or each.report in data.reports or each.at >= before]
+        data.events = [
+            each
+            for each in data.events
+            if each.order is not None or each.refused_message is not None or each.report in data.reports or each.at >= before
+        ]
 
 
 class MemoryReportRepository(ReportRepository):
@@ -762,12 +805,87 @@ class MemoryReportRepository(ReportRepository):
         self._data.reports[report.key] = replace(report, sequence=self.get_for_update(report.key).sequence)
 
     @override
-    def versions(self, order: OrderKey, report_id: str) -> tuple[ReportRecord, ...]:
-        return tuple(each for each in self._data.reports.values() if each.order == order and each.report_id == report_id)
+    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
+        wanted = (order, adapter, report_id)
+        return tuple(each for each in self._data.reports.values() if (each.order, each.adapter, each.report_id) == wanted)
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         return tuple(report for report in self._data.reports.values() if report.state in REPORTS_NEEDING_OPERATOR)
+
+
+class MemoryRefusedMessageRepository(RefusedMessageRepository):
+    """Refused messages."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def get(self, key: RefusedKey) -> RefusedMessage | None:
+        return self._data.refused_messages.get(key)
+
+    @override
+    def save(self, message: RefusedMessage) -> None:
+        self._data.refused_messages[message.key] = message
+
+    @override
+    def list(
+        self, *, source: str | None = None, states: Collection[RefusedState] = (), offset: int = 0, limit: int
+    ) -> tuple[tuple[RefusedMessage, ...], int]:
+        found = [
+            each
+            for each in sorted(self._data.refused_messages.values(), key=lambda each: each.key)
+            if source in (None, each.source) and (not states or each.state in states)
+        ]
+        found.sort(key=lambda each: each.last_seen_at, reverse=True)
+        return tuple(found[offset : offset + limit]), len(found)
+
+    @override
+    def waiting_counts(self) -> Mapping[str, int]:
+        waiting = [each.source for each in self._data.refused_messages.values() if each.state is RefusedState.WAITING]
+        return {source: waiting.count(source) for source in waiting}
+
+    @override
+    def added_since(self, source: str, since: datetime) -> tuple[int, int]:
+        mine = [each for each in self._data.refused_messages.values() if each.source == source and each.first_seen_at >= since]
+        return len(mine), sum(each.size or 0 for each in mine if each.is_kept)
+
+    @override
+    def events(self, key: RefusedKey) -> tuple[Event, ...]:
+        return tuple(sorted((each for each in self._data.events if each.refused_message == key), key=lambda each: each.at))
+
+    @override
+    def save_content(self, key: RefusedKey, content: RefusedContent, *, at: datetime) -> None:
+        del at
+        self._data.refused_contents[key] = content
+
+    @override
+    def content(self, key: RefusedKey) -> RefusedContent | None:
+        return self._data.refused_contents.get(key)
+
+    @override
+    def purge_content(self, key: RefusedKey) -> None:
+        self._data.refused_contents.pop(key, None)
+
+    @override
+    def kept_before(self, before: datetime, *, limit: int) -> tuple[RefusedMessage, ...]:
+        old = [each for each in self._data.refused_messages.values() if each.is_kept and each.last_seen_at < before]
+        return tuple(sorted(old, key=lambda each: each.last_seen_at)[:limit])
+
+    @override
+    def purge_finished(self, *, before: datetime, limit: int = 500) -> int:
+        ended = [each for each in self._data.refused_messages.values() if each.state is not RefusedState.WAITING]
+        gone = [each.key for each in ended if each.changed_at < before][:limit]
+        for key in gone:
+            del self._data.refused_messages[key]
+            self._data.refused_contents.pop(key, None)
+        self._data.events = [each for each in self._data.events if each.refused_message not in gone]
+        return len(gone)
+
+    @override
+    def accepted_since(self, source: str, report_id: str, since: datetime) -> datetime | None:
+        found = [each.received_at for each in self._data.reports.values() if (each.source, each.report_id) == (source, report_id)]
+        return max((at for at in found if at > since), default=None)
 
 
 T = TypeVar("T")
@@ -788,6 +906,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.events = MemoryEventRepository(data)
         self.alerts = MemoryAlertRepository(data)
         self.rejections = MemoryRejectionRepository(data)
+        self.refused_messages = MemoryRefusedMessageRepository(data)
         self.key_values = MemoryKeyValueRepository(data)
         self.oauth_tokens = MemoryOAuthTokenRepository(data)
         self.users = MemoryUserRepository(data)

@@ -118,6 +118,8 @@ class SimulatedLis:
     """Whether it can say what it received."""
     prepared: dict[OrderKey, LabOrder] = field(default_factory=dict)
     submitted: list[LabOrder] = field(default_factory=list)
+    names_first_line_only: bool = False
+    """It accepts an order, and its answer names only the first line."""
     cancelled: list[tuple[OrderKey, tuple[LineKey, ...]]] = field(default_factory=list)
 
     def has_received(self, key: OrderKey) -> bool:
@@ -156,7 +158,8 @@ class FaultyLis:
         await self._injector.checkpoint("after submit")
         if self._injector.draw_fault("lost"):
             raise LisOutcomeUnknown
-        return SubmitResult()
+        unnamed = order.lines[1:] if self._lis.names_first_line_only else ()
+        return SubmitResult(unnamed_lines=tuple(line.key for line in unnamed))
 
     async def was_received(self, key: OrderKey) -> bool | None:
         await self._call("was_received")

@@ -14,12 +14,13 @@ import httpx
 from lab_agent import bootstrap, exact_json
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.documents.service import DocumentService
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.retry import Backoff
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Coding, Identifier, Quantity
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
@@ -59,6 +60,7 @@ from tests.harness.stu3_schema import find_violations
 
 CODES = "http://codes.lab.example"
 ORDER = OrderKey("RORDER")
+PART = work_order_key(ORDER, "lis")
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 ITEMS = ("001.001", "004.001", "005.001")
 LOINC = "http://loinc.org"
@@ -186,6 +188,16 @@ class ResultsBench:
 
         await self.store.run(write)
 
+    async def change_work_order(self, **changes: Any) -> None:
+        """Change what is stored of the laboratory system's part of the order."""
+
+        def write(uow: Any) -> None:
+            (part,) = uow.orders.work_orders(ORDER)
+            uow.orders.save_work_order(replace(part, **changes))
+            uow.commit()
+
+        await self.store.run(write)
+
     async def withdraw(self, *lines: LineKey) -> None:
         """Let the partner withdraw these lines, or the whole order, as the worker notices it."""
 
@@ -207,7 +219,11 @@ class ResultsBench:
         return [event.text for event in self.store._data.events if event.action == action]
 
     async def resource_versions(self, kind: str, identifier: str) -> list[Json]:
-        """Every version of a resource of ours that the service ever had, oldest first."""
+        """Every version of a resource of ours that the service ever had, oldest first.
+
+        `identifier` begins with the order's key, which stands for that of its part at the laboratory system.
+        """
+        identifier = identifier.replace(ORDER, PART)
         found = [
             each for each in await self.partner.search(kind, {}) if each.get("identifier", [{}])[0].get("value") == identifier
         ]
@@ -343,7 +359,6 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
         requisition=Identifier(system="urn:clinic:orders", value="77"),
         counterparty=CLINIC_GUID,
         patient_reference=placed.patient,
-        accession="A-1",
         received=exact_json.dumps([await bench.partner.search("ProcedureRequest", {}), specimens]),
         lab_order=exact_json.dumps(lab_order),
     )
@@ -354,6 +369,7 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
             task_id=ResourceId(line.task),
             procedure_request_id=ResourceId(line.procedure_request),
             item=line.item,
+            adapter="lis",
             state=LineState.ACCEPTED,
             changed_at=NOW,
         )
@@ -363,6 +379,8 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
 
     def write(uow: Any) -> None:
         uow.orders.add(order)
+        at_lis = WorkOrder(order=ORDER, adapter="lis", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession="A-1")
+        uow.orders.save_work_order(at_lis)
         for line in lines:
             uow.orders.add_line(line)
         uow.orders.set_labels(ORDER, [label])

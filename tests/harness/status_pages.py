@@ -14,8 +14,9 @@ from lab_agent import bootstrap, exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.lab_messages import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Quantity
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import LOINC, haemoglobin, make_report, make_settings
@@ -54,10 +55,11 @@ async def add_orders(page: Any) -> None:
                     requisition=Identifier(system="urn:clinic:orders", value=f"77-{number}"),
                     counterparty="partner-guid",
                     patient_reference="patient/1",
-                    adapter="folder",
-                    accession=f"A-{number}",
                     lab_order=exact_json.dumps(lab_order),
                 )
+            )
+            uow.orders.save_work_order(
+                WorkOrder(order=key, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=now, accession=f"A-{number}")
             )
             for line in lines:
                 uow.orders.add_line(line)
@@ -141,6 +143,7 @@ def _make_line(order: OrderKey, key: str, now: Any) -> LineRecord:
         task_id=ResourceId(f"task-{key}"),
         procedure_request_id=ResourceId(f"pr-{key}"),
         item=f"00{key[-1]}.001",
+        adapter="folder",
         state=LineState.ACCEPTED,
         changed_at=now,
     )

@@ -30,6 +30,7 @@ def test_polls_calls_and_attempts_are_counted():
     metrics.record_exchange_call("GET Task", "ok", 0.2)
     metrics.record_lis_call("folder", "submit", "ok", 0.1)
     metrics.record_attempt("deliver_report", "done")
+    metrics.record_skip("hl7v2")
     shown = text(metrics)
     assert 'lab_agent_polls_total{outcome="ok"} 1.0' in shown
     assert 'lab_agent_polls_total{outcome="ServiceUnavailable"} 1.0' in shown
@@ -37,6 +38,7 @@ def test_polls_calls_and_attempts_are_counted():
     assert "lab_agent_last_poll_timestamp_seconds 1000.0" in shown
     assert 'lab_agent_exchange_call_seconds_count{operation="GET Task",outcome="ok"} 1.0' in shown
     assert 'lab_agent_lis_call_seconds_count{adapter="folder",operation="submit",outcome="ok"} 1.0' in shown
+    assert 'lab_agent_lis_skipped_total{adapter="hl7v2"} 1.0' in shown
     assert 'lab_agent_job_attempts_total{kind="deliver_report",outcome="done"} 1.0' in shown
     assert "lab_agent_build_info{" in shown
 

@@ -12,6 +12,7 @@ from lab_agent.domain.state_machines import (
     LINE_TRANSITIONS,
     ORDER_TRANSITIONS,
     REPORT_TRANSITIONS,
+    WORK_ORDER_TRANSITIONS,
     OrderState,
     StateT,
 )
@@ -60,6 +61,7 @@ def states_page() -> str:
     """Give the page as Markdown with Mermaid diagrams."""
     parts = (
         _state_machine_section("An order", ORDER_TRANSITIONS),
+        _state_machine_section("A work order", WORK_ORDER_TRANSITIONS),
         _state_machine_section("An order line", LINE_TRANSITIONS),
         _state_machine_section("A version of a report", REPORT_TRANSITIONS),
         _state_machine_section("A job (a row of the outbox)", JOB_TRANSITIONS),

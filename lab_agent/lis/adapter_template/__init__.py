@@ -17,6 +17,7 @@ TEMPLATE_FILES = {
     "readme.md.txt": "README.md",
     "adapter.py.txt": "{module}/__init__.py",
     "test_adapter.py.txt": "tests/test_{module}.py",
+    "fake_lis.py.txt": "tests/fake_lis.py",
 }
 """The template files and their target paths."""
 

@@ -17,6 +17,7 @@ from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_table import CsvTable, Row, data_error, read_table, row_fields
 from lab_agent.lis.folder.settings import CsvSettings
+from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, to_observation
 from lab_agent.serialization import load_message
 
@@ -108,6 +109,7 @@ class _ReportReader:
             **{name: _single_value(rows, name) for name in ("order", "accession", "barcode")},
             "effective": effective,
             "issued": _single_value(rows, "issued") or self._issued(effective),
+            "patient": to_patient({name: _single_value(rows, name) for name in PATIENT_FIELDS}),
         }
         parts = {
             "lines": _distinct_values(rows, "line"),

@@ -16,7 +16,7 @@ from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.settings import CsvSettings
 
 _NUMERIC_FIELDS = ("value", "low", "high")
-_DATE_FIELDS = ("effective", "issued", "observed_at")
+_DATE_FIELDS = ("effective", "issued", "observed_at", "patient_birth_date")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins like that of UTF-16

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from lab_agent.errors import did_you_mean
 from lab_agent.lis.folder.date_formats import DateFormat
 from lab_agent.lis.folder.files import is_temporary
+from lab_agent.lis.patient_columns import PATIENT_FIELDS
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS
 from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
@@ -22,7 +23,7 @@ REPORT_FIELDS = (
 )  # fmt: skip
 """Fields of the report; equal in all rows of a report, except `line` and `item`, which are collected."""
 REJECTION_FIELDS = ("not_performed",)
-ALL_FIELDS = (*REPORT_FIELDS, *REJECTION_FIELDS, *OBSERVATION_FIELDS)
+ALL_FIELDS = (*REPORT_FIELDS, *PATIENT_FIELDS, *REJECTION_FIELDS, *OBSERVATION_FIELDS)
 REQUIRED_FIELDS = ("report_id", "effective")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,6 +12,8 @@ from lab_agent.lis.hl7v2.timestamps import format_timestamp
 
 ACK_MESSAGE_TYPES = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
 """Message types that acknowledge something."""
+_ACK_CONDITIONS = frozenset({"AL", "NE", "ER", "SU"})
+"""HL7 table 0155."""
 _MAX_TEXT_LENGTH = 200
 _PLACER_NUMBER = FieldPath.parse("ORC-2.1")
 _FILLER_NUMBER = FieldPath.parse("ORC-3.1")
@@ -27,6 +29,8 @@ class Ack:
     error_codes: tuple[str, ...] = ()
     accessions: tuple[tuple[str, str], ...] = ()
     rejected_lines: tuple[tuple[str, str], ...] = ()
+    orders: tuple[str, ...] = ()
+    """ORC-2 of every ORC, empty where it has none."""
 
     @property
     def is_commit(self) -> bool:
@@ -37,6 +41,12 @@ class Ack:
     def is_positive(self) -> bool:
         """Whether it is positive."""
         return self.code in {"AA", "CA"}
+
+    def unnamed_lines(self, lines: Collection[str]) -> tuple[str, ...]:
+        """Those of `lines` that it passes over although it names others; none if it names no line, as a plain ACK does."""
+        if len(self.orders) >= len(lines) and not set(self.orders) & set(lines):
+            return ()  # it names them all, by numbers of its own
+        return tuple(line for line in lines if line not in self.orders) if self.orders else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ def parse_ack(message: Message) -> Ack | None:
         text="; ".join(dict.fromkeys(text for text in texts if text))[:500],
         error_codes=tuple(code for code in codes if code),
         accessions=tuple(pair for pair in map(_order_numbers, orcs) if all(map(_is_valid_number, pair))),
+        orders=tuple(_order_numbers(one)[0] for one in orcs),
         rejected_lines=tuple(
             (_order_numbers(one)[0], _line_rejection_reason(one))
             for one in orcs
@@ -72,9 +83,17 @@ def parse_ack(message: Message) -> Ack | None:
 
 
 def requested_acks(header: Segment) -> tuple[str, str] | None:
-    """MSH-15 and MSH-16; None if both are empty, which means original mode."""
-    conditions = header.text(15).upper(), header.text(16).upper()
-    return conditions if any(conditions) else None
+    """MSH-15 and MSH-16; None if both are empty, which means original mode.
+
+    What is not in HL7 table 0155 counts as empty: some analysers number their messages there (0, 1, 2), and wait for an answer.
+    """
+    accept, application = (_ack_condition(header.text(number)) for number in (15, 16))
+    return (accept, application) if accept or application else None
+
+
+def _ack_condition(given: str) -> str:
+    condition = given.strip().upper()
+    return condition if condition in _ACK_CONDITIONS else ""
 
 
 def is_ack_requested(condition: str, letter: str) -> bool:

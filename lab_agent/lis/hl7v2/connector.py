@@ -5,39 +5,41 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 
 from lab_agent.errors import LabAgentError, LisUnavailable
-from lab_agent.lis.hl7v2.connection import FrameHandler, MllpConnection, enable_keep_alive
+from lab_agent.lis.hl7v2.connection import ConnectionLimits, FrameHandler, MllpConnection, enable_keep_alive
+from lab_agent.lis.hl7v2.input_budget import InputBudget
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, TlsSettings
 
 log = structlog.get_logger(__name__)
-_MAX_CONNECTIONS = 64
 _CLOSING_LOOP_CYCLES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Limits shared by the connections of an adapter, in seconds and bytes."""
-
-    connect: float
-    frame: float
-    reconnect: float
-    keep_alive: int
-    max_message_bytes: int
-
-
 class MllpConnector:
-    """The connections of one `ConnectionSettings`. `open` starts it; `handler` gets the incoming frames."""
+    """The connections of one `ConnectionSettings`. `open` starts it; `handler` gets the incoming frames.
 
-    def __init__(self, settings: ConnectionSettings, timeouts: Timeouts, handler: FrameHandler, name: str) -> None:
+    `on_crowded` is told, with a text for operators, when a connection is closed or rejected because there are too many.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        limits: ConnectionLimits,
+        budget: InputBudget,
+        handler: FrameHandler,
+        on_crowded: Callable[[str], None],
+        name: str,
+    ) -> None:
         self._settings = settings
-        self._timeouts = timeouts
+        self._limits = limits
+        self._budget = budget
         self._handler = handler
+        self._on_crowded = on_crowded
         self._name = name
         self._connections: list[MllpConnection] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,13 +123,13 @@ class MllpConnector:
                 self._mark_up()
                 await self._serve(connection)
                 self._failure_reason = "the LIS closed the connection"
-            await asyncio.sleep(self._timeouts.reconnect)
+            await asyncio.sleep(self._limits.reconnect)
 
     async def _connect(self, context: ssl.SSLContext | None) -> MllpConnection:
         ours = self._settings
         name = (ours.tls.server_name or ours.host) if ours.tls else None
         try:
-            async with asyncio.timeout(self._timeouts.connect):
+            async with asyncio.timeout(self._limits.connect):
                 reader, writer = await asyncio.open_connection(ours.host, ours.port, ssl=context, server_hostname=name)
         except (OSError, ssl.SSLError) as exc:
             why = getattr(exc, "reason", None) or exc.strerror or type(exc).__name__
@@ -140,11 +142,40 @@ class MllpConnector:
         if self._server is None:
             writer.close()
             return
-        if len(self._connections) >= _MAX_CONNECTIONS or not _is_allowed(host, self._settings.allow):
+        if not _is_allowed(host, self._settings.allow) or not self._make_room(host):
             log.warning("connection rejected", action="hl7_connection_rejected", adapter=self._name, host=host)
             writer.close()
             return
         self._start_task(self._serve(self._create_connection(reader, writer)), "serve")
+
+    def _make_room(self, host: str) -> bool:
+        """Close an idle connection if there are too many; whether there is room for one more of `host`.
+
+        A peer that has its share gives up one of its own; if all are taken, the peer that has most does. So one that opens
+        connections and leaves them open locks itself out, and nobody else.
+        """
+        ours = self._settings
+        counts = Counter(connection.host for connection in self._connections)
+        if counts[host] >= ours.max_connections_per_host:
+            return self._close_longest_idle(host, f"{host} holds {counts[host]} connections, its limit")
+        if len(self._connections) < ours.max_connections:
+            return True
+        return any(
+            self._close_longest_idle(each, f"all {ours.max_connections} connections are taken, {count} of them by {each}")
+            for each, count in counts.most_common()
+        )
+
+    def _close_longest_idle(self, host: str, why: str) -> bool:
+        idle = [connection for connection in self._connections if connection.host == host and connection.is_idle]
+        if not idle:
+            self._on_crowded(f"{why}, and none is idle: a connection was rejected. See what {host} does")
+            return False
+        longest = min(idle, key=lambda connection: connection.active_at)
+        self._connections.remove(longest)
+        self._start_task(longest.close(), "close-idle")
+        log.warning("idle connection closed", action="hl7_connection_crowded_out", adapter=self._name, host=host)
+        self._on_crowded(f"{why}: its longest idle one was closed. See why {host} does not close them")
+        return True
 
     async def _serve(self, connection: MllpConnection) -> None:
         try:
@@ -164,9 +195,8 @@ class MllpConnector:
         await connection.close()
 
     def _create_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> MllpConnection:
-        enable_keep_alive(writer, self._timeouts.keep_alive)
-        limits = self._timeouts
-        connection = MllpConnection(reader, writer, max_message_bytes=limits.max_message_bytes, timeout=limits.frame)
+        enable_keep_alive(writer, self._limits.keep_alive)
+        connection = MllpConnection(reader, writer, self._limits, self._budget)
         self._connections.append(connection)
         return connection
 

@@ -1,7 +1,7 @@
 """The adapter's own folder: raw messages, and values that are not final yet. All methods block.
 
-Raw messages contain names, and the adapter has no keys to encrypt them. So only messages that an operator has to look at are
-stored (all of them only on request), readable by the agent's user alone, and for a limited time.
+Raw messages contain names, and the adapter has no keys to encrypt them. So accepted ones are stored only on request, readable by
+the agent's user alone, and for a limited time; rejected ones are the inbox's, which seals them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from lab_agent.domain.lab_messages import LabReport, ReportStatus
 from lab_agent.errors import DataInvalidError
 from lab_agent.serialization import dump_message, load_stored_message
 
-REJECTED = "refused"
-"""Folder of messages that were rejected; named like the value of the setting `keep`."""
 ACCEPTED = "accepted"
 """Folder of messages that were accepted."""
 _OPEN_REPORTS = "open-reports"
@@ -29,14 +27,14 @@ _DAY_SECONDS = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class MessageArchive:
-    """The folders `refused` and `accepted` (raw messages, with the reason beside them) and `open-reports` (values, no names)."""
+    """The folders `accepted` (raw messages) and `open-reports` (values, no names)."""
 
     folder: Path
     keep_days: int
 
     def open(self) -> None:
         """Create the folders, and delete what is too old."""
-        for name in (REJECTED, ACCEPTED, _OPEN_REPORTS):
+        for name in (ACCEPTED, _OPEN_REPORTS):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         self.purge()
@@ -44,17 +42,14 @@ class MessageArchive:
     def purge(self) -> None:
         """Delete raw messages after `keep_days`, and leftovers."""
         now = time.time()
-        for path in (*self._files_in(REJECTED), *self._files_in(ACCEPTED)):
+        for path in self._files_in(ACCEPTED):
             _remove_if_older(path, now - self.keep_days * _DAY_SECONDS)
         for path in self._files_in(_OPEN_REPORTS):
             _remove_if_older(path, now - (400 * _DAY_SECONDS if path.suffix == ".json" else _DAY_SECONDS))
 
-    def store(self, folder_name: str, data: bytes, reason: str, now: datetime) -> Path:
-        """Store a raw message in `REJECTED` or `ACCEPTED`; returns its path."""
-        name = f"{now.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-        path = self.folder / folder_name / f"{name}.hl7"
-        if reason:
-            write_atomically(path.with_suffix(".reason.txt"), f"{reason}\n".encode())
+    def store_accepted(self, data: bytes, now: datetime) -> Path:
+        """Store a raw message; returns its path."""
+        path = self.folder / ACCEPTED / f"{now.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}.hl7"
         write_atomically(path, data)
         return path
 
@@ -65,7 +60,7 @@ class MessageArchive:
             if report.status is ReportStatus.FINAL:
                 path.unlink(missing_ok=True)
             return
-        write_atomically(path, dump_message(replace(report, documents=())))
+        write_atomically(path, dump_message(replace(report, documents=(), patient=None)))
 
     def load_open_report(self, report_id: str) -> LabReport | None:
         """The values of a report whose last version was not final."""

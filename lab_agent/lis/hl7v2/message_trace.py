@@ -53,7 +53,10 @@ def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: M
 
     `name` is that of the adapter.
     """
-    data = join_parts(_LATER_MSH.split(raw.strip(VT + FS + b"\r\n") + CR))
+    # A bare message stays as it is: the ids of its parts are made of its bytes, and a replay must know what was accepted before.
+    bare = raw if raw.startswith(b"MSH") else raw.strip(VT + FS + b"\r\n") + CR
+    parts = _LATER_MSH.split(bare)
+    data = join_parts(parts) if len(parts) > 1 else bare
     try:
         message = decode_message(data, settings.encoding)
     except InvalidMessageError as error:

@@ -59,6 +59,11 @@ class FrameDecoder:
         """Whether a message has begun and is not complete."""
         return self._in_frame or bool(self._buffer)
 
+    @property
+    def held_bytes(self) -> int:
+        """How much is kept of a message that has not ended."""
+        return len(self._buffer)
+
     def finish(self) -> Iterator[ReceivedFrame]:
         """Yield what is left at the end of the stream."""
         if self._in_frame:

@@ -11,7 +11,6 @@ from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry, rewrite_field
 
 _TEXT_TYPES = frozenset({"TX", "FT"})
-"""Flags (OBX-8, HL7 table 0078) that are a result by themselves, so that such an OBX is not empty."""
 _DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _MAY_BE_EMPTY = frozenset({"final", "preliminary"})
 

@@ -121,7 +121,7 @@ class ObxValueReader:
 
     def _read_text(self, obx: Segment, values: Sequence[FieldValue], *, is_line: bool) -> dict[str, Any]:
         text = readable_text("\n".join(value.text for value in values))
-        if not text:
+        if not text and not is_line:  # an empty line parts two paragraphs
             raise InvalidValueError("has no value")
         if self.field_map.results.numeric_text and not is_line and self._has_unit(obx) and self._is_number(text):
             return {"value_quantity": self._read_quantity(obx, text)}

@@ -1,7 +1,7 @@
 """Handles what comes in: results are stored, then acknowledged (law 1); acknowledgements go to whoever waits for them.
 
 Nothing is acknowledged that is not in the inbox. While the inbox cannot store a message, the LIS gets no acknowledgement and
-the connection is closed, so that it sends again. A message with an invalid part is answered with AE and archived for an
+the connection is closed, so that it sends again. A message with an invalid part is answered with AE and kept, sealed, for an
 operator; its other parts are in the inbox, under ids by which a repeat is recognised.
 """
 
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import DataInvalidError
 from lab_agent.lis.hl7v2.acks import (
     ACK_MESSAGE_TYPES,
@@ -32,17 +32,22 @@ from lab_agent.lis.hl7v2.acks import (
 from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.continued_messages import UNFINISHED, ContinuedMessages
 from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
-from lab_agent.lis.hl7v2.message_archive import ACCEPTED, REJECTED, MessageArchive
+from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.result_reader import ResultReader
+from lab_agent.lis.hl7v2.sender import is_accepted, is_final
+from lab_agent.lis.hl7v2.sent_messages import SentMessage, SentMessageLog
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.hl7v2.submission import report_answer
 from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199
+_MAX_UNREADABLE = 3
+"""Unreadable messages in a row after which a connection is closed."""
 _ACCEPTED_EVENTS = {
     "ORU": frozenset({"R01", "R30", "R31", "R32", ""}),
     "OUL": frozenset({"R21", "R22", "R23", "R24", ""}),
@@ -66,17 +71,19 @@ class Receiver:
     pending_acks: PendingAcks
     archive: MessageArchive
     continued: ContinuedMessages
+    sent: SentMessageLog
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
         """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
         if isinstance(frame, InvalidFrame):
-            await self._handle_invalid_frame(connection, frame)
+            await self._handle_unreadable(connection, frame.data, frame.reason, answerable=frame.answerable)
             return
         try:
             message = await asyncio.to_thread(decode_message, frame.data, self.settings.encoding)
         except InvalidMessageError as error:
-            await self._handle_unreadable(connection, frame.data, str(error))
+            await self._handle_unreadable(connection, frame.data, _describe_unreadable(frame.data, str(error)))
             return
+        connection.unreadable_count = 0
         await self._handle_message(connection, message, frame.data)
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
@@ -88,9 +95,9 @@ class Receiver:
         if decision is None:
             decision, data = await self._take_results(connection, message, data)
         if decision.letter != "A" and data:
-            await self._archive_rejected(data, "; ".join(decision.reasons))
+            await self._reject(data, "; ".join(decision.reasons), _message_key(message, data))
         elif self.settings.keep == "all" and data:
-            await asyncio.to_thread(self.archive.store, ACCEPTED, data, "", datetime.now(UTC))
+            await asyncio.to_thread(self.archive.store_accepted, data, datetime.now(UTC))
         await self._reply(connection, message.header, decision)
 
     async def _take_results(self, connection: MllpConnection, message: Message, data: bytes) -> tuple[AckDecision, bytes]:
@@ -111,7 +118,7 @@ class Receiver:
     async def refuse_unfinished(self) -> None:
         """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
         for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
-            await self._archive_rejected(data, UNFINISHED)
+            await self._reject(data, UNFINISHED)
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
@@ -137,32 +144,40 @@ class Receiver:
     async def _handle_ack(self, connection: MllpConnection, message: Message, data: bytes) -> None:
         ack = parse_ack(message)
         if ack is None:
-            await self._archive_rejected(data, "an acknowledgement without MSA")
+            await self._reject(data, "an acknowledgement without MSA")
             return
+        sent = await self._record_ack(ack)
         if not self.pending_acks.resolve(ack):
-            await self._handle_late_ack(ack)
+            await self._handle_late_ack(sent)
         conditions = requested_acks(message.header)
         if conditions and is_ack_requested(conditions[0], "A") and not ack.is_commit:
             await self._send_ack(connection, message.header, "C", AckDecision())
 
-    async def _handle_late_ack(self, ack: Ack) -> None:
-        """Store the numbers of an acknowledgement that came after its timeout; it also settles the outcome (`PendingAcks`)."""
-        target = self.pending_acks.target_of(ack.control_id)
+    async def _record_ack(self, ack: Ack) -> SentMessage | None:
+        """Record a final answer to a message of an order, so that it is known after a crash, too."""
+        if not is_final(ack, self.settings):
+            return None
+        return await asyncio.to_thread(self.sent.record_answer, ack, is_accepted(ack, self.settings))
+
+    async def _handle_late_ack(self, sent: SentMessage | None) -> None:
+        """Store what an acknowledgement says that came after its timeout; that it came settles the outcome (`was_received`)."""
         log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
-        if target and ack.is_positive and ack.accessions:
-            numbers = tuple(Accession(line=line, number=number) for line, number in ack.accessions)
-            await self.inbox.accept(
-                f"ack/{target}/{_digest(repr(numbers).encode())}", AccessionUpdate(order=target, accessions=numbers)
-            )
+        if sent is not None and sent.answer is not None and sent.answer.accepted:
+            await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
-    async def _handle_invalid_frame(self, connection: MllpConnection, frame: InvalidFrame) -> None:
-        await self._archive_rejected(frame.data, frame.reason)
-        if frame.answerable:
-            await self._send_reject(connection, frame.data, frame.reason)
+    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:
+        """Keep what cannot be read, and say so where that can help.
 
-    async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str) -> None:
-        await self._archive_rejected(data, reason)
-        await self._send_reject(connection, data, reason)
+        A peer that answers our answer in the same way would go on for ever; so it is never answered where only orders go, and
+        a connection that says nothing else is closed.
+        """
+        connection.unreadable_count += 1
+        await self._reject(data, reason)
+        if connection.unreadable_count >= _MAX_UNREADABLE:
+            log.warning("connection closed", action="hl7_connection_unreadable", adapter=self.name, host=connection.host)
+            await connection.close()
+        elif answerable and connection.answers_unreadable:
+            await self._send_reject(connection, data, reason)
 
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
         """Answer an unreadable message, as far as its header can be read."""
@@ -177,15 +192,10 @@ class Receiver:
             )
             await connection.send(text.encode("ascii", "replace"))
 
-    async def _archive_rejected(self, data: bytes, reason: str) -> None:
-        """Archive a rejected message as it came, and report it to the inbox so that the operators are alerted."""
+    async def _reject(self, data: bytes, reason: str, message_id: str | None = None) -> None:
+        """Hand a rejected message to the inbox as it came, where it is sealed; it is committed before anybody is answered."""
         log.warning("message rejected", action="hl7_message_rejected", adapter=self.name, size=len(data), reason=reason)
-        try:
-            path = await asyncio.to_thread(self.archive.store, REJECTED, data, reason, datetime.now(UTC))
-        except OSError:
-            log.exception("rejected message not archived", action="hl7_message_not_archived", adapter=self.name)
-            path = None
-        await self.inbox.reject(path.name if path else _digest(data), reason, raw=data)
+        await self.inbox.reject(message_id or _digest(data), reason, raw=data)
 
     async def _reply(self, connection: MllpConnection, header: Segment, decision: AckDecision) -> None:
         """Answer as the message or the settings ask."""
@@ -248,6 +258,14 @@ def find_ignore_rule(message: Message, field_map: FieldMap) -> IgnoreRule | None
     """The rule of the map by which a whole message is not read: one about its header. Others are about single groups."""
     rules = (rule for rule in field_map.results.ignore if rule.field_path.segment == "MSH")
     return next((rule for rule in rules if rule.value in message.header.texts_at(rule.field_path)), None)
+
+
+def _describe_unreadable(data: bytes, reason: str) -> str:
+    """Name the code page where it can be recognised: half of the bytes of UTF-16 are NUL."""
+    start = data[:200]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(0) * 3 > len(start):
+        return "the message is in UTF-16 or UTF-32: let the LIS send the code page of `encoding`"
+    return reason
 
 
 def _is_valid_control_id(control_id: str) -> bool:

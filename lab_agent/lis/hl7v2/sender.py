@@ -7,6 +7,7 @@ MSH-10 counts; until it arrives, the outcome is unknown.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
@@ -15,6 +16,9 @@ from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.connector import MllpConnector
 from lab_agent.lis.hl7v2.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+
+_ACK_CODES = frozenset({"AA", "AE", "AR", "CA", "CE", "CR"})
+"""HL7 table 0008."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +29,25 @@ class Sender:
     connector: MllpConnector
     pending_acks: PendingAcks
 
-    async def send(self, message: bytes, control_id: str, target: str) -> Ack | None:
-        """Send a message, and return the final acknowledgement of the LIS; None if none is requested.
+    async def send(self, message: bytes, control_id: str, before: Callable[[], Awaitable[None]] | None = None) -> Ack | None:
+        """Send a message, and return the final acknowledgement of the LIS, whatever it says; None if none is requested.
 
-        Raises `LisUnavailable`, `LisRejected` or `LisOutcomeUnknown`.
+        `before` is awaited right before the first byte is sent. Raises `LisUnavailable` or `LisOutcomeUnknown`.
         """
         connection = await self.connector.get_connection(self.settings.connect_timeout)
-        with self.pending_acks.expect(control_id, target) as acks:
+        with self.pending_acks.expect(control_id) as acks:
             async with connection.exclusive():
                 if connection.closed.is_set():
                     raise LisUnavailable(self.connector.disconnect_reason)
+                if before is not None:
+                    await before()
                 await self._write(connection, message)
                 if self.settings.acknowledgement == "none":
                     return None
                 ack = await self._wait_for_ack(acks, connection)
             while ack.is_commit and ack.is_positive and self.settings.acknowledgement == "enhanced":
                 ack = await self._wait_for_ack(acks, None)
-        self.pending_acks.record_final(ack)
-        return check_ack(ack, self.settings)
+        return ack
 
     async def _write(self, connection: MllpConnection, message: bytes) -> None:
         try:
@@ -66,10 +71,31 @@ class Sender:
         if not acks.empty():
             return acks.get_nowait()
         if connection is None or not connection.closed.is_set():
-            if connection is not None:
-                await connection.close()  # a late answer on it could be taken for another message's
-            raise LisOutcomeUnknown(f"the LIS did not answer within {self.settings.answer_timeout:g} seconds")
+            raise LisOutcomeUnknown(await self._after_silence(connection))
         raise LisOutcomeUnknown("the LIS closed the connection without an acknowledgement")
+
+    async def _after_silence(self, connection: MllpConnection | None) -> str:
+        """Give the reason. The connection stays open for a late answer, unless it has been silent for two messages."""
+        said = f"the LIS did not answer within {self.settings.answer_timeout:g} seconds"
+        if connection is None:
+            return said
+        if connection.unreadable_count:
+            said += ", and what it sent could not be read: compare its code page with `encoding`"
+        if connection.count_silence() > 1:
+            await connection.close()
+        return said
+
+
+def is_final(ack: Ack, settings: Hl7v2Settings) -> bool:
+    """Whether an acknowledgement ends the exchange: a positive CA does so only where nothing follows it."""
+    if ack.code not in _ACK_CODES:
+        return False
+    return not (ack.is_commit and ack.is_positive) or settings.acknowledgement == "commit"
+
+
+def is_accepted(ack: Ack, settings: Hl7v2Settings) -> bool:
+    """Whether a final acknowledgement says that the LIS has the order."""
+    return ack.is_positive or bool(set(ack.error_codes) & set(settings.duplicate_codes))
 
 
 def check_ack(ack: Ack, settings: Hl7v2Settings) -> Ack:
@@ -77,12 +103,12 @@ def check_ack(ack: Ack, settings: Hl7v2Settings) -> Ack:
 
     The LIS's own text is not repeated, since it may name the patient.
     """
-    if ack.is_positive or set(ack.error_codes) & set(settings.duplicate_codes):
+    if is_accepted(ack, settings):
         return ack
     codes = ", ".join(code for code in ack.error_codes if code.isalnum() and len(code) < 20)
     answer = f"the LIS answered {ack.code}" + (f" with error {codes}" if codes else "")
     if set(ack.error_codes) & set(settings.retry_codes):
         raise LisUnavailable(f"{answer}: it may accept the message later")
-    if ack.code in {"AE", "AR", "CE", "CR"}:
+    if ack.code in _ACK_CODES:
         raise LisRejected(answer)
     raise LisOutcomeUnknown("the LIS answered with an unknown code in MSA-1")

@@ -58,7 +58,11 @@ class ConnectionSettings(BaseModel):
     tls: TlsSettings | None = None
     """Encrypts the connection; without this table it is plain text, and needs a separate network."""
     allow: Annotated[tuple[str, ...], AfterValidator(_validate_networks)] = ()
-    """As a server: addresses or networks (10.1.0.0/16) that may connect, at most 64 connections at a time; all if empty."""
+    """As a server: addresses or networks (10.1.0.0/16) that may connect; all if empty."""
+    max_connections: Annotated[int, Field(ge=1, le=1000)] = 64
+    """As a server: connections accepted at a time; beyond that the peer that has most loses its longest idle one."""
+    max_connections_per_host: Annotated[int, Field(ge=1, le=1000)] = 16
+    """As a server: connections accepted at a time from one address; beyond that its own longest idle one is closed."""
     connections: Annotated[int, Field(ge=1, le=64)] = 1
     """As a client: number of connections kept open."""
 
@@ -83,11 +87,15 @@ class Hl7v2Settings(BaseModel):
     results: ConnectionSettings | None = None
     """Connection for results; if not set, they arrive on the connections of `orders`."""
     folder: Path
-    """The adapter's own folder (created with mode 0700); its subfolder `refused` holds the rejected messages."""
+    """The adapter's own folder (created with mode 0700): values of reports that are not final, and what `keep` says."""
     duplicates: Literal["msh10", "placer", "none"]
     """How the LIS recognises a repeated order: by MSH-10, by ORC-2, or not at all (an operator settles unknown outcomes)."""
     order_message: Literal["OML", "ORM"] = "OML"
     """OML^O21, or ORM^O01 for an older LIS."""
+    one_line_per_message: bool = False
+    """Whether each line of an order is a message of its own, for a LIS that reads only the first line of a message."""
+    unnamed_lines: Literal["accept", "hold"] = "accept"
+    """What follows if the answer to an order names some of its lines only: all count as accepted, or an operator decides."""
     acknowledgement: Literal["original", "commit", "enhanced", "none"] = "original"
     """How the LIS acknowledges an order: AA, AE or AR (`original`), CA (`commit`), CA and then AA (`enhanced`), not (`none`)."""
     answer_results: Literal["as_asked", "original", "none"] = "as_asked"
@@ -130,10 +138,19 @@ class Hl7v2Settings(BaseModel):
     """Seconds between two attempts to connect."""
     max_message_bytes: Annotated[int, Field(ge=1000)] = 50_000_000
     """Largest message accepted, in bytes."""
+    max_unfinished_bytes: Annotated[int, Field(ge=1000)] = 150_000_000
+    """Most that all connections together hold of messages that have not ended; at least `max_message_bytes`."""
     keep: Literal["refused", "all"] = "refused"
-    """Which raw messages are archived: the rejected ones, or all (they contain names; see docs/adapters-hl7v2.md)."""
+    """Which raw messages are kept: the rejected ones, sealed in the agent's database, or accepted ones as well, in plain text in
+    the folder (they contain names; see docs/adapters-hl7v2.md)."""
     keep_days: Annotated[int, Field(ge=1, le=3660)] = 30
-    """Days for which raw messages are kept."""
+    """Days for which accepted messages are kept; `retention.refused_days` is that of rejected ones."""
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Hl7v2Settings:
+        if self.max_unfinished_bytes < self.max_message_bytes:
+            raise ValueError("max_unfinished_bytes is below max_message_bytes: such messages could not be received")
+        return self
 
     _field_map: FieldMap = PrivateAttr(default_factory=default_field_map)
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, Table, and_, func, or_, select, update
 from lab_agent import exact_json
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.raw_messages import message_id
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.staging_tables import StagingTables
@@ -87,10 +88,14 @@ class ResultTables:
         references = _strip_padding({"order": head["order_key"], "barcode": head["barcode"], "accession": head["accession"]})
         match head["kind"]:
             case "report":
-                body = self._report(connection, head)
+                body = {**self._report(connection, head), "patient": to_patient(_patient_columns(head))}
             case "rejection":
                 collect_again = bool(head["collect_again"])
-                body = {"not_performed": self._not_performed(connection, head["id"]), "collect_again": collect_again}
+                body = {
+                    "not_performed": self._not_performed(connection, head["id"]),
+                    "collect_again": collect_again,
+                    "patient": to_patient(_patient_columns(head)),
+                }
             case "accession_update":
                 body = {"accessions": self._reference_rows(connection, self.tables.accessions, head["id"])}
             case _:
@@ -137,6 +142,11 @@ class ResultTables:
     def _child_rows(self, connection: Connection, table: Table, row_id: int) -> list[Mapping[Any, Any]]:
         rows = connection.execute(select(table).where(table.c.result_id == row_id).order_by(table.c.position))
         return list(rows.mappings())
+
+
+def _patient_columns(head: Mapping[Any, Any]) -> dict[str, str | None]:
+    """Whose it is; as text also where the LIS made the column a date."""
+    return {name: None if head[name] is None else str(head[name]) for name in PATIENT_FIELDS}
 
 
 def _strip_padding(row: Mapping[str, Any]) -> dict[str, Any]:

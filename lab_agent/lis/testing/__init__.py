@@ -7,12 +7,15 @@ on it); every test of the suite then runs. It needs pytest and nothing else. doc
 from __future__ import annotations
 
 from lab_agent.lis.testing.contract_suite import AdapterContract
-from lab_agent.lis.testing.harness import Bench, MemoryInbox, resume_submit, submit_order
+from lab_agent.lis.testing.fault_suite import FaultContract
+from lab_agent.lis.testing.harness import Bench, LisState, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
 
 __all__ = [
     "AdapterContract",
     "Bench",
+    "FaultContract",
+    "LisState",
     "MemoryInbox",
     "make_correction",
     "make_order",

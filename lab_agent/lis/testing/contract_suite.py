@@ -7,52 +7,25 @@ one is simply dropped, as a killed process would drop it.
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import TypeVar
 
 from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.errors import LabAgentError
 from lab_agent.lis.registry import interface_problems
+from lab_agent.lis.testing.bench_runs import (
+    collect_exactly,
+    collect_until_attempted,
+    running_adapter,
+    wait_for_unacknowledged,
+    with_bench,
+)
+from lab_agent.lis.testing.fault_suite import FaultContract
 from lab_agent.lis.testing.harness import Bench, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
-from lab_agent.ports.lis import Inbox, Lis, SubmitResult
-
-C = TypeVar("C", bound="AdapterContract")
-TIMEOUT_SECONDS = 10.0
-"""Seconds the suite waits for what must happen."""
+from lab_agent.ports.lis import SubmitResult
 
 
-def with_bench(test: Callable[[C, Bench], Awaitable[None]]) -> Callable[[C, Path], None]:
-    """Run an asynchronous test on a bench of its own, without a pytest plug-in."""
-
-    async def run(suite: C, folder: Path) -> None:
-        bench = await suite.bench(folder)
-        try:
-            await test(suite, bench)
-        finally:
-            await bench.close()
-
-    def sync(self: C, tmp_path: Path) -> None:
-        asyncio.run(run(self, tmp_path))
-
-    functools.update_wrapper(sync, test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
-    del sync.__wrapped__  # type: ignore[attr-defined]  # otherwise pytest would look for fixtures in its arguments
-    return sync
-
-
-class AdapterContract(ABC):
+class AdapterContract(FaultContract):
     """Subclass it as `Test…` and implement `bench`."""
-
-    @abstractmethod
-    async def bench(self, folder: Path) -> Bench:
-        """Make a bench in an empty folder."""
 
     def expected(self, message: LabMessage) -> LabMessage:
         """Return what arrives of a published message; override it where the LIS cannot express all of it."""
@@ -161,7 +134,7 @@ class AdapterContract(ABC):
     @with_bench
     async def test_a_report_arrives_digit_for_digit_and_is_acknowledged(self, bench: Bench) -> None:
         """A published report is in the inbox, and the LIS will not deliver it again."""
-        report, inbox = make_report(6, make_order(6)), MemoryInbox()
+        report, inbox = make_correction(make_report(6, make_order(6)), "1.20"), MemoryInbox()
         await bench.publish(report)
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, 1)
@@ -248,52 +221,9 @@ class AdapterContract(ABC):
         assert all(self.expected(report) in inbox.contents for report in reports)
 
 
-@asynccontextmanager
-async def running_adapter(bench: Bench, inbox: Inbox) -> AsyncIterator[Lis]:
-    """Start a new adapter; stop it at the end."""
-    adapter = bench.adapter()
-    await adapter.start(inbox)
-    try:
-        yield adapter
-    finally:
-        await adapter.stop()
-
-
-async def collect_exactly(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
-    """Collect until the inbox holds `count` messages, then once more: a surplus message would arrive now."""
-    await _collect_until(adapter, lambda: len(inbox.messages) >= count, f"{count} messages in the inbox")
-    with suppress(LabAgentError):
-        await adapter.collect()
-    assert len(inbox.messages) == count, f"{len(inbox.messages)} messages in the inbox instead of {count}"
-
-
-async def collect_until_attempted(adapter: Lis, inbox: MemoryInbox) -> None:
-    """Collect until the adapter has attempted a delivery that was set up to fail."""
-    with suppress(TimeoutError):
-        await _collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), "an attempt", timeout=2.0)
-
-
-async def wait_for_unacknowledged(bench: Bench, unacknowledged: int) -> None:
-    """Wait until exactly `unacknowledged` messages are left."""
-    end = time.monotonic() + TIMEOUT_SECONDS
-    while (left := await bench.unacknowledged_count()) != unacknowledged:
-        if time.monotonic() > end:
-            raise TimeoutError(f"{left} unacknowledged messages instead of {unacknowledged}")
-        await asyncio.sleep(0.01)
-
-
-async def _collect_until(adapter: Lis, is_reached: Callable[[], bool], what: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
-    end = time.monotonic() + timeout
-    while not is_reached():
-        if time.monotonic() > end:
-            raise TimeoutError(f"timed out waiting for {what}")
-        with suppress(LabAgentError):
-            await adapter.collect()
-        if not is_reached():
-            await asyncio.sleep(0.01)
-
-
 def quantity_texts(message: LabMessage) -> list[str]:
-    """The quantities of a message as written: 1.20 is not 1.2."""
+    """The quantities of a message as written, with those of its reference ranges: 1.20 is not 1.2."""
     observations = message.observations if isinstance(message, LabReport) else ()
-    return [str(one.value_quantity.value) for one in observations if one.value_quantity]
+    ranges = [bounds for one in observations for bounds in one.reference_ranges]
+    quantities = [*(one.value_quantity for one in observations), *(end for each in ranges for end in (each.low, each.high))]
+    return [str(quantity.value) for quantity in quantities if quantity]

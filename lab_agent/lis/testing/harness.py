@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable, StoreUnreachableError
 from lab_agent.ports.lis import Lis
+
+
+class LisState(StrEnum):
+    """What a laboratory system may be like, in the words of the reason for a skipped test."""
+
+    WORKING = "working"
+    UNREACHABLE = "unreachable"
+    """Switched off, or the network is down: nothing that is sent arrives."""
+    SILENT = "silent"
+    """It takes an order, and its answer is lost."""
+    REFUSING = "refusing"
+    """It rejects orders for good, and takes none."""
+    BUSY = "busy"
+    """It takes nothing, and asks to try again in some seconds."""
+    SLOW = "slow"
+    """It answers, or lets go of a lock, half a second late or later."""
 
 
 class Bench(Protocol):
@@ -35,8 +52,20 @@ class Bench(Protocol):
         """Number of messages that the LIS would deliver again because nobody acknowledged them."""
         ...
 
+    async def publish_bad(self) -> None:
+        """Make the LIS report something that no adapter can read, another one with each call."""
+        ...
+
+    async def bad_results_kept(self) -> int:
+        """Number of bad results that somebody can still find: set aside, marked, or never acknowledged."""
+        ...
+
+    async def set_state(self, state: LisState) -> None:
+        """Make the LIS be so from now on. Raises `NotImplementedError` for what cannot happen with it: the test is skipped."""
+        ...
+
     async def close(self) -> None:
-        """Release what the bench opened."""
+        """Release what the bench opened, whatever its state."""
         ...
 
 
@@ -72,6 +101,8 @@ class MemoryInbox:
     messages: dict[str, LabMessage] = field(default_factory=dict)
     rejections: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    alerts: dict[str, str] = field(default_factory=dict)
+    raw: dict[str, bytes] = field(default_factory=dict)
     attempts: int = 0
     fail_before: int = 0
     fail_after: int = 0
@@ -93,13 +124,21 @@ class MemoryInbox:
         """Whether a message with that id was stored before."""
         return message_id in self.messages
 
-    async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:  # noqa: ARG002 — the protocol's signature
-        """Remember the reason of a rejection."""
+    async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:
+        """Remember the reason of a rejection, and the message as it came."""
         self.rejections[message_id] = reason
+        if raw is not None:
+            self.raw[message_id] = raw
 
     async def skip(self, message_id: str, reason: str) -> None:
         """Remember what was left out on purpose."""
         self.skipped[message_id] = reason
+
+    async def alert(self, key: str, text: str | None) -> None:
+        """Remember the alerts that are open."""
+        self.alerts.pop(key, None)
+        if text is not None:
+            self.alerts[key] = text
 
     @property
     def contents(self) -> list[LabMessage]:

@@ -5,17 +5,16 @@ It shares no code with the agent's HL7 v2 adapter, so that a mistake in one does
 
 from __future__ import annotations
 
-import socket
-import socketserver
 import threading
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import count
-from typing import Any, BinaryIO
+from typing import Any
 
 import hl7  # type: ignore[import-untyped]
 from typing_extensions import override
 
+from lab_sandbox.demo.lis.mllp import MllpServer, connect
 from lab_sandbox.demo.lis.simulator import (
     CANCELLATION_SUFFIX,
     LisTransport,
@@ -45,19 +44,19 @@ def parse_order(message: hl7.Message) -> Json:
         match str(segment[0]):
             case "ORC":
                 lines.append(
-                    {"key": _component(segment, 2), "ordered_at": _parse_hl7_time(_component(segment, 9)), "specimens": []}
+                    {"key": component(segment, 2), "ordered_at": _parse_hl7_time(component(segment, 9)), "specimens": []}
                 )
-                requisition = _component(segment, 4)
+                requisition = component(segment, 4)
             case "OBR":
-                number = {"value": _component(segment, 18)}
+                number = {"value": component(segment, 18)}
                 lines[-1] |= {
-                    "item": _component(segment, 4, 4),
-                    "text": message.unescape(_component(segment, 4, 2)),
+                    "item": component(segment, 4, 4),
+                    "text": message.unescape(component(segment, 4, 2)),
                     "identifiers": [number],
                 }
             case "SPM":
-                name = _component(segment, 2)
-                specimens[name] = {"id": name, "collected_at": _parse_hl7_time(_component(segment, 17))}
+                name = component(segment, 2)
+                specimens[name] = {"id": name, "collected_at": _parse_hl7_time(component(segment, 17))}
                 lines[-1]["specimens"].append(name)
     return {
         "key": str(message.segment("MSH")[10]),
@@ -70,7 +69,7 @@ def parse_order(message: hl7.Message) -> Json:
 
 def build_result(message: Json, control_id: str, now: datetime) -> str:
     """A report or a rejection as ORU^R01."""
-    head = f"MSH|^~\\&|SIMULATOR|LAB|LAB-AGENT||{_format_timestamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
+    head = f"MSH|^~\\&|SIMULATOR|LAB|LAB-AGENT||{format_timestamp(now)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
     body = _rejection_segments(message) if message["kind"] == "rejection" else _report_segments(message)
     return "\r".join((head, "PID|1||SIMULATOR", *body)) + "\r"
 
@@ -79,9 +78,17 @@ def build_acknowledgement(message: hl7.Message, now: datetime) -> str:
     """AA, with the simulator's own number for each line."""
     header = message.segment("MSH")
     lines = [str(one[2]) for one in message.segments("ORC")]
-    head = f"MSH|^~\\&|SIMULATOR|LAB|LAB-AGENT||{_format_timestamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
+    head = f"MSH|^~\\&|SIMULATOR|LAB|LAB-AGENT||{format_timestamp(now)}||ORL^O22|{header[10]}|P|2.5.1"
     numbers = (f"ORC|OK|{line}|S{line[1:]}" for line in lines)
     return "\r".join((head, f"MSA|AA|{header[10]}", *numbers)) + "\r"
+
+
+def acknowledgement_code(answer: bytes | None, control_id: str) -> str:
+    """MSA-1 of the answer to the message with this MSH-10; what is wrong with the answer if it is none."""
+    if answer is None:
+        return "no answer"
+    msa = hl7.parse(answer.decode()).segment("MSA")
+    return str(msa[1]) if str(msa[2]) == control_id else "an answer to another message"
 
 
 def _rejection_segments(message: Json) -> Iterator[str]:
@@ -148,7 +155,8 @@ def _reference_range(bounds: Json) -> str:
     return f"{bounds['low']['value']}-{bounds['high']['value']}" if "low" in bounds else f"<{bounds['high']['value']}"
 
 
-def _format_timestamp(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
+    """A time as HL7 TS, with its offset."""
     return f"{moment:%Y%m%d%H%M%S%z}"
 
 
@@ -167,7 +175,7 @@ def _parse_hl7_time(text: str) -> str | None:
     return f"{plain[:4]}-{plain[4:6]}-{plain[6:8]}T{plain[8:10]}:{plain[10:12]}:{plain[12:14]}{zone}"
 
 
-def _component(segment: Any, field: int, component: int = 1) -> str:
+def component(segment: Any, field: int, component: int = 1) -> str:
     """A component's text; empty if it is missing."""
     if len(segment) <= field:
         return ""
@@ -179,10 +187,6 @@ def _component(segment: Any, field: int, component: int = 1) -> str:
     return str(part)
 
 
-_START_BLOCK, _END_BLOCK = b"\x0b", b"\x1c\r"
-_CONNECT_TIMEOUT = 10.0
-
-
 class Hl7Transport(LisTransport):
     """Listens on `port` for orders, and connects to `agent_port` for results."""
 
@@ -191,8 +195,7 @@ class Hl7Transport(LisTransport):
         self._agent_port = agent_port
         self._log_lines: list[str] = []
         self._lock = threading.Lock()
-        self._server = _MllpServer(("127.0.0.1", port), _handler_class(self))
-        threading.Thread(target=self._server.serve_forever, name="HL7 orders", daemon=True).start()
+        self._server = MllpServer(port, self.receive)
 
     @override
     def run_once(self) -> Iterator[str]:
@@ -203,15 +206,11 @@ class Hl7Transport(LisTransport):
         if not waiting:
             return
         try:
-            with (
-                socket.create_connection(("127.0.0.1", self._agent_port), _CONNECT_TIMEOUT) as connection,
-                connection.makefile("rwb") as stream,
-            ):
+            with connect(self._agent_port) as agent:
                 for file, message in waiting:
                     text = build_result(message, file.stem, datetime.now().astimezone())
-                    answer = _send_and_read_ack(stream, text.encode())
-                    if answer is None or str(answer.segment("MSA")[1]) != "AA" or str(answer.segment("MSA")[2]) != file.stem:
-                        yield f"{file.name}: not accepted ({answer.segment('MSA')[1] if answer else 'no answer'})"
+                    if (code := acknowledgement_code(agent.send(text.encode()), file.stem)) != "AA":
+                        yield f"{file.name}: not accepted ({code})"
                         return
                     remove_sent_message(file)
                     yield f"sent {file.name}"
@@ -220,8 +219,7 @@ class Hl7Transport(LisTransport):
 
     @override
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     def receive(self, data: bytes) -> bytes:
         """Stores an order or a cancellation and gives the acknowledgement; repeats are recognised by MSH-10."""
@@ -250,35 +248,3 @@ class Hl7Transport(LisTransport):
                     write_cancellation(self._folders.orders, {"kind": "cancel", "order": file.stem, "lines": entries})
                     self._log_lines.append("received a cancellation")
                     return
-
-
-class _MllpServer(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-
-def _handler_class(transport: Hl7Transport) -> type[socketserver.StreamRequestHandler]:
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            while (data := _read_frame(self.rfile)) is not None:
-                self.wfile.write(_START_BLOCK + transport.receive(data) + _END_BLOCK)
-
-    return Handler
-
-
-def _send_and_read_ack(stream: Any, message: bytes) -> hl7.Message | None:
-    stream.write(_START_BLOCK + message + _END_BLOCK)
-    stream.flush()
-    answer = _read_frame(stream)
-    return None if answer is None else hl7.parse(answer.decode())
-
-
-def _read_frame(stream: BinaryIO | Any) -> bytes | None:
-    """One MLLP frame; None at the end of the stream."""
-    data = bytearray()
-    while not data.endswith(_END_BLOCK):
-        byte = stream.read(1)
-        if not byte:
-            return None
-        data += byte
-    return bytes(data).removeprefix(_START_BLOCK).removesuffix(_END_BLOCK)

@@ -18,15 +18,14 @@ from tests.harness.paths import ROOT
 
 
 @pytest.mark.parametrize("kind", CONNECTION_KINDS)
-def test_agent_settings_name_one_lis(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_settings_name_the_laboratory_systems(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     workspace = create_workspace(ROOT / "config", other_ports=True, lis=kind)
     monkeypatch.chdir(workspace.folder)
     settings = load_settings(workspace.agent_settings)
-    (status,) = build_adapters(settings).statuses
-    assert status.is_loaded, status.reason
-    assert status.name == kind
-    assert status.reason is None
+    statuses = build_adapters(settings).statuses
+    assert [status.reason for status in statuses] == [None] * len(statuses)
+    assert [status.name for status in statuses] == ([kind, "microbiology"] if kind == "hl7v2" else [kind])
     assert settings.lis.default == kind
     assert workspace.orders.is_dir()
     assert workspace.results.is_dir()

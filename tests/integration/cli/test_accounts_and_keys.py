@@ -5,6 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from lab_agent.crypto import Passwords, new_key
+from lab_agent.domain.records import ReportRecord
 from tests.integration.cli.conftest import KEY
 
 
@@ -24,15 +25,22 @@ def test_unknown_user_has_no_password_or_role(cli, lab):
     assert cli("user", "role", "nobody", "emperor").code == 2
 
 
+def save_report_with_patient(uow, patient: bytes) -> None:
+    now = datetime.now(UTC)
+    uow.reports.add(ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}"))
+    uow.vault.save_reported_patient("P1", patient, at=now)
+
+
 def test_keys_rotated_and_old_key_removed(cli, lab):
     lab.write(lambda uow: uow.vault.save_identity("R1", b"Ivanova", at=datetime.now(UTC)))
     lab.write(lambda uow: uow.vault.save_service_message(1, "R1", "Ivanova is unknown", at=datetime.now(UTC)))
+    lab.write(lambda uow: save_report_with_patient(uow, b"Ivanova"))
     new = new_key()
     settings = lab.config.read_text()
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}", "{KEY}"]'))
     done = cli("db", "rotate-keys")
     assert done.code == 0
-    assert "newest key: 2." in done.out
+    assert "newest key: 3." in done.out
     assert "can be removed" in done.out
     assert cli("db", "rotate-keys", "--json").json()["reencrypted"] == 0
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))

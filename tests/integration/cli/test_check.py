@@ -18,7 +18,8 @@ import pytest
 
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import JobKind, NewJob, StoredToken
+from lab_agent.domain.records import JobKind, NewJob
+from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.paths import CATALOGUE
 from tests.harness.programs import free_port
 

@@ -16,7 +16,8 @@ ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA")
 
 
 def effect(kind: JobKind, once: str) -> NewJob:
-    return NewJob(kind=kind, dedup_key=once, ordering_key=once, target=ORDER, order=ORDER, due_at=NOW)
+    payload = {"adapter": "folder", "reopened": 0} if kind is JobKind.SUBMIT_ORDER else {}
+    return NewJob(kind=kind, dedup_key=once, ordering_key=once, target=ORDER, order=ORDER, payload=payload, due_at=NOW)
 
 
 def seed(uow) -> None:

@@ -6,12 +6,12 @@ import httpx
 import pytest
 import respx
 
-from lab_agent.domain.records import StoredToken
 from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import CallObserver, ignore
+from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 from tests.harness.clock import VirtualClock
 

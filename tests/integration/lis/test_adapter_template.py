@@ -42,6 +42,7 @@ def test_new_project_installs_and_passes_contract_suite(tmp_path: Path, python: 
         "README.md",
         "lab_adapter_my_lis/__init__.py",
         "tests/test_lab_adapter_my_lis.py",
+        "tests/fake_lis.py",
     }
     assert not any("«" in path.read_text(encoding="utf-8") for path in files)
     where = tmp_path / "my-lis"
@@ -61,7 +62,7 @@ def test_new_project_installs_and_passes_contract_suite(tmp_path: Path, python: 
         python,
         "-c",
         "from lab_agent.lis.registry import load_adapters; import pathlib\n"
-        "made = load_adapters({'my-lis': {'database': 'x.db'}}, 'my-lis')\n"
+        "made = load_adapters({'my-lis': {'url': 'http://127.0.0.1:9'}}, 'my-lis')\n"
         "(status,) = made.statuses; print(status.is_loaded, status.source, made.get())",
         cwd=tmp_path,
     )

@@ -16,7 +16,7 @@ from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultKind, FaultRule
-from tests.harness.results import CODES, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
+from tests.harness.results import CODES, NOW, ORDER, PART, ResultsBench, haemoglobin, make_report, open_bench
 from tests.harness.sent_bodies import record_writes
 
 LATER = NOW + timedelta(hours=1)
@@ -185,7 +185,7 @@ async def test_correction_where_the_creator_has_no_right(granted: bool) -> None:
 async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
     """The service may number our resources for itself; a correction must not drop that number (law 4)."""
     await bench.receive(make_report(version=1))
-    (found,) = await bench.exchange.find("Observation", Identifier(system=f"{CODES}/observation", value="RORDER.rep.hb"))
+    (found,) = await bench.exchange.find("Observation", Identifier(system=f"{CODES}/observation", value=f"{PART}.rep.hb"))
     theirs = {"system": "urn:service:numbers", "value": "4711"}
     numbered = {**found.body, "identifier": [*found.body["identifier"], theirs]}
     await bench.exchange.update("Observation", found.id, numbered, version=found.version)

@@ -23,7 +23,6 @@ from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_jobs import dismiss_job, mark_job_done
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import ORDER, ResultsBench, haemoglobin, make_report, open_bench
@@ -336,20 +335,6 @@ async def test_pdf_is_generated_when_lis_sends_none() -> None:
         printed = (await bench.partner.download_document(found.documents[0])).content
         assert "718-7" in PdfReader(BytesIO(printed)).pages[0].extract_text()
         assert set((await bench.order_status()).lines.values()) == {"completed"}
-
-
-async def test_unreadable_messages_counted_until_acknowledged(bench: ResultsBench) -> None:
-    inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
-    for number in range(3):
-        await inbox.reject(f"f{number}", "observations[0]: has no value")
-    assert await operator_results.rejected_message_counts(bench.store, ["lis", "other"]) == {"lis": 3}
-    (alert,) = [each for each in bench.store._data.alerts if each.closed_at is None]
-    assert "has no value" in alert.text
-    with pytest.raises(InvalidTransitionError, match="3 messages"):
-        await operator_results.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=2)
-    assert await operator_results.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now(), expected_count=3)
-    assert await operator_results.rejected_message_counts(bench.store, ["lis"]) == {}
-    assert not await operator_results.acknowledge_rejected_messages(bench.store, "lis", now=bench.clock.now())
 
 
 async def matched(bench: ResultsBench, message: LabMessage, *lines: str) -> operator_results.ResultDecision:

@@ -200,7 +200,7 @@ async def test_unknown_accession_beside_known_one_warns(bench: ResultsBench) -> 
     """An unknown accession number warns where the order has another one."""
     await bench.receive(make_report(accession="B-2", lines=("L0",)))
     assert "accession B-2" in bench.event_texts("warning")[0]
-    await bench.change_order(accession=None)
+    await bench.change_work_order(accession=None)
     await bench.receive(make_report(report_id="next", accession="B-3", lines=("L1",)))
     assert len(bench.event_texts("warning")) == 1, "a laboratory that gave no number may give one with its results"
 
@@ -211,7 +211,9 @@ async def test_reused_barcode_with_unknown_accession_matches_newest_order(bench:
 
     def years_ago(uow: Any) -> None:
         order, line = uow.orders.get_for_update(ORDER), uow.orders.line(bench.line_key(0))
-        uow.orders.add(replace(order, key=old, task_id="T-old", accession="A-0", seen_at=NOW - timedelta(days=900)))
+        uow.orders.add(replace(order, key=old, task_id="T-old", seen_at=NOW - timedelta(days=900)))
+        (part,) = uow.orders.work_orders(ORDER)
+        uow.orders.save_work_order(replace(part, order=old, accession="A-0"))
         uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
         label = bench.store._data.label_uses[0]
         uow.orders.set_labels(old, [replace(label, order=old, line="L-old")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lab_agent import exact_json
 from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.ids import LineKey, WorkOrderKey
 from lab_agent.domain.lab_messages import LabReport, ObservationStatus, ReferenceRange, ReportedObservation, ReportStatus
 from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData, is_inverted_range
 from lab_agent.fhir.report_builder import UploadContext, UploadLine, plan_uploads, with_result_references
@@ -99,7 +99,7 @@ def test_upload_plan_is_valid_and_keeps_values(found: list[ReportedObservation],
 
 def context() -> UploadContext:
     return UploadContext(
-        order_key=OrderKey("RKEY"),
+        part_key=WorkOrderKey("WKEY"),
         systems=CodeSystems(base_url="https://exchange.example/api/", lab_codes_url="https://codes.example"),
         report_system="https://codes.example/report",
         observation_system="https://codes.example/observation",

@@ -65,7 +65,6 @@ async def test_dismissed_matching_dismisses_its_result(bench: ResultsBench, monk
 
 async def test_unknown_reference_is_warned_of_once(bench: ResultsBench) -> None:
     """A version that is matched again says nothing twice."""
-    await bench.change_order(accession="A-1")
     await deliver_with_bug(bench)
     await bench.receive(replace(make_report(version=2, lines=("L0",)), accession="A-2"))
     (stuck,) = await bench.jobs()

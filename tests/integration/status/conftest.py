@@ -19,8 +19,10 @@ from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords, new_key
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
+from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import UnitOfWork
@@ -30,6 +32,7 @@ from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from tests.harness.results import make_settings
 
@@ -134,6 +137,7 @@ async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPag
         ],
         mode="normal",
         create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
+        refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         is_store_unwritable=lambda: False,
     )
@@ -175,12 +179,13 @@ def _add_orders(uow: UnitOfWork) -> None:
             requisition=Identifier(system="http://clinic.example/orders", value=HOSTILE if key == HELD else f"2603-{number}"),
             counterparty="partner-guid",
             patient_reference=f"patient/{number}",
-            adapter="folder",
-            accession=f"26-000{number}",
             expected_at=NOW - timedelta(minutes=10),
             reason=reason,
         )
         uow.orders.add(order)
+        part = WorkOrderState.ACCEPTED if state is OrderState.FETCHED else WorkOrderState.HANDED_OVER
+        accession = f"26-000{number}"
+        uow.orders.save_work_order(WorkOrder(order=key, adapter="folder", state=part, changed_at=seen, accession=accession))
         uow.vault.save_identity(key, " ".join(SECRETS).encode(), at=seen)
         lines = [
             LineRecord(
@@ -188,6 +193,7 @@ def _add_orders(uow: UnitOfWork) -> None:
                 order=key,
                 task_id=ResourceId(f"line-task-{number}{place}"),
                 item=item,
+                adapter="folder" if line_state is LineState.ACCEPTED else None,
                 state=line_state,
                 changed_at=seen,
                 outputs=outputs,
@@ -225,7 +231,9 @@ def _add_jobs(uow: UnitOfWork) -> None:
     for kind, (order, state, _) in wanted.items():
         due = NOW - timedelta(hours=1) if state else NOW + timedelta(minutes=5)
         subject = str(order) if kind in {JobKind.SUBMIT_ORDER, JobKind.FETCH_ORDER, JobKind.UPDATE_ORDER_TASK} else "L00"
-        uow.jobs.add(NewJob(kind=kind, dedup_key=f"{kind}", ordering_key=f"{kind}", target=subject, order=order, due_at=due))
+        payload = {"adapter": "folder", "reopened": 0} if kind is JobKind.SUBMIT_ORDER else {}
+        names = {"dedup_key": f"{kind}", "ordering_key": f"{kind}"}
+        uow.jobs.add(NewJob(kind=kind, **names, target=subject, order=order, payload=payload, due_at=due))
     claimed = uow.jobs.claim(list(JobKind), owner="w", now=NOW - timedelta(hours=1), lease=timedelta(minutes=9), limit=99)
     for job in claimed:
         _, state, reason = wanted[job.kind]

@@ -159,7 +159,7 @@ async def test_order_page_shows_everything_about_it(seeded: Any):
         "the service rejected the report (422)",
         "rep-0",
         "assessed: handed_over",
-        "in the laboratory system; results are awaited",
+        "in its laboratory systems; results are awaited",
     ):
         assert shown in text
 

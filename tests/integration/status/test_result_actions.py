@@ -247,33 +247,11 @@ async def test_single_report_is_retried_with_current_mappings(pages: Any, folder
     assert (await client.post(f"/results/{keys[0]}/release", data=data)).headers["location"].endswith("result-matched")
 
 
-async def test_rejected_messages_acknowledged_up_to_number_shown(pages: Any):
-    """Rejected messages are acknowledged once, and only as many as were shown."""
-    inbox = StoreInbox(pages.context.store, pages.clock, "folder", lambda: None)
-    await inbox.reject("a", "no value")
-    client = await pages.signed_in_client(Role.OPERATOR)
-    form = await form_of(client, "/results", "/results/rejected/acknowledge")
-    await inbox.reject("b", "no value")
-    answer = await client.post("/results/rejected/acknowledge", data=form)
-    assert answer.status_code == 409
-    assert "There are 2 rejected messages by now" in answer.text
-    form = await form_of(client, "/results", "/results/rejected/acknowledge")
-    assert (await client.post("/results/rejected/acknowledge", data=form)).headers[
-        "location"
-    ] == "/results?flash=rejected-acknowledged"
-    assert "Refused messages" not in (await client.get("/results")).text
-    assert (await pages.context.queries.overview(now=pages.clock.now())).alerts == ()
-    assert (await client.post("/results/rejected/acknowledge", data=form)).status_code == 409
-    for odd in ("", "nobody", "\x00", "../x"):
-        assert (await client.post("/results/rejected/acknowledge", data={**form, "source": odd})).status_code == 404
-
-
 ACTIONS = (
     "/results/{key}/match",
     "/results/{key}/release",
     "/results/{key}/dismiss",
     "/results/mended",
-    "/results/rejected/acknowledge",
 )
 
 

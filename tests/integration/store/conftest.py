@@ -43,7 +43,7 @@ class RecordFactory:
     def line(self, order: str, key: str | None = None, **fields: Any) -> LineRecord:
         number = next(self._numbers)
         start: dict[str, Any] = {"key": LineKey(key or f"L{number:015}"), "task_id": ResourceId(f"line-task-{number}")}
-        return LineRecord(**{**start, "order": OrderKey(order), "changed_at": self.now, **fields})
+        return LineRecord(**{**start, "order": OrderKey(order), "changed_at": self.now, "adapter": "folder", **fields})
 
     def label(self, barcode: str, line: LineRecord, patient: str = "patient/1") -> LabelUse:
         return LabelUse(barcode=barcode, order=line.order, line=line.key, specimen_id="s", patient_reference=patient)

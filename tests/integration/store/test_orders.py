@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.values import Identifier
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
 
 
@@ -19,8 +20,6 @@ async def test_order_round_trips(transact, factory):
         requisition=Identifier(system="http://x", value="00123"),
         counterparty="guid",
         patient_reference="patient/7",
-        adapter="folder",
-        accession="A1",
         expected_at=factory.now + timedelta(hours=30),
         reason="ждём",
         seen_lines=("b", "a"),
@@ -188,7 +187,7 @@ async def test_labels_are_replaced(transact, factory):
     found = await transact(lambda uow: uow.orders.labels_in_use(["111", "222", "333"], except_order="R-x"))
     assert [label.barcode for label in found] == ["222", "333"]
     await transact(lambda uow: uow.orders.set_labels(order.key, []))
-    assert await transact(lambda uow: uow.orders.by_barcode("222")) == ()
+    assert await transact(lambda uow: uow.orders.by_barcode("222", "folder")) == ()
 
 
 async def test_orders_of_barcode_are_newest_first(transact, factory):
@@ -197,23 +196,51 @@ async def test_orders_of_barcode_are_newest_first(transact, factory):
     await _ordered(transact, factory, "111", LineState.REJECTED)
     await _ordered(transact, factory, "111", LineState.REQUESTED)
     await _ordered(transact, factory, "112", LineState.ACCEPTED)
-    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (new.key, old.key)
+    assert await transact(lambda uow: uow.orders.by_barcode("111", "folder")) == (new.key, old.key)
 
 
 async def test_barcode_of_withdrawn_lines_finds_its_order(transact, factory):
     gone, _ = await _ordered(transact, factory, "111", LineState.WITHDRAWN)
-    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (gone.key,)
+    assert await transact(lambda uow: uow.orders.by_barcode("111", "folder")) == (gone.key,)
     new, _ = await _ordered(transact, factory, "111", LineState.ACCEPTED, seen_at=factory.now - timedelta(days=9))
-    assert await transact(lambda uow: uow.orders.by_barcode("111")) == (new.key,)
+    assert await transact(lambda uow: uow.orders.by_barcode("111", "folder")) == (new.key,)
 
 
 async def test_orders_are_found_by_accession(transact, factory):
     order, line = await _ordered(transact, factory, "1", LineState.ACCEPTED)
-    other = factory.order(accession="A7", seen_at=factory.now + timedelta(hours=1))
+    other = factory.order(seen_at=factory.now + timedelta(hours=1))
     await transact(lambda uow: uow.orders.save_line(replace(line, accession="A7")))
     await transact(lambda uow: uow.orders.add(other))
-    assert await transact(lambda uow: uow.orders.by_accession("A7")) == (other.key, order.key)
-    assert await transact(lambda uow: uow.orders.by_accession("A8")) == ()
+    part = WorkOrder(order=other.key, adapter="folder", changed_at=factory.now, accession="A7")
+    await transact(lambda uow: uow.orders.save_work_order(part))
+    assert await transact(lambda uow: uow.orders.by_accession("A7", "folder")) == (other.key, order.key)
+    assert await transact(lambda uow: uow.orders.by_accession("A8", "folder")) == ()
+
+
+async def test_numbers_of_two_laboratory_systems_do_not_collide(transact, factory):
+    """The same accession number and the same tube mean another order at another laboratory system."""
+    order, line = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    other, second = await _ordered(transact, factory, "111", LineState.ACCEPTED)
+    await transact(lambda uow: uow.orders.save_line(replace(line, accession="A7")))
+    await transact(lambda uow: uow.orders.save_line(replace(second, accession="A7", adapter="micro")))
+    assert await transact(lambda uow: uow.orders.by_accession("A7", "folder")) == (order.key,)
+    assert await transact(lambda uow: uow.orders.by_accession("A7", "micro")) == (other.key,)
+    assert await transact(lambda uow: uow.orders.by_barcode("111", "micro")) == (other.key,)
+    assert await transact(lambda uow: uow.orders.by_barcode("111", "third")) == ()
+
+
+async def test_work_orders_round_trip(transact, factory):
+    order = factory.order()
+    await transact(lambda uow: uow.orders.add(order))
+    first = WorkOrder(order=order.key, adapter="micro", changed_at=factory.now, accession="M1", reason="why")
+    second = WorkOrder(order=order.key, adapter="chemistry", changed_at=factory.now)
+    await transact(lambda uow: [uow.orders.save_work_order(each) for each in (first, second)])
+    assert await transact(lambda uow: uow.orders.work_orders(order.key)) == (second, first)
+    handed_over = first.transition_to(WorkOrderState.HANDED_OVER, factory.now)
+    await transact(lambda uow: uow.orders.save_work_order(handed_over))
+    assert await transact(lambda uow: uow.orders.work_orders(order.key)) == (second, handed_over)
+    with pytest.raises(StoreError):
+        await transact(lambda uow: uow.orders.save_work_order(replace(first, order="R-nobody")))
 
 
 async def test_open_orders_are_paged(transact, factory):

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.records import Alert, Event, StoredToken, UploadRecord
+from lab_agent.domain.records import Alert, Event, UploadRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
-from lab_agent.ports.credential_repositories import Role, UserRecord
+from lab_agent.ports.credential_repositories import Role, StoredToken, UserRecord
 
 LEASE = timedelta(seconds=30)
 
@@ -39,8 +39,11 @@ async def test_versions_are_ordered_by_arrival(transact, factory):
         report = factory.report(order="R1", report_id="7", body=body)
         await transact(lambda uow, report=report: uow.reports.add(report))
     await transact(lambda uow: uow.reports.add(factory.report(order="R2", report_id="7")))
-    versions = await transact(lambda uow: uow.reports.versions("R1", "7"))
+    matched = factory.report(order="R1", report_id="7", source="folder", matched_adapter="micro", body=b"by hand")
+    await transact(lambda uow: uow.reports.add(matched))
+    versions = await transact(lambda uow: uow.reports.versions("R1", "folder", "7"))
     assert [version.body for version in versions] == bodies
+    assert [each.key for each in await transact(lambda uow: uow.reports.versions("R1", "micro", "7"))] == [matched.key]
     assert [version.sequence for version in versions] == sorted({version.sequence for version in versions})
 
 

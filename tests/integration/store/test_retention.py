@@ -66,14 +66,35 @@ async def test_order_is_purged_with_all_its_records(transact, factory):
     def left(uow):
         known = uow.orders.existing([order.task_id])
         what = (uow.orders.line(line.key), uow.uploads.get("i-R-old"), uow.vault.identity("R-old"))
+        assert uow.orders.work_orders("R-old") == ()
         assert uow.vault.service_messages("R-old") == {}
-        return known, what, uow.orders.by_barcode("b-R-old"), uow.jobs.list_for_order("R-old", open_only=False)
+        return known, what, uow.orders.by_barcode("b-R-old", "folder"), uow.jobs.list_for_order("R-old", open_only=False)
 
     assert await transact(left) == (frozenset(), (None, None, None), (), ())
-    assert await transact(lambda uow: uow.reports.versions("R-old", None)) == ()
+    assert await transact(lambda uow: uow.reports.versions("R-old", "folder", None)) == ()
     assert await transact(lambda uow: uow.rejections.count_since("rule", factory.now - DAY)) == 1
     assert await transact(lambda uow: uow.orders.get_for_update("R-new").key) == "R-new"
     assert await transact(lambda uow: uow.jobs.add(factory.job("e-R-old"))) is True
+
+
+async def test_reported_patient_goes_on_time_and_with_its_report(transact, factory):
+    old = factory.now - 100 * DAY
+    states = {
+        "P-old": (ReportState.DELIVERED, old),
+        "P-new": (ReportState.DISMISSED, factory.now),
+        "P-held": (ReportState.UNMATCHED, old),
+    }
+
+    def add(uow):
+        for key, (state, changed_at) in states.items():
+            uow.reports.add(factory.report(key, state=state, changed_at=changed_at))
+            uow.vault.save_reported_patient(key, b"whose", at=old)
+
+    await transact(add)
+    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 30 * DAY)) == 1
+    assert await transact(lambda uow: [uow.vault.reported_patient(key) for key in states]) == [None, b"whose", b"whose"]
+    await transact(lambda uow: uow.purge.closed_orders(before=factory.now + DAY))
+    assert await transact(lambda uow: [uow.vault.reported_patient(key) for key in states]) == [None, None, b"whose"]
 
 
 @pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])

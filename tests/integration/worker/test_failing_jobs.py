@@ -15,6 +15,7 @@ from lab_agent.errors import (
     Failure,
     ForeignLink,
     InvalidResponse,
+    LisOutcomeUnknown,
     LisUnavailable,
     OutcomeIssue,
     OutcomeUnknown,
@@ -170,6 +171,36 @@ async def test_job_failing_for_long_opens_alert_by_cause(failing: Bench) -> None
     failing.failing.clear()
     await failing.run(minutes=10)
     await failing.attend()
+    assert await failing.open_alerts() == {}
+
+
+async def test_unknown_outcome_that_is_never_settled_is_told_and_sent_seldom(failing: Bench) -> None:
+    """A LIS that confirms nothing: each check finds that the order has to be sent again, which mends nothing."""
+    worker, sent = failing.worker, []
+
+    async def behave(lease: Lease) -> Outcome:
+        if worker.handler.calls[-1].startswith("verify"):
+            now = worker.clock.now()
+            return lambda _, job: job.reschedule(now, now, "the laboratory system does not have it")
+        await lease.mark_started()
+        sent.append(worker.clock.now())
+        raise LisOutcomeUnknown("no answer") if len(sent) % 2 else LisUnavailable("AE with error 207")
+
+    worker.handler.behaviour = behave
+    await failing.add_job("a", JobKind.SUBMIT_ORDER)
+    for _ in range(35):
+        await failing.run(minutes=1)
+    await failing.attend()
+    [alert] = await failing.open_alerts()
+    assert alert in {
+        failing_jobs_alert_key(FailureCause.LIS_OUTCOME_UNKNOWN),
+        failing_jobs_alert_key(FailureCause.LIS_UNAVAILABLE),
+    }
+    assert len(sent) < 20
+    worker.handler.behaviour = None
+    await failing.run(minutes=10)
+    await failing.attend()
+    assert (await worker.get_job()).state is JobState.DONE
     assert await failing.open_alerts() == {}
 
 

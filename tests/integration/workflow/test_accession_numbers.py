@@ -11,7 +11,8 @@ from lab_agent import serialization
 from lab_agent.domain.ids import LineKey, ResourceId, report_key
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabMessage, LabRejection, NotPerformed
 from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord, ReportRecord
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown
 from lab_agent.lis.guard import check_submit_result as checked
 from lab_agent.lis.testing import make_order
@@ -39,8 +40,14 @@ async def store() -> MemoryStore:
         medical, _ = serialization.split_identity(ORDER)
         start: dict[str, Any] = {"seen_at": NOW, "changed_at": NOW, "state": OrderState.HANDED_OVER, "lab_order": medical}
         uow.orders.add(OrderRecord(key=ORDER.key, task_id=ResourceId("t"), **start))
+        uow.orders.save_work_order(WorkOrder(order=ORDER.key, adapter="lis", state=WorkOrderState.HANDED_OVER, changed_at=NOW))
         for line in ORDER.lines:
-            at: dict[str, Any] = {"task_id": ResourceId(line.key), "changed_at": NOW, "state": LineState.ACCEPTED}
+            at: dict[str, Any] = {
+                "task_id": ResourceId(line.key),
+                "changed_at": NOW,
+                "state": LineState.ACCEPTED,
+                "adapter": "lis",
+            }
             uow.orders.add_line(LineRecord(key=line.key, order=ORDER.key, **at))
         uow.commit()
 
@@ -50,7 +57,8 @@ async def store() -> MemoryStore:
 
 async def numbers(store: MemoryStore) -> tuple[str | None, dict[LineKey, str | None]]:
     def read(uow: UnitOfWork) -> tuple[str | None, dict[LineKey, str | None]]:
-        return uow.orders.get_for_update(ORDER.key).accession, {line.key: line.accession for line in uow.orders.lines(ORDER.key)}
+        (part,) = uow.orders.work_orders(ORDER.key)
+        return part.accession, {line.key: line.accession for line in uow.orders.lines(ORDER.key)}
 
     return await store.run(read)
 
@@ -76,13 +84,13 @@ async def test_submit_result_numbers_stored(store: MemoryStore) -> None:
     receipt = SubmitResult(accession="A7", line_accessions={first.key: "A7-1"}, tube_accessions={**tubes, "unknown": "T0"})
 
     def write(uow: UnitOfWork) -> None:
-        save_submit_accessions(uow, ORDER.key, receipt)
+        save_submit_accessions(uow, ORDER.key, "lis", receipt)
         uow.commit()
 
     await store.run(write)
     expected = {line.key: f"T-{TUBES[line.specimens[0]]}" for line in ORDER.lines}
     assert await numbers(store) == ("A7", {**expected, first.key: "A7-1"})
-    assert await store.run(lambda uow: uow.orders.by_accession("A7-1")) == (ORDER.key,)
+    assert await store.run(lambda uow: uow.orders.by_accession("A7-1", "lis")) == (ORDER.key,)
 
 
 async def test_later_update_overwrites_earlier_numbers(store: MemoryStore) -> None:
@@ -119,9 +127,9 @@ async def test_message_before_submit_number_matched_later(store: MemoryStore) ->
     assert (await matched(store, "m1", refusal)).state is ReportState.UNMATCHED
 
     def handed_over(uow: UnitOfWork) -> tuple[Job, ...]:
-        save_submit_accessions(uow, ORDER.key, SubmitResult(accession="A7"))
+        save_submit_accessions(uow, ORDER.key, "lis", SubmitResult(accession="A7"))
         for _ in range(2):  # a handover that is done twice is harmless
-            rematch_waiting_reports(uow, ORDER.key, SubmitResult(accession="A7"), NOW)
+            rematch_waiting_reports(uow, ORDER.key, "lis", SubmitResult(accession="A7"), NOW)
         duties = uow.jobs.claim((JobKind.MATCH_REPORT,), owner="me", now=NOW, lease=timedelta(minutes=1), limit=9)
         uow.commit()
         return duties

@@ -20,6 +20,7 @@ from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow import operator_orders
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.order_decision import RELEASE_HINT
+from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_sandbox.references import Ref
 from tests.harness.fault_injection import FaultInjector, SimulatedCrash
 from tests.integration.workflow.conftest import Scenario, pick_template
@@ -112,6 +113,39 @@ async def test_unverifiable_submit_waits_for_operator(make_scenario: MakeScenari
     await scenario.world.drain(scenario.agent)
     assert [e.state for e in await scenario.jobs()] == [JobState.NEEDS_REVIEW]
     assert len(scenario.world.lis.submitted) == 1
+
+
+async def test_late_confirmation_settles_what_waits_for_operator(make_scenario: MakeScenario) -> None:
+    """A laboratory system that answers after an operator was asked has answered."""
+    scenario = make_scenario(1)
+    world = scenario.world
+    world.lis.can_confirm = False
+    await scenario.assess()
+    lose_one_answer(scenario, "submit")
+    await world.drain(scenario.agent)
+    woken: list[str] = []
+    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters, lambda: woken.append("up"))
+    assert (await unconfirmed.run(), woken) == (0, [])
+    assert [e.state for e in await scenario.jobs()] == [JobState.NEEDS_REVIEW]
+    world.lis.can_confirm = True
+    assert (await unconfirmed.run(), woken) == (1, ["up"])
+    await world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert len(world.lis.submitted) == 1
+    assert await unconfirmed.run() == 0
+
+
+async def test_lines_that_the_answer_does_not_name_are_in_the_timeline(make_scenario: MakeScenario) -> None:
+    """The order is handed over, since it was accepted; whoever looks for the other lines finds why they wait."""
+    scenario = make_scenario(3)
+    scenario.world.lis.names_first_line_only = True
+    await scenario.assess()
+    await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert [line.state for line in await scenario.lines()] == [LineState.ACCEPTED] * 3
+    [told] = [event.text for event in await scenario.events() if event.action == "lines_not_named"]
+    [submitted] = scenario.world.lis.submitted
+    assert [line.key in told for line in submitted.lines] == [False, True, True]
 
 
 async def test_expired_lease_holder_cannot_write(make_scenario: MakeScenario) -> None:

@@ -79,7 +79,7 @@ REPORT = LabReport(
 @pytest.fixture
 def context(systems: CodeSystems) -> UploadContext:
     return UploadContext(
-        order_key=OrderKey("RKEY"),
+        part_key=OrderKey("RKEY"),
         systems=systems,
         report_system="https://lab.example/codes/report",
         observation_system="https://lab.example/codes/observation",

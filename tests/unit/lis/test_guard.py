@@ -312,49 +312,41 @@ async def test_guard_burst_of_results_is_no_timeout() -> None:
         await (await guard(odd, seconds=0.05)).collect()
 
 
-def parse_part(**fields: Any) -> ParsedMessage:
-    return ParsedMessage(parts=(ParsedPart(message_id="m", **fields),))
+class Parsing(Odd):
+    async def parse_message(self, raw: bytes, name: str) -> Any:
+        return await self._do("parse_message", ParsedMessage(parts=(ParsedPart(message_id=name, problem=raw.decode()),)))
 
 
-class Reader(Odd):
-    async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
-        return await self._do("parse_message", parse_part(content=make_report(1, ORDER)))  # type: ignore[no-any-return]
+async def parsed(odd: Odd, seconds: float = 5) -> list[tuple[bool, str | None]]:
+    read = await GuardedAdapter(odd, "odd", timeout=seconds).parse_message(b"as read", "m")
+    return [(part.content is not None, part.problem) for part in read.parts]
 
 
-async def hang() -> None:
-    await asyncio.sleep(60)
-
-
-async def test_message_is_read_without_a_start() -> None:
-    guarded = GuardedAdapter(Reader(), "odd", timeout=5)
-    (part,) = (await guarded.parse_message(b"raw", "name")).parts
-    assert part.content == make_report(1, ORDER)
-    assert guarded.can_parse
+async def test_parsed_parts_are_checked_as_by_the_inbox() -> None:
+    report = make_report(1, ORDER)
+    parts = (
+        ParsedPart(message_id="m/1", content=report),
+        ParsedPart(message_id="m/2", content=replace(report, order=None, lines=())),
+        ParsedPart(message_id="m\0", content=report),
+    )
+    found = await parsed(Parsing(parse_message=ParsedMessage(parts=parts)))
+    assert [has_content for has_content, _ in found] == [True, False, False]
+    assert "names no order" in str(found[1][1])
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "problem"),
-    [
-        (ValueError("Anna"), "failed with ValueError"),
-        (SystemExit(1), "failed with"),
-        (hang, "timed out"),
-        ("text", "returned str instead of a ParsedMessage"),
-        (ParsedMessage(parts=("part",)), "instead of a ParsedMessage"),  # type: ignore[arg-type]
-        (parse_part(content=replace(make_report(1, ORDER), report_id="")), "report_id"),
-        (parse_part(content="no report"), "is a str"),
-        (parse_part(problem="why"), "why"),
-    ],
-)
-async def test_whatever_reading_raises_becomes_a_problem(behaviour: Any, problem: str) -> None:
-    guarded = GuardedAdapter(Reader(parse_message=behaviour), "odd", timeout=0.1)
-    (part,) = (await guarded.parse_message(b"raw", "name")).parts
-    assert part.content is None
-    assert problem in (part.problem or "")
-    assert "Anna" not in (part.problem or "")
+    "behaviour", [asyncio.Event().wait, KeyError("secret"), LisUnavailable("gone"), [], ParsedMessage(parts=("x",))]
+)  # type: ignore[arg-type]
+async def test_failing_parse_is_one_part_with_problem(behaviour: Any) -> None:
+    ((has_content, problem),) = await parsed(Parsing(parse_message=behaviour), seconds=0.05)
+    assert not has_content
+    assert problem
+    assert "secret" not in problem
 
 
 async def test_adapter_without_parse_message_says_so() -> None:
-    guarded = GuardedAdapter(Odd(), "odd", timeout=5)
-    (part,) = (await guarded.parse_message(b"raw", "name")).parts
-    assert not guarded.can_parse
-    assert "cannot read a message" in (part.problem or "")
+    assert not GuardedAdapter(Odd(), "odd", timeout=5).can_parse
+    assert GuardedAdapter(Parsing(), "odd", timeout=5).can_parse
+    ((has_content, problem),) = await parsed(Odd())
+    assert not has_content
+    assert "cannot read" in str(problem)

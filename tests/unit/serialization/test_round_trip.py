@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_agent import serialization
-from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, NotPerformed, ReferenceRange, ReportedObservation
+from lab_agent.domain.lab_messages import (
+    Document,
+    LabRejection,
+    LabReport,
+    NotPerformed,
+    ReferenceRange,
+    ReportedObservation,
+    ReportedPatient,
+)
 from lab_agent.domain.lab_order import (
     LabOrder,
     NotificationOption,
@@ -19,7 +27,7 @@ from lab_agent.domain.lab_order import (
     OrderSpecimen,
 )
 from lab_agent.domain.report_documents import is_openable_url
-from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(min_value=datetime(1900, 1, 2), timezones=offsets)  # noqa: DTZ001
@@ -85,8 +93,15 @@ def observations(draw: st.DrawFn) -> ReportedObservation:
     )
 
 
+reported_patients = st.builds(
+    ReportedPatient,
+    birth_date=st.none() | st.dates() | days.filter(lambda day: len(day.text) < len("2024-05-17")),
+    gender=st.sampled_from([None, "male", "female", "other", "unknown"]),
+    identifiers=st.lists(st.builds(Identifier), max_size=2).map(tuple),
+)
 reports = st.builds(
     LabReport,
+    patient=st.none() | reported_patients,
     report_id=names,
     order=names,
     effective=moments | days,
@@ -97,6 +112,7 @@ reports = st.builds(
 )
 rejections = st.builds(
     LabRejection,
+    patient=st.none() | reported_patients,
     barcode=names,
     not_performed=st.lists(st.builds(NotPerformed, reason=words.filter(str.strip)), min_size=1, max_size=2).map(tuple),
 )
@@ -137,6 +153,12 @@ def test_any_report_round_trips(report: LabReport) -> None:
     back = serialization.load_message(serialization.dump_message(report))
     assert back == report
     assert spelled(back) == spelled(report)
+
+
+@given(reported_patients)
+@settings(deadline=None, max_examples=40)
+def test_any_reported_patient_round_trips_alone(patient: ReportedPatient) -> None:
+    assert serialization.load_reported_patient(serialization.dump_reported_patient(patient)) == patient
 
 
 @given(rejections.filter(storable))

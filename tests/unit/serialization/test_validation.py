@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -336,6 +336,18 @@ def test_reference_range_comparator_ignored() -> None:
 
 def test_nul_character_reported() -> None:
     assert set(problems(report(observations=[observation(note="a\0b")], accession="\0"))) == {"observations[0].note", "accession"}
+
+
+@pytest.mark.parametrize("kind", ["report", "rejection"])
+def test_sex_that_nobody_could_compare_rejected(kind: str) -> None:
+    found = problems({"kind": kind, "order": "O", "patient": {"gender": "F", "birth_date": "80-01-31"}})
+    assert {"patient.gender", "patient.birth_date"} <= found.keys()
+
+
+@pytest.mark.parametrize(("text", "read"), [("1980-01-31", date(1980, 1, 31)), ("1980-01", PartialDate("1980-01"))])
+def test_birth_date_may_be_known_in_part(text: str, read: Any) -> None:
+    said = serialization.load_reported_patient(json.dumps({"birth_date": text}).encode())
+    assert said.birth_date == read
 
 
 def test_rejection_distinguished_by_kind() -> None:

@@ -59,7 +59,7 @@ def test_example_names_exactly_the_known_keys():
         key.path for key in iter_keys(Settings) if key.path not in {"exchange.contracts", "exchange.paths", "exchange.oauth"}
     }
     known -= {path for path in known if any(other.startswith((f"{path}.", f"{path}{ARRAY_SUFFIX}.")) for other in known)}
-    adapters = {path for path in named if path.startswith("lis.") and path.count(".") > 1}
+    adapters = {path for path in named if re.match(r"lis\.\w+\.", path)}
     assert named - adapters == known
     assert {".".join(path.split(".")[:3]) for path in adapters} == {
         f"lis.folder.{name}" for name in ("adapter", *FolderSettings.model_fields)

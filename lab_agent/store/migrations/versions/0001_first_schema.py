@@ -72,6 +72,7 @@ def upgrade() -> None:
         sa.Column("number", _NUMBER, nullable=False),
         sa.Column("order_key", sa.Text(), nullable=True),
         sa.Column("report", sa.Text(), nullable=True),
+        sa.Column("refused_message", sa.Text(), nullable=True),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
@@ -79,6 +80,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("number", name="pk_events"),
     )
     op.create_index("ix_events_order_key", "events", ["order_key"])
+    op.create_index("ix_events_refused_message", "events", ["refused_message"])
     op.create_index("ix_events_report", "events", ["report"])
 
     op.create_table(
@@ -203,8 +205,6 @@ def upgrade() -> None:
         sa.Column("counterparty", sa.Text(), nullable=True),
         sa.Column("patient_reference", sa.Text(), nullable=True),
         sa.Column("released_findings", sa.Text(), nullable=False),
-        sa.Column("adapter", sa.Text(), nullable=True),
-        sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("expected_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("seen_lines", sa.Text(), nullable=True),
@@ -218,12 +218,50 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
-    op.create_index("ix_orders_accession", "orders", ["accession"])
     op.create_index("ix_orders_recheck", "orders", ["recheck_at"], **_where("recheck_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
     op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
     op.create_index("ix_orders_state_changed_at", "orders", ["state", "changed_at"])
+
+    op.create_table(
+        "refused_contents",
+        sa.Column("refused_key", sa.Text(), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("refused_key", name="pk_refused_contents"),
+    )
+
+    op.create_table(
+        "refused_messages",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=True),
+        sa.Column("is_kept", sa.Boolean(), nullable=False),
+        sa.Column("first_seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("key", name="pk_refused_messages"),
+    )
+    op.create_index("ix_refused_messages_kept", "refused_messages", ["last_seen_at"], **_where("is_kept"))
+    op.create_index("ix_refused_messages_source_first_seen_at", "refused_messages", ["source", "first_seen_at"])
+    op.create_index("ix_refused_messages_waiting", "refused_messages", ["source"], **_where("state IN ('waiting')"))
+
+    op.create_table(
+        "work_orders",
+        sa.Column("order_key", sa.Text(), nullable=False),
+        sa.Column("adapter", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("accession", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("order_key", "adapter", name="pk_work_orders"),
+        sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_work_orders_order_key", ondelete="CASCADE"),
+    )
+    op.create_index("ix_work_orders_accession", "work_orders", ["accession"])
 
     op.create_table(
         "rejections",
@@ -247,6 +285,8 @@ def upgrade() -> None:
         sa.Column("issued", sa.DateTime(timezone=True), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("order_key", sa.Text(), nullable=True),
+        sa.Column("patient_confirmed_for", sa.Text(), nullable=True),
+        sa.Column("matched_adapter", sa.Text(), nullable=True),
         sa.Column("lines", sa.Text(), nullable=False),
         sa.Column("hold_reason", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
@@ -264,6 +304,15 @@ def upgrade() -> None:
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"])
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
+
+    op.create_table(
+        "reported_patients",
+        sa.Column("report", sa.Text(), nullable=False),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
+        sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["report"], ["reports.key"], name="fk_reported_patients_report", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("report", name="pk_reported_patients"),
+    )
 
     op.create_table(
         "service_messages",
@@ -342,6 +391,7 @@ def upgrade() -> None:
         sa.Column("item", sa.Text(), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("adapter", sa.Text(), nullable=True),
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("outputs", sa.Text(), nullable=False),
         sa.Column("sent_statuses", sa.Text(), nullable=False),

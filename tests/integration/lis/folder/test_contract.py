@@ -10,7 +10,7 @@ from pathlib import Path
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedAdapter
-from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.lis.testing import AdapterContract, Bench, LisState
 from lab_agent.ports.lis import Lis
 from lab_agent.serialization import dump_message
 
@@ -61,6 +61,22 @@ class FolderBench:
 
     async def unacknowledged_count(self) -> int:
         return sum(1 for path in (self.folder / "results").iterdir() if path.suffix == ".json")
+
+    async def publish_bad(self) -> None:
+        (self.folder / "results" / f"bad-{secrets.token_hex(4)}.json").write_bytes(b'{"kind": "report", "status": "finished"}')
+
+    async def bad_results_kept(self) -> int:
+        return len(list((self.folder / "results" / "failed").glob("bad-*.json")))
+
+    async def set_state(self, state: LisState) -> None:
+        """A share that is not mounted; a folder neither refuses nor answers."""
+        if state not in {LisState.WORKING, LisState.UNREACHABLE}:
+            raise NotImplementedError
+        here, away = (self.folder / "orders", self.folder / "orders-away")
+        if state is LisState.UNREACHABLE:
+            here.rename(away)
+        elif away.exists():
+            away.rename(here)
 
     async def close(self) -> None:
         assert not list((self.folder / "orders").glob(".*.tmp"))

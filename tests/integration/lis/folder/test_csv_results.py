@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import LabReport
+from lab_agent.domain.lab_messages import LabReport, ReportedPatient
 from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.domain.values import Identifier
+from lab_agent.domain.values import Identifier, PartialDate
 from lab_agent.errors import LabAgentError
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report, submit_order
@@ -231,3 +232,41 @@ async def test_orders_and_results_in_configured_encoding(tmp_path: Path, inbox: 
 def test_invalid_folder_settings_rejected(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         settings(tmp_path, **wrong)
+
+
+PATIENT_COLUMNS = {"patient_birth_date": "Geboren", "patient_sex": "Sex", "patient_id": "Nr", "patient_id_system": "System"}
+
+
+async def collect_with_patient(folder: Path, inbox: MemoryInbox, *rows: str) -> None:
+    table = {"columns": {**COLUMNS, **PATIENT_COLUMNS}, "decimal_comma": True}
+    for name in ("orders", "results"):
+        (folder / name).mkdir()
+    adapter = FolderAdapter(settings(folder, csv=table), "folder")
+    await adapter.start(inbox)
+    put(folder, f"{HEAD};Geboren;Sex;Nr;System", *rows, encoding="utf-8")
+    await adapter.collect()
+    await adapter.stop()
+
+
+@pytest.mark.parametrize("sex", ["F", "female", "2", "Ж", "W"])
+@pytest.mark.parametrize("day", ["1980-02-29", "29.02.1980", "19800229", "1980-02-29 00:00:00"])
+async def test_patient_columns_read_as_laboratories_write_them(tmp_path: Path, inbox: MemoryInbox, sex: str, day: str) -> None:
+    await collect_with_patient(tmp_path, inbox, f"{GOOD};{day};{sex};12;urn:p")
+    (report,) = inbox.contents
+    assert isinstance(report, LabReport)
+    expected = (Identifier(system="urn:p", value="12"),)
+    assert report.patient == ReportedPatient(birth_date=date(1980, 2, 29), gender="female", identifiers=expected)
+
+
+async def test_rows_of_two_patients_are_no_report(tmp_path: Path, inbox: MemoryInbox) -> None:
+    await collect_with_patient(tmp_path, inbox, f"{GOOD};1980;F;;", f"{ALSO};1981;F;;", f"{OTHER};1980-02;;;")
+    (report,) = inbox.contents
+    assert isinstance(report, LabReport)
+    assert (report.report_id, report.patient) == ("B2", ReportedPatient(birth_date=PartialDate("1980-02")))
+    assert "patient_birth_date" in "".join(path.read_text() for path in (tmp_path / "results" / "failed").glob("*.reason.txt"))
+
+
+async def test_unreadable_sex_is_named(tmp_path: Path, inbox: MemoryInbox) -> None:
+    await collect_with_patient(tmp_path, inbox, f"{GOOD};;feminine;;")
+    assert inbox.contents == []
+    assert "patient.gender" in "".join(path.read_text() for path in (tmp_path / "results" / "failed").glob("*.reason.txt"))

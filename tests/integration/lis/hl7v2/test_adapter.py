@@ -85,10 +85,6 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def rejected_reasons(folder: Path) -> list[str]:
-    return sorted(path.read_text().strip() for path in (folder / "own" / "refused").glob("*.reason.txt"))
-
-
 def framed(text: str | bytes) -> bytes:
     return VT + (text.encode() if isinstance(text, str) else text) + FS + CR
 
@@ -142,13 +138,10 @@ async def test_receiver_invalid_message_refused_with_reason_and_kept(
     assert why in first[2]
     assert first[2].startswith("ERR|")
     assert second[1] == "MSA|AA|M2"
-    [reason] = rejected_reasons(tmp_path)
+    [reason] = inbox.rejections.values()
     assert why in reason
-    assert list(inbox.rejections.values()) == [reason]
-    [raw] = (tmp_path / "own" / "refused").glob("*.hl7")
-    assert raw.read_bytes() == (bad if isinstance(bad, bytes) else bad.encode())
-    assert raw.stat().st_mode & 0o777 == 0o600
-    assert raw.parent.stat().st_mode & 0o077 == 0
+    assert list(inbox.raw.values()) == [bad if isinstance(bad, bytes) else bad.encode()]
+    assert b"g/L" not in b"".join(path.read_bytes() for path in (tmp_path / "own").rglob("*.hl7")), "none in plain text"
 
 
 @pytest.mark.parametrize(
@@ -171,15 +164,16 @@ async def test_receiver_invalid_frame_refused_next_message_read(tmp_path: Path, 
     assert why in first[2]
     assert second[1] == "MSA|AA|M2"
     assert len(inbox.messages) == 1
-    assert len(rejected_reasons(tmp_path)) == 1
+    assert len(inbox.rejections) == 1
 
 
 async def test_receiver_partial_message_not_acknowledged_but_kept(tmp_path: Path) -> None:
     inbox = MemoryInbox()
     async with listening(tmp_path, inbox) as adapter:
         await exchanged(adapter.ports[1], VT + GOOD.encode(), answers=0)
-        await until(lambda: bool(rejected_reasons(tmp_path)))
-    assert rejected_reasons(tmp_path) == ["the connection closed in the middle of the message"]
+        await until(lambda: bool(inbox.rejections))
+    assert list(inbox.rejections.values()) == ["the connection closed in the middle of the message"]
+    assert list(inbox.raw.values()) == [GOOD.encode()]
     assert not inbox.messages
 
 
@@ -454,14 +448,16 @@ async def test_receiver_mutated_messages_never_acknowledged_unless_stored(tmp_pa
 
 
 async def test_receiver_non_hl7_peer_kept_and_disconnected(tmp_path: Path) -> None:
-    async with listening(tmp_path, frame_timeout=0.1) as adapter:
+    inbox = MemoryInbox()
+    async with listening(tmp_path, inbox, frame_timeout=0.1) as adapter:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(5):
             assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-    assert rejected_reasons(tmp_path) == ["bytes outside of a frame"]
+    assert list(inbox.rejections.values()) == ["bytes outside of a frame"]
+    assert list(inbox.raw.values()) == [b"GET / HTTP/1.1\r\n\r\n"]
 
 
 async def test_receiver_port_in_use_reported(tmp_path: Path) -> None:
@@ -471,3 +467,24 @@ async def test_receiver_port_in_use_reported(tmp_path: Path) -> None:
         adapter = make(tmp_path, 1, results={"role": "server", "port": taken.getsockname()[1]})
         with pytest.raises(LisUnavailable, match="cannot listen"):
             await adapter.start(MemoryInbox())
+
+
+async def test_parse_message_reads_as_the_connection_does(tmp_path: Path) -> None:
+    """The ids of its parts are those that the inbox got, and nothing is started, answered or stored."""
+    inbox = MemoryInbox()
+    async with listening(tmp_path, inbox) as adapter:
+        await exchanged(adapter.ports[1], framed(GOOD))
+        read = await adapter.parse_message(GOOD.encode(), "x")
+    assert {part.message_id: part.content for part in read.parts} == inbox.messages
+    stopped = make(tmp_path / "other", free_port())
+    assert await stopped.parse_message(GOOD.encode(), "x") == read
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\x00\x01", b"MSH", GOOD.replace("ORU^R01", "ADT^A08").encode(), GOOD.replace("|P|", "|T|", 1).encode()]
+)
+async def test_parse_message_of_invalid_bytes_is_problem(tmp_path: Path, raw: bytes) -> None:
+    (part,) = (await make(tmp_path, free_port()).parse_message(raw, "x")).parts
+    assert part.content is None
+    assert part.problem

@@ -8,7 +8,7 @@ from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, R
 from lab_agent.domain.values import Identifier
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.lis.testing import AdapterContract, Bench, FaultContract, LisState
 from lab_agent.ports.lis import Lis
 from tests.fakes.hl7_lis import Hl7Lis
 from tests.harness.programs import free_port
@@ -36,6 +36,18 @@ class Hl7Bench:
     async def unacknowledged_count(self) -> int:
         return len(self.lis.unacknowledged)
 
+    async def publish_bad(self) -> None:
+        self.lis.queue_bad_result()
+
+    async def bad_results_kept(self) -> int:
+        return self.lis.bad_results_kept
+
+    async def set_state(self, state: LisState) -> None:
+        """HL7 knows no answer that asks to wait, and a slow one is waited for by design."""
+        if state in {LisState.BUSY, LisState.SLOW}:
+            raise NotImplementedError
+        await self.lis.set_state(state.value)
+
     async def close(self) -> None:
         await self.lis.close()
 
@@ -58,6 +70,14 @@ async def make_bench(folder: Path, orders: str, results: str | None, guarded: bo
 
 
 class Hl7Contract(AdapterContract):
+    """Outages have classes of their own, with a short `connect_timeout`."""
+
+    test_check_says_that_the_lis_is_unreachable = None  # type: ignore[assignment]
+    test_an_unreachable_lis_is_tried_again_later = None  # type: ignore[assignment]
+    test_an_unreachable_lis_is_not_said_to_lack_the_order = None  # type: ignore[assignment]
+    test_a_withdrawal_is_not_lost_while_the_lis_is_unreachable = None  # type: ignore[assignment]
+    test_an_adapter_starts_again_after_it_could_not = None  # type: ignore[assignment]
+
     def expected(self, message: LabMessage) -> LabMessage:
         """An ORU names neither our order's key nor a version; the report's name is the filler number, the lines and the test."""
         patient = ReportedPatient(identifiers=(Identifier(value="X"),))
@@ -111,3 +131,13 @@ class TestGuarded(Hl7Contract):
 
     async def bench(self, folder: Path) -> Bench:
         return await make_bench(folder, "server", None, guarded=True)
+
+
+class TestFaultsOfALisThatWeCall(FaultContract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "client", "server", connect_timeout=0.3)
+
+
+class TestFaultsOfALisThatCallsUs(FaultContract):
+    async def bench(self, folder: Path) -> Bench:
+        return await make_bench(folder, "server", None, connect_timeout=0.3)

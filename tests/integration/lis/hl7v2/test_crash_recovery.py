@@ -46,6 +46,8 @@ class JournalInbox:
         return True
     async def reject(self, message, reason, *, raw=None):
         raise AssertionError(reason)
+    async def alert(self, key, text):
+        assert text is None, text
 
 async def hand_over(adapter, journal, seed):
     order, lines = make_order(seed), journal.lines()

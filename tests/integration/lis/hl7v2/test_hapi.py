@@ -91,9 +91,9 @@ async def said(process: Process) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def adapter_on(folder: Path, port: int, inbox: MemoryInbox) -> AsyncIterator[Hl7v2Adapter]:
+async def adapter_on(folder: Path, port: int, inbox: MemoryInbox, **keys: object) -> AsyncIterator[Hl7v2Adapter]:
     links = {"orders": {"role": "client", "port": port}, "results": {"role": "server", "port": 0}}
-    settings = {**links, "folder": folder / "own", "duplicates": "msh10", "answer_timeout": 20, "reconnect_wait": 0.02}
+    settings = {**links, "folder": folder / "own", "duplicates": "msh10", "answer_timeout": 20, "reconnect_wait": 0.02, **keys}
     adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(settings), "hl7v2")
     await adapter.start(GuardedInbox(inbox, "hl7v2"))
     try:
@@ -125,6 +125,25 @@ async def test_hapi_strict_parser_accepts_orders_ack_decides(hapi: list[str], tm
     assert [tuple(line.split()) for line in seen.pop("lines").splitlines()] == lines
     assert seen == {"id": order.key, "family": HOSTILE, "given": "Ёлка", "middle": "Ünal", "sex": "F"}
     assert receipt.line_accessions == {line.key: f"F{number}" for number, line in enumerate(order.lines)}
+
+
+async def test_hapi_as_it_comes_reads_one_line_of_a_message(hapi: list[str], tmp_path: Path) -> None:
+    """HAPI's own settings take the second ORC for a prior result: that is told, and one line per message mends it."""
+    order, port = next(order for order in map(make_order, range(100)) if len(order.lines) == 3), free_port()
+    first, *others = (line.key for line in order.lines)
+    async with running(hapi, "serve-plain", port) as server:
+        assert await said(server) == {"up": "yes"}
+        async with adapter_on(tmp_path / "1", port, MemoryInbox()) as adapter:
+            receipt = await adapter.submit(order)
+            assert receipt.line_accessions == {first: "F0"}
+            assert receipt.unnamed_lines == tuple(others)
+            assert len((await said(server))["lines"].splitlines()) == 1
+        async with adapter_on(tmp_path / "2", port, MemoryInbox(), one_line_per_message=True) as adapter:
+            receipt = await adapter.submit(order)
+            assert set(receipt.line_accessions) == {first, *others}
+            assert receipt.unnamed_lines == ()
+            read = [(await said(server))["lines"].split()[0] for _ in order.lines]
+            assert read == [first, *others]
 
 
 class SlowInbox(MemoryInbox):

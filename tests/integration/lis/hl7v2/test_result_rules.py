@@ -1,14 +1,21 @@
 """On the wire: empty values, types and codes of the LIS's own, quality control, and messages that come in several."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.lab_messages import LabReport, ReportStatus
+from lab_agent.domain.records import LineRecord
+from lab_agent.domain.report_coverage import OrderCodes, determine_coverage
+from lab_agent.domain.state_machines import LineState
 from lab_agent.lis.hl7v2.continued_messages import UNFINISHED
 from tests.harness.hl7_peer import connect_peer, connected_peer
 
 L1 = "LAAAAAAAAAAAAAAA"
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 OBR = f"OBR|1|{L1}|F1|GLU|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
 FULL = "OBX|1|NM|2345-7^Glucose^LN||5.1|mmol/L|||||F"
 EMPTY = "OBX|2|NM|2823-3^Potassium^LN|||mmol/L|||||F"
@@ -117,6 +124,25 @@ async def test_number_without_test_completes_what_it_means(tmp_path: Path) -> No
     assert (report.status, report.items, report.completes) == (ReportStatus.FINAL, (), ("F1",))
 
 
+@pytest.mark.parametrize(
+    ("numbers", "completed"),
+    [(("F1", "F1"), [(), ()]), (("F1", "F2"), [("L1",), ("L2",)])],
+)
+async def test_first_result_of_a_number_ends_no_other_line(
+    tmp_path: Path, numbers: tuple[str, str], completed: list[tuple[str, ...]]
+) -> None:
+    """One number for an order of two lines, and tests by codes that nobody mapped: the first result ends neither line."""
+    codes = OrderCodes({"001": [LineKey("L1")], "002": [LineKey("L2")]})
+    accepted = LineRecord(key=LineKey(""), order=OrderKey("R"), task_id=ResourceId("T"), state=LineState.ACCEPTED, changed_at=NOW)
+    order = [replace(accepted, key=LineKey(f"L{place}"), accession=number) for place, number in enumerate(numbers, 1)]
+    async with connected_peer(tmp_path, mapping="[results]\nitem = []\n") as peer:
+        for place, number in enumerate(numbers, 1):
+            obr = OBR.replace(L1, "").replace("F1", number).replace("GLU", f"LIS-{place}")
+            assert await peer.send(msh(str(place)), obr, FULL) == "AA"
+        found = [determine_coverage(report, order, codes) for report in peer.reports]
+    assert [coverage.completes for coverage in found] == completed
+
+
 # --- quality control --------------------------------------------------------------------------------------------------------
 
 MINDRAY = '[[results.ignore]]\npath = "MSH-16"\nvalue = "2"\n[[results.ignore]]\npath = "MSH-11"\nvalue = "Q"\n'
@@ -171,7 +197,7 @@ async def test_continued_message_read_as_one(tmp_path: Path) -> None:
 
 
 async def test_repeated_parts_of_continued_message_answered_again(tmp_path: Path) -> None:
-    first, last = (part("1"), OBR, FULL, "DSC|P1|F"), (part("2", "P1"), FULL.replace("5.1", "6.2").replace("OBX|1", "OBX|2"))
+    first, last = (part("1"), OBR, FULL, "DSC|P1|F"), (part("2", "P1"), FULL.replace("2345-7", "718-7"))
     async with connected_peer(tmp_path) as peer:
         assert [await peer.send(*one) for one in (first, first, last, last)] == ["AA", "AA", "AA", "AA"]
         assert len(peer.reports) == 1

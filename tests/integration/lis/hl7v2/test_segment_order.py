@@ -19,8 +19,10 @@ def obr(filler: str, code: str = "GLU", *, placer: str = "", status: str = "F") 
     return f"OBR|1|{placer}|{filler}|{code}|||20240517083000+0300|||||||||||||||20240518090000+0300|||{status}"
 
 
-def obx(value: str, code: str = "2345-7", status: str = "F") -> str:
-    return f"OBX|1|NM|{code}^^LN||{value}|mmol/L|||||{status}"
+def obx(value: str) -> str:
+    """A result; two of one group have different codes."""
+    code = "718-7" if value.endswith(".2") else "2345-7"
+    return f"OBX|1|NM|{code}^^LN||{value}|mmol/L|||||F"
 
 
 PID = "PID|1||4711^^^MIS||DOE^J||19800517|F"

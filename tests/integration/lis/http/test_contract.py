@@ -8,7 +8,7 @@ from pathlib import Path
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.http import HttpAdapter, HttpSettings
-from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.lis.testing import AdapterContract, Bench, LisState
 from lab_agent.ports.lis import Lis
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
@@ -39,6 +39,15 @@ class HttpBench:
     async def unacknowledged_count(self) -> int:
         return len(self.lis.outbox)
 
+    async def publish_bad(self) -> None:
+        self.lis.queue_result(b'{"kind": "report", "status": "finished"}')
+
+    async def bad_results_kept(self) -> int:
+        return len(self.lis.refused)
+
+    async def set_state(self, state: LisState) -> None:
+        await asyncio.to_thread(self.lis.set_state, state.value)
+
     async def close(self) -> None:
         await asyncio.to_thread(self.lis.close)
         assert self.lis.bad_signatures == 0
@@ -50,6 +59,8 @@ class TestHttp(AdapterContract):
 
 
 class TestHttpThatCannotBeAsked(AdapterContract):
+    test_check_says_that_the_lis_is_unreachable = None  # type: ignore[assignment]  # there is nothing to ask: no `check_path`
+
     async def bench(self, folder: Path) -> Bench:
         return HttpBench(asked=False)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, insert, select, text, update
 
 from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport
+from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport, ReportedPatient
 from lab_agent.domain.lab_order import AnswerStep, OrderAnswer, OrderPatient, PatientName
 from lab_agent.domain.values import Coding, Identifier, PartialDate
 from lab_agent.errors import LisRejected, LisUnavailable, StoreUnreachableError
@@ -283,3 +284,24 @@ def test_ddl_compiles_in_every_dialect(dialect: str) -> None:
     said = create_statements(dialect, "x_", "staging" if dialect != "sqlite" else None)
     assert said.count("CREATE TABLE") == 13
     assert "x_orders" in said
+
+
+@pytest.mark.parametrize("kind", ["report", "rejection"])
+async def test_patient_columns_say_whose_it_is(harness: AdapterHarness, kind: str) -> None:
+    head = {"patient_birth_date": "1980-02-29", "patient_sex": "F", "patient_id": "12 ", "patient_id_system": "urn:p"}
+    times = {"effective_at": "2026-03-03T10:00:00", "issued_at": "2026-03-03T10:00:00", "report_id": "B1", "status": "final"}
+    number = harness.put(kind=kind, order_key="R1", **head, **(times if kind == "report" else {}))
+    with harness.engine.begin() as connection:
+        row = {"result_id": number, "position": 0, "item": "1", "reason": "clotted"}
+        connection.execute(insert(harness.tables.not_performed).values(row))
+    assert await harness.adapter.collect() == 1
+    (content,) = harness.inbox.contents
+    assert not isinstance(content, AccessionUpdate)
+    expected = (Identifier(system="urn:p", value="12"),)
+    assert content.patient == ReportedPatient(birth_date=date(1980, 2, 29), gender="female", identifiers=expected)
+
+
+async def test_result_without_patient_columns_names_nobody(harness: AdapterHarness) -> None:
+    harness.put(document=dump_message(REPORT).decode())
+    await harness.adapter.collect()
+    assert [one.patient for one in harness.inbox.contents if isinstance(one, LabReport)] == [None]

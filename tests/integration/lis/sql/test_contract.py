@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +16,12 @@ from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import create_statements, make_tables
-from lab_agent.lis.testing import AdapterContract, Bench
+from lab_agent.lis.testing import AdapterContract, Bench, LisState
 from lab_agent.ports.lis import Lis
 from lab_agent.serialization import dump_message
 
 _count = itertools.count()
+_TABLES_FOR_CHECK = ("lab_orders", "lab_results", "lab_cancellations")
 
 
 @dataclass
@@ -29,6 +32,7 @@ class SqlBench:
     schema: str | None = None
     as_rows: bool = True
     guarded: bool = False
+    state: LisState = LisState.WORKING
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +75,57 @@ class SqlBench:
     async def unacknowledged_count(self) -> int:
         results = self.tables.results
         return int(self.ask(select(func.count()).select_from(results).where(results.c.processed_at.is_(None)))[0])
+
+    async def publish_bad(self) -> None:
+        row = {"report_id": "bad", "status": "finished", "order_key": "R1", "ready": 1}
+        await asyncio.to_thread(self.run, insert(self.tables.results).values(**row))
+
+    async def bad_results_kept(self) -> int:
+        results = self.tables.results
+        marked = select(func.count()).select_from(results).where(results.c.fault.is_not(None), results.c.processed_at.is_(None))
+        return int((await asyncio.to_thread(self.ask, marked))[0])
+
+    async def set_state(self, state: LisState) -> None:
+        """A lock, a constraint, tables that are gone. A transaction loses no answer, and a database does not ask to wait."""
+        if state not in self.reachable_states:
+            raise NotImplementedError
+        await asyncio.to_thread(self.change_state, state)
+
+    @property
+    def reachable_states(self) -> frozenset[LisState]:
+        if self.engine.dialect.name != "sqlite":
+            return frozenset()
+        return frozenset({LisState.WORKING, LisState.UNREACHABLE, LisState.REFUSING, LisState.SLOW})
+
+    def change_state(self, state: LisState) -> None:
+        away = [text(f"alter table {name} rename to {name}_away") for name in _TABLES_FOR_CHECK]
+        back = [text(f"alter table {name}_away rename to {name}") for name in _TABLES_FOR_CHECK]
+        refuse = text("create trigger refuse before insert on lab_orders begin select raise(abort, 'no'); end")
+        if self.state is LisState.UNREACHABLE:
+            self.run(*back)
+        if self.state is LisState.REFUSING:
+            self.run(text("drop trigger refuse"))
+        self.state = state
+        if state is LisState.UNREACHABLE:
+            self.run(*away)
+        elif state is LisState.REFUSING:
+            self.run(refuse)
+        elif state is LisState.SLOW:
+            locked = threading.Event()
+            threading.Thread(target=self.lock, args=(locked,)).start()
+            locked.wait()
+
+    def lock(self, locked: threading.Event) -> None:
+        with self.engine.connect() as connection:
+            connection.execute(text("begin exclusive"))
+            locked.set()
+            time.sleep(0.6)
+            connection.rollback()
+
+    def run(self, *statements: Any) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     async def close(self) -> None:
         with self.engine.begin() as connection:

@@ -33,18 +33,21 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** HAPI as a laboratory system: "serve PORT" takes orders, "send PORT MSH-10 LINE STATUS TEXT PDF SECONDS" gives one result. */
+/** HAPI as a laboratory system: "serve PORT" takes orders, "serve-plain PORT" does so with HAPI's own settings, "send PORT MSH-10 LINE STATUS TEXT PDF SECONDS" gives one result. */
 public final class Peer {
     private static final DefaultHapiContext CONTEXT = new DefaultHapiContext(new CanonicalModelClassFactory("2.5"));
 
     public static void main(String[] words) throws Exception {
         CONTEXT.setValidationContext(ValidationContextFactory.defaultValidation());
         CONTEXT.setLowerLayerProtocol(new MinLowerLayerProtocol(true)); // by MSH-18
-        CONTEXT.getParserConfiguration().setUnexpectedSegmentBehaviour(UnexpectedSegmentBehaviourEnum.THROW_HL7_EXCEPTION);
-        CONTEXT.getParserConfiguration().setNonGreedyMode(true); // the next ORC is the next order, and no prior result
+        boolean plain = words[0].equals("serve-plain");
+        if (!plain) {
+            CONTEXT.getParserConfiguration().setUnexpectedSegmentBehaviour(UnexpectedSegmentBehaviourEnum.THROW_HL7_EXCEPTION);
+            CONTEXT.getParserConfiguration().setNonGreedyMode(true); // the next ORC is the next order, and no prior result
+        }
         CONTEXT.getParserConfiguration().setIdGenerator(new InMemoryIDGenerator()); // the other one writes a file where it stands
         int port = Integer.parseInt(words[1]);
-        if (words[0].equals("serve")) {
+        if (words[0].startsWith("serve")) {
             serve(port);
         } else {
             send(port, words);

@@ -1,0 +1,181 @@
+"""`lab-agent results refused …`: messages that adapters could not read: list, show, replay after the map was mended, dismiss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lab_agent import bootstrap
+from lab_agent.cli.context import (
+    ByOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    operator_name,
+    run_with_store,
+)
+from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_line, print_list, print_raw, print_remaining
+from lab_agent.domain.ids import RefusedKey
+from lab_agent.domain.records import Event
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, raw_lines
+from lab_agent.errors import Failure, InputError, InvalidTransitionError, StoreError
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE
+from lab_agent.workflow.refused_message_desk import PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
+
+app = typer.Typer(help="Messages of laboratory systems that were refused because they could not be read.", no_args_is_help=True)
+KeyArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Key of the message, as `results refused list` shows it.")]
+AdapterOption = Annotated[str | None, typer.Option("--adapter", metavar="NAME", help="Only those of this laboratory system.")]
+
+
+@app.command("list")
+def list_refused(
+    config: ConfigOption = None,
+    adapter: AdapterOption = None,
+    state: Annotated[list[RefusedState] | None, typer.Option("--state", help="Only in this state. Default: waiting.")] = None,
+    limit: LimitOption = DEFAULT_PAGE_SIZE,
+    offset: OffsetOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """List refused messages, newest first; nothing of their text."""
+    states = state or [RefusedState.WAITING]
+
+    async def work(context: CommandContext) -> tuple[tuple[RefusedMessage, ...], int]:
+        return await context.store.run(
+            lambda uow: uow.refused_messages.list(source=adapter, states=states, offset=offset, limit=limit)
+        )
+
+    found, total = run_with_store(config, work)
+    rows = [_row(message) for message in found]
+    print_list(rows, as_json=as_json, empty_text="No refused messages wait.", json_rows=found)
+    print_remaining(len(found), total, offset)
+
+
+@app.command()
+def show(
+    message: KeyArgument,
+    config: ConfigOption = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the message as it came. It names the patient: that you looked is noted.")
+    ] = False,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show why a message was refused, its history, and what the present map would make of it."""
+    key = RefusedKey(message)
+    if raw:
+        _show_raw(key, config, operator_name(by))
+        return
+
+    async def work(context: CommandContext) -> tuple[RefusedMessage, tuple[Event, ...], tuple[PreviewedPart, ...], str | None]:
+        found = await context.store.run(lambda uow: uow.refused_messages.get(key))
+        if found is None:
+            raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
+        history = await context.store.run(lambda uow: uow.refused_messages.events(key))
+        try:
+            return found, history, await _desk(context).preview(key), None
+        except (Failure, InvalidTransitionError) as exc:
+            return found, history, (), str(exc)
+
+    found, history, parts, problem = run_with_store(config, work)
+    rows = [_part_row(each) for each in parts]
+    if as_json:
+        print_json({**_row(found), "history": history, "parts": rows, "problem": problem})
+        return
+    print_fields(_row(found), as_json=False)
+    print_heading("History")
+    print_list([{"at": each.at, "what": each.text, "by": each.by} for each in history], as_json=False, empty_text="None.")
+    print_heading("With the map as it is now")
+    print_list(rows, as_json=False, empty_text=problem or "There is nothing in it to take in.")
+
+
+def _show_raw(key: RefusedKey, config: ConfigOption, by: str) -> None:
+    async def work(context: CommandContext) -> tuple[RefusedContent, str | None]:
+        content = await _desk(context).look_at(key, by=by)
+        found = await context.store.run(lambda uow: uow.refused_messages.get(key))
+        return content, bootstrap.adapter_encoding(context.settings, found.source) if found else None
+
+    content, encoding = run_with_store(config, work)
+    if content.raw is None:
+        raise StoreError(f"The adapter did not hand over the bytes of this message; it called it {content.message_id!r}.")
+    for line in raw_lines(content.raw, encoding):
+        print_raw(line)
+
+
+@app.command()
+def replay(message: KeyArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
+    """Read a message with the present map, and take in every part that is good; nothing twice. Exit code 1 if it still waits.
+
+    The map is read anew by this command. The running agent reads it anew on SIGHUP (`systemctl reload`), or it goes on refusing.
+    """
+
+    async def work(context: CommandContext) -> ReplayOutcome:
+        return await _desk(context).replay(RefusedKey(message), by=operator_name(by))
+
+    outcome = run_with_store(config, work)
+    if as_json:
+        print_json(outcome)
+    else:
+        print_line(f"message {message} is {outcome.message.state.value} now: {outcome.new} new, {outcome.known} accepted before")
+        for problem in outcome.problems:
+            print_line(f"refused again: {problem}")
+    if outcome.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def dismiss(
+    note: Annotated[str, typer.Option("--note", help="Your reason; it appears in the message's history.")],
+    message: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE…", help="Keys of messages.")] = None,
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", metavar="NAME", help="All that wait of this laboratory system instead.")
+    ] = None,
+    config: ConfigOption = None,
+    by: ByOption = None,
+) -> None:
+    """Dismiss messages: they are not needed, whether they come again or not. The alert ends when none waits any more."""
+    if bool(message) == bool(adapter):
+        raise InputError("Name messages, or a laboratory system with --adapter.")
+
+    async def work(context: CommandContext) -> int:
+        desk, who = _desk(context), operator_name(by)
+        if adapter is not None:
+            return await desk.dismiss_all(adapter, by=who, note=note)
+        return len([await desk.dismiss(RefusedKey(key), by=who, note=note) for key in message or ()])
+
+    print_line(f"dismissed: {run_with_store(config, work)}")
+
+
+def _desk(context: CommandContext) -> RefusedMessageDesk:
+    """The desk over adapters that are made for this command and never started."""
+    return RefusedMessageDesk(context.store, bootstrap.SystemClock(), bootstrap.build_adapters(context.settings))
+
+
+def _row(message: RefusedMessage) -> Row:
+    return {
+        "message": message.key,
+        "from": message.source,
+        "state": message.state,
+        "times": message.count,
+        "first": message.first_seen_at,
+        "last": message.last_seen_at,
+        "size": message.size,
+        "kept": message.is_kept,
+        "reason": message.reason,
+    }
+
+
+def _part_row(previewed: PreviewedPart) -> Row:
+    part, content = previewed.part, previewed.part.content
+    fate = "would be accepted" if content else "would be refused" if part.problem else "would be left out"
+    outcome = "accepted before" if previewed.was_accepted else fate
+    return {
+        "part": part.place,
+        "outcome": outcome,
+        "content": describe_content(content),
+        "later_message_accepted": None if previewed.was_accepted else previewed.later_at,
+        "problem": part.problem,
+        "notes": part.notes,
+    }

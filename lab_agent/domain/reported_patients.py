@@ -1,0 +1,75 @@
+"""Whether the patient that a laboratory system names with a result may be the order's patient.
+
+Only what both sides say is compared: too little is no difference, since most laboratory systems return less than they were
+given. An identifier means something within its system alone, and only where the order has one of that system: any other one is
+the laboratory system's own number. One without a system is the same, whether it is ours or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from enum import StrEnum
+
+from lab_agent.domain.lab_messages import ReportedPatient
+from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.domain.values import Identifier, PartialDate
+
+_COMPARED_GENDERS = frozenset({"male", "female"})
+"""What says something of a person: `other` and `unknown` are written for many reasons, and never contradict."""
+
+
+class PatientField(StrEnum):
+    """What may differ, in the words in which people read it."""
+
+    BIRTH_DATE = "birth date"
+    SEX = "sex"
+    IDENTIFIER = "identifier"
+
+
+def find_differences(reported: ReportedPatient, ordered: OrderPatient) -> tuple[PatientField, ...]:
+    """What both sides say and say differently; nothing for an anonymous patient, whose data stand for nobody."""
+    if ordered.anonymous:
+        return ()
+    differs = {
+        PatientField.BIRTH_DATE: _dates_differ(reported.birth_date, ordered.birth_date),
+        PatientField.SEX: _genders_differ(reported.gender, ordered.gender),
+        PatientField.IDENTIFIER: _identifiers_differ(reported.identifiers, _identifiers_of(ordered)),
+    }
+    return tuple(field for field, is_different in differs.items() if is_different)
+
+
+def _dates_differ(one: date | PartialDate | None, other: date | PartialDate | None) -> bool:
+    """Whether they cannot be one day; `1980` and `1980-05-17` can."""
+    if one is None or other is None:
+        return False
+    length = min(len(one.isoformat()), len(other.isoformat()))
+    return one.isoformat()[:length] != other.isoformat()[:length]
+
+
+def _genders_differ(one: str | None, other: str | None) -> bool:
+    return one != other and one in _COMPARED_GENDERS and other in _COMPARED_GENDERS
+
+
+def _identifiers_of(patient: OrderPatient) -> list[Identifier]:
+    own = (patient.global_identifier, patient.service_identifier)
+    return [*(each for each in own if each is not None), *patient.identifiers]
+
+
+def _identifiers_differ(reported: Iterable[Identifier], ordered: Iterable[Identifier]) -> bool:
+    """Whether there is a system in which both sides name something, and nothing that both name."""
+    known, named = _values_by_system(ordered), _values_by_system(reported)
+    return any(not known[system] & values for system, values in named.items() if system in known)
+
+
+def _values_by_system(identifiers: Iterable[Identifier]) -> dict[str, set[str]]:
+    values: dict[str, set[str]] = {}
+    for each in identifiers:
+        if (system := (each.system or "").strip().rstrip("/").casefold()) and (value := _comparison_key(each.value)):
+            values.setdefault(system, set()).add(value)
+    return values
+
+
+def _comparison_key(value: str) -> str:
+    """Letters and digits alone: `112-233-445 95` is `11223344595`."""
+    return "".join(char for char in value.casefold() if char.isalnum())

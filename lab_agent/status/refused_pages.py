@@ -1,0 +1,140 @@
+"""Refused messages of the laboratory systems: listed, read with the present map, replayed, dismissed, and looked at.
+
+A raw text names a patient. It is shown to operators alone, in the answer to a form (so that no address leads to it), and each
+look is in the message's history.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends
+from starlette.responses import RedirectResponse, Response
+
+from lab_agent.domain.ids import RefusedKey
+from lab_agent.domain.refused_messages import RefusedMessage, RefusedState, raw_lines
+from lab_agent.errors import Failure, InvalidTransitionError
+from lab_agent.logs import get_logger
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.status.auth import Form, HttpError, Note, Operator, Viewer, one_line
+from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.pages import Flash, PageNumber, StateNames, page_offset
+from lab_agent.workflow.refused_message_desk import PreviewedPart, describe_content
+
+router = APIRouter()
+_log = get_logger(__name__)
+
+_MAX_LINES = 5_000
+_MAX_LINE_LENGTH = 4_000
+"""What a page shows of a raw text; `lab-agent results refused show --raw` prints the whole."""
+
+
+async def get_refused_message(key: str, context: Context, _: Viewer) -> RefusedMessage:
+    """The refused message of the address. Raises `HttpError`."""
+    wanted = RefusedKey(one_line(key))
+    found = await context.store.run(lambda uow: uow.refused_messages.get(wanted))
+    if found is None:
+        raise HttpError("There is no refused message with this key.", 404)
+    return found
+
+
+Refused = Annotated[RefusedMessage, Depends(get_refused_message)]
+
+
+@router.get("/refused")
+async def show_refused_messages(
+    user: Viewer, context: Context, renderer: Renderer, page: PageNumber, state_names: StateNames, flash: Flash, source: str = ""
+) -> Response:
+    """What waits, newest first; or all in the selected states. Of one adapter, or of all."""
+    selected = [state for state in RefusedState if state.value in state_names]
+    states, adapter = selected or [RefusedState.WAITING], one_line(source) or None
+
+    def load(uow: UnitOfWork) -> Page[RefusedMessage]:
+        offset = page_offset(page)
+        found = uow.refused_messages.list(source=adapter, states=states, offset=offset, limit=DEFAULT_PAGE_SIZE)
+        return Page(items=found[0], total=found[1], offset=offset)
+
+    query = [("source", adapter)] * bool(adapter) + [("state", state.value) for state in selected]
+    return await renderer.render_page(
+        "refused.html",
+        user,
+        page=await context.store.run(load),
+        page_number=page,
+        query_string=urlencode(query),
+        states=RefusedState,
+        selected_states=selected,
+        source=adapter,
+        waiting_counts=await context.store.run(lambda uow: uow.refused_messages.waiting_counts()),
+        flash=flash,
+    )
+
+
+@router.get("/refused/{key}")
+async def show_refused_message(user: Viewer, context: Context, renderer: Renderer, message: Refused, flash: Flash) -> Response:
+    """One message: why it was refused, what the present map would make of it, and its history; nothing of its text."""
+    parts, problem = await _preview(context, message)
+    return await renderer.render_page(
+        "refused_message.html",
+        user,
+        message=message,
+        parts=[(part, describe_content(part.part.content)) for part in parts],
+        preview_problem=problem,
+        history=await context.store.run(lambda uow: uow.refused_messages.events(message.key)),
+        flash=flash,
+    )
+
+
+async def _preview(context: StatusContext, message: RefusedMessage) -> tuple[tuple[PreviewedPart, ...], str | None]:
+    """What the present map makes of a message, or why that cannot be told."""
+    try:
+        return await context.refused_messages.preview(message.key), None
+    except (Failure, InvalidTransitionError) as exc:
+        return (), str(exc)
+
+
+@router.post("/refused/{key}/raw")
+async def show_raw_text(user: Operator, _: Form, context: Context, renderer: Renderer, message: Refused) -> Response:
+    """The message as it came. The look is noted before the text is given."""
+    content = await context.refused_messages.look_at(message.key, by=user.name)
+    encoding = next((each.encoding for each in context.adapters if each.name == message.source), None)
+    lines = list(islice(raw_lines(content.raw or b"", encoding), _MAX_LINES + 1))
+    return await renderer.render_page(
+        "refused_raw.html",
+        user,
+        message=message,
+        content=content,
+        lines=[line[:_MAX_LINE_LENGTH] for line in lines[:_MAX_LINES]],
+        is_cut=len(lines) > _MAX_LINES or any(len(line) > _MAX_LINE_LENGTH for line in lines),
+    )
+
+
+@router.post("/refused/{key}/replay")
+async def replay_message(user: Operator, _: Form, context: Context, message: Refused) -> Response:
+    """Read a message with the present map, and take in what is good."""
+    outcome = await context.refused_messages.replay(message.key, by=user.name)
+    flash = "refused-still-waiting" if outcome.problems else "refused-replayed"
+    return RedirectResponse(f"/refused/{message.key}?flash={flash}", 303)
+
+
+@router.post("/refused/{key}/dismiss")
+async def dismiss_message(user: Operator, context: Context, message: Refused, note: Note) -> Response:
+    """Leave a message for good."""
+    await context.refused_messages.dismiss(message.key, by=user.name, note=note)
+    return RedirectResponse("/refused?flash=refused-dismissed", 303)
+
+
+@router.post("/refused/dismiss")
+async def dismiss_all(user: Operator, form: Form, context: Context, note: Note) -> Response:
+    """Leave all waiting messages of a laboratory system: as many as the page showed, and no more."""
+    source, count = form.get("source", ""), form.get("expected_count", "")
+    waiting = await context.store.run(lambda uow: uow.refused_messages.waiting_counts())
+    if source not in waiting:
+        raise HttpError("There are no waiting messages of a laboratory system with this name.", 404)
+    if count != str(waiting[source]):
+        raise HttpError(f"There are {waiting[source]} refused messages by now. Nothing was done; review them first.", 409)
+    await context.refused_messages.dismiss_all(source, by=user.name, note=note, expected_count=waiting[source])
+    _log.info("refused messages dismissed", action="refused_dismissed", adapter=source, by=user.name)
+    return RedirectResponse("/refused?flash=refused-dismissed", 303)

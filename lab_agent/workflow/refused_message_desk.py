@@ -1,0 +1,225 @@
+"""What an operator does with refused messages, from the command line or the status page: look, replay, dismiss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from lab_agent.domain.ids import RefusedKey
+from lab_agent.domain.lab_messages import LabMessage, LabReport
+from lab_agent.domain.records import Event
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.errors import InvalidTransitionError, StoreError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.lis import ParsedMessage, ParsedPart
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.operator_jobs import validate_note
+from lab_agent.workflow.refused_messages import one_line, refresh_alert
+from lab_agent.workflow.result_inbox import StoreInbox
+
+log = structlog.get_logger(__name__)
+
+
+class RawMessageReader(Protocol):
+    """An adapter behind its guard, as far as refused messages need it."""
+
+    async def parse_message(self, raw: bytes, name: str, /) -> ParsedMessage:
+        """Read a raw message with the present map; what cannot be read is a part with a `problem`."""
+        ...
+
+    async def on_replayed(self, message: LabMessage, /) -> None:
+        """Be told that a replay has put a message into the inbox."""
+        ...
+
+
+class RawMessageReaders(Protocol):
+    """The adapters by name."""
+
+    def get(self, name: str | None = None, /) -> RawMessageReader:
+        """The adapter with that name. Raises `LisUnavailable` with the reason if it was not loaded."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedPart:
+    """What the present map makes of a part. `later_at`: when a message about the same report was accepted since."""
+
+    part: ParsedPart
+    was_accepted: bool = False
+    later_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOutcome:
+    """A refused message after its replay: the numbers of parts that are new in the inbox, and that were there before."""
+
+    message: RefusedMessage
+    new: int
+    known: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedMessageDesk:
+    """What an operator does with refused messages. Every action, and each look at a raw text, stands in the message's history.
+
+    All raise `StoreError` for an unknown message, and `InvalidTransitionError` where its state or what is kept does not allow it.
+    """
+
+    store: Store
+    clock: Clock
+    adapters: RawMessageReaders
+    wake: Callable[[], None] = lambda: None
+
+    async def preview(self, key: RefusedKey) -> tuple[PreviewedPart, ...]:
+        """What the present map makes of a message; nothing changes. Raises `LisUnavailable` if its adapter is not loaded."""
+        message, content = await self.store.run(lambda uow: _load(uow, key))
+        parsed = await self.adapters.get(message.source).parse_message(_raw_of(message, content), content.message_id)
+        return await self.store.run(lambda uow: tuple(_preview_part(uow, message, part) for part in parsed.parts))
+
+    async def replay(self, key: RefusedKey, *, by: str) -> ReplayOutcome:
+        """Read a waiting message with the present map, and put every good part into the inbox; nothing is there twice.
+
+        It stays waiting, with the new reason, while a part has a problem. Raises `LisUnavailable` as `preview` does.
+        """
+        message, content = await self.store.run(lambda uow: _load(uow, key))
+        _require_waiting(message)
+        adapter = self.adapters.get(message.source)
+        parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
+        accepted = [
+            await self._accept(adapter, message, part.message_id, part.content)
+            for part in parsed.parts
+            if part.content is not None
+        ]
+        problems = tuple(_problem_text(part) for part in parsed.parts if part.problem is not None)
+        return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, problems, by))
+
+    async def _accept(self, adapter: RawMessageReader, message: RefusedMessage, message_id: str, content: LabMessage) -> bool:
+        later = await self.store.run(lambda uow: _later_message(uow, message, content))
+        new = await StoreInbox(self.store, self.clock, message.source, self.wake).accept(message_id, content)
+        if later is None:
+            await adapter.on_replayed(content)
+        return new
+
+    def _finish_replay(
+        self, uow: UnitOfWork, key: RefusedKey, accepted: list[bool], problems: tuple[str, ...], by: str
+    ) -> ReplayOutcome:
+        now, new = self.clock.now(), sum(accepted)
+        message = _get(uow, key)
+        reason = one_line("; ".join(problems)) or message.reason
+        done = replace(message, state=message.state if problems else RefusedState.REPLAYED, reason=reason, changed_at=now)
+        text = f"replayed: {new} new, {len(accepted) - new} accepted before"
+        _save(uow, done, "refused_replayed", f"{text}, refused again: {reason}" if problems else text, by, now)
+        uow.commit()
+        log.info("refused message replayed", action="refused_replayed", adapter=message.source, count=new, state=done.state)
+        return ReplayOutcome(done, new, len(accepted) - new, problems)
+
+    async def dismiss(self, key: RefusedKey, *, by: str, note: str) -> RefusedMessage:
+        """Leave a waiting message for good. Raises `InputError` for an empty or too long note."""
+
+        def change(uow: UnitOfWork) -> RefusedMessage:
+            done = self._dismiss(uow, key, by, validate_note(note))
+            uow.commit()
+            return done
+
+        return await self.store.run(change)
+
+    async def dismiss_all(self, source: str, *, by: str, note: str, expected_count: int | None = None) -> int:
+        """Leave all waiting messages of an adapter; how many. Raises `InvalidTransitionError` if it is not `expected_count`."""
+        return await self.store.run(lambda uow: self._dismiss_all(uow, source, by, validate_note(note), expected_count))
+
+    def _dismiss_all(self, uow: UnitOfWork, source: str, by: str, note: str, expected_count: int | None) -> int:
+        waiting = uow.refused_messages.waiting_counts().get(source, 0)
+        if expected_count not in (None, waiting):
+            raise InvalidTransitionError(f"meanwhile {waiting} messages of {source} wait; nothing was done, look again")
+        found, _ = uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=max(1, waiting))
+        for message in found:
+            self._dismiss(uow, message.key, by, note)
+        uow.commit()
+        return len(found)
+
+    def _dismiss(self, uow: UnitOfWork, key: RefusedKey, by: str, note: str) -> RefusedMessage:
+        now, message = self.clock.now(), _get(uow, key)
+        _require_waiting(message)
+        done = replace(message, state=RefusedState.DISMISSED, changed_at=now)
+        _save(uow, done, "refused_dismissed", f"dismissed: {note}", by, now)
+        return done
+
+    async def look_at(self, key: RefusedKey, *, by: str) -> RefusedContent:
+        """The content of a message, for one look, which is in its history before the content is given."""
+
+        def note_look(uow: UnitOfWork) -> RefusedContent:
+            message, content = _load(uow, key)
+            _add_event(uow, message, "refused_looked_at", "the raw text was shown", by, self.clock.now())
+            uow.commit()
+            return content
+
+        content = await self.store.run(note_look)
+        log.info("raw message shown", action="refused_looked_at", by=by)
+        return content
+
+
+def describe_content(content: LabMessage | None) -> str:
+    """What a part is, without its values: `report 4711, final, 3 observations`; empty for nothing."""
+    if not isinstance(content, LabReport):
+        return "" if content is None else type(content).__name__.removeprefix("Lab").lower()
+    counts = [(len(content.observations), "observation"), (len(content.documents), "document")]
+    counted = [f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts if count]
+    return ", ".join([f"report {content.report_id}", content.status.value, *counted])
+
+
+def _get(uow: UnitOfWork, key: RefusedKey) -> RefusedMessage:
+    message = uow.refused_messages.get(key)
+    if message is None:
+        raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
+    return message
+
+
+def _load(uow: UnitOfWork, key: RefusedKey) -> tuple[RefusedMessage, RefusedContent]:
+    message = _get(uow, key)
+    content = uow.refused_messages.content(key) if message.is_kept else None
+    if content is None:
+        raise InvalidTransitionError(f"the content of message {key} is not kept (any more); have it sent again")
+    return message, content
+
+
+def _raw_of(message: RefusedMessage, content: RefusedContent) -> bytes:
+    if content.raw is None:
+        raise InvalidTransitionError(f"the adapter {message.source} did not hand over the bytes of message {message.key}")
+    return content.raw
+
+
+def _require_waiting(message: RefusedMessage) -> None:
+    if message.state is not RefusedState.WAITING:
+        raise InvalidTransitionError(f"message {message.key} is {message.state.value}; it does not wait")
+
+
+def _preview_part(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> PreviewedPart:
+    was_accepted = part.content is not None and uow.reports.exists(message.source, part.message_id)
+    return PreviewedPart(part, was_accepted, _later_message(uow, message, part.content))
+
+
+def _later_message(uow: UnitOfWork, message: RefusedMessage, content: LabMessage | None) -> datetime | None:
+    """When another message about the same report was accepted, after this one was refused first."""
+    if not isinstance(content, LabReport):
+        return None
+    return uow.refused_messages.accepted_since(message.source, content.report_id, message.first_seen_at)
+
+
+def _problem_text(part: ParsedPart) -> str:
+    problem = part.problem or "it was not read"
+    return problem if not part.place or part.place in problem else f"{part.place}: {problem}"
+
+
+def _save(uow: UnitOfWork, message: RefusedMessage, action: str, text: str, by: str, now: datetime) -> None:
+    uow.refused_messages.save(message)
+    _add_event(uow, message, action, text, by, now)
+    refresh_alert(uow, message.source, now)
+
+
+def _add_event(uow: UnitOfWork, message: RefusedMessage, action: str, text: str, by: str, now: datetime) -> None:
+    uow.events.add(Event(order=None, refused_message=message.key, at=now, action=action, text=text, by=by))

@@ -1,0 +1,121 @@
+"""Messages that an adapter refused: recorded before the laboratory system hears of it, and purged on time.
+
+What may name a patient (the bytes, and the id that the adapter gave them, such as a file's name) is in the vault alone. The same
+message counts up. What a peer sends beyond the limits of a day is only counted, so that garbage does not fill the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from lab_agent.domain.ids import RefusedKey, refused_key
+from lab_agent.domain.records import Alert, Event
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.ports.repositories import UnitOfWork
+
+MAX_NEW_A_DAY = 500
+"""Messages of one adapter of which more than the count is kept, within a day."""
+MAX_BYTES_A_DAY = 100_000_000
+"""Bytes of refused messages of one adapter that are kept, within a day."""
+_DAY = timedelta(days=1)
+_MAX_REASON_LENGTH = 500
+_PURGE_BATCH = 100
+
+
+def rejected_messages_alert_key(source: str) -> str:
+    """Key of the alert about refused messages of an adapter; open while one of them waits."""
+    return f"lis.{source}.refused"
+
+
+def record_refusal(uow: UnitOfWork, source: str, content: RefusedContent, reason: str, now: datetime) -> RefusedMessage:
+    """Record that an adapter refused a message (again). The caller commits.
+
+    What was dismissed stays dismissed: an operator has decided about this very message. What was replayed waits again.
+    """
+    key = refused_key(source, content.message_id, content.raw)
+    known = uow.refused_messages.get(key)
+    recorded = _count_up(known, reason, now) if known else _new_message(uow, key, source, content, reason, now)
+    if recorded.key == key and not recorded.is_kept and _fits(uow, recorded, now):
+        uow.refused_messages.save_content(key, content, at=now)
+        recorded = replace(recorded, is_kept=True)
+    uow.refused_messages.save(recorded)
+    refresh_alert(uow, source, now)
+    return recorded
+
+
+def _count_up(known: RefusedMessage, reason: str, now: datetime) -> RefusedMessage:
+    again = RefusedState.DISMISSED if known.state is RefusedState.DISMISSED else RefusedState.WAITING
+    return replace(known, state=again, reason=one_line(reason), count=known.count + 1, last_seen_at=now, changed_at=now)
+
+
+def _fits(uow: UnitOfWork, message: RefusedMessage, now: datetime) -> bool:
+    """Whether the content of a message is within what is kept of its adapter in a day."""
+    _, kept_bytes = uow.refused_messages.added_since(message.source, now - _DAY)
+    return kept_bytes + (message.size or 0) <= MAX_BYTES_A_DAY
+
+
+def _new_message(
+    uow: UnitOfWork, key: RefusedKey, source: str, content: RefusedContent, reason: str, now: datetime
+) -> RefusedMessage:
+    number, _ = uow.refused_messages.added_since(source, now - _DAY)
+    if number >= MAX_NEW_A_DAY:
+        return _count_only(uow, source, reason, now)
+    size = None if content.raw is None else len(content.raw)
+    return _make_message(key, source, reason, now, size)
+
+
+def _make_message(key: RefusedKey, source: str, reason: str, now: datetime, size: int | None = None) -> RefusedMessage:
+    return RefusedMessage(
+        key=key,
+        source=source,
+        reason=one_line(reason),
+        size=size,
+        is_kept=False,
+        first_seen_at=now,
+        last_seen_at=now,
+        changed_at=now,
+    )
+
+
+def _count_only(uow: UnitOfWork, source: str, reason: str, now: datetime) -> RefusedMessage:
+    """The one record, for each adapter and day, of the messages beyond the limit."""
+    key = _count_only_key(source, now)
+    text = f"more than {MAX_NEW_A_DAY} different messages in a day; these are only counted. The last: {one_line(reason)}"
+    known = uow.refused_messages.get(key)
+    return _count_up(known, text, now) if known else _make_message(key, source, text, now)
+
+
+def _count_only_key(source: str, now: datetime) -> RefusedKey:
+    return refused_key(source, f"beyond the limit of {now:%Y-%m-%d}", None)
+
+
+def refresh_alert(uow: UnitOfWork, source: str, now: datetime) -> None:
+    """Open the alert about an adapter's refused messages while any waits, and close it then."""
+    waiting = uow.refused_messages.waiting_counts().get(source, 0)
+    key = rejected_messages_alert_key(source)
+    if not waiting:
+        uow.alerts.close(key, now=now)
+        return
+    (newest, *_), _ = uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=1)
+    text = f"laboratory system {source}: {waiting} refused {'message waits' if waiting == 1 else 'messages wait'}"
+    beyond = uow.refused_messages.get(_count_only_key(source, now))
+    if beyond is not None and beyond.state is RefusedState.WAITING:
+        text += f", and {beyond.count} more of today are only counted"
+    uow.alerts.open(Alert(key=key, text=f"{text}; the last: {newest.reason}. `lab-agent results refused list`", opened_at=now))
+
+
+def one_line(reason: str) -> str:
+    """The first line of a reason, at a bearable length."""
+    return reason.partition("\n")[0][:_MAX_REASON_LENGTH]
+
+
+def purge_contents(uow: UnitOfWork, days: int, now: datetime) -> int:
+    """Delete the contents of messages that were refused last `days` ago, some at a time; each is an event. The caller commits."""
+    old = uow.refused_messages.kept_before(now - timedelta(days=days), limit=_PURGE_BATCH)
+    for message in old:
+        uow.refused_messages.purge_content(message.key)
+        uow.refused_messages.save(replace(message, is_kept=False))
+        text = f"the raw message was deleted, {days} days after it came last"
+        uow.events.add(Event(order=None, refused_message=message.key, at=now, action="refused_purged", text=text))
+    return len(old)

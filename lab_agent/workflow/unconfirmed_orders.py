@@ -1,0 +1,62 @@
+"""Orders of which nobody knew whether the laboratory system has them: its answer may come late, and settles them then (law 3).
+
+An operator is asked about such an order when the laboratory system cannot say. It may answer all the same, before the operator
+does: an acknowledgement after its time-out, a row that is marked as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from lab_agent.domain import jobs
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.state_machines import JobState
+from lab_agent.errors import Failure
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.lis import AdapterSource
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UnconfirmedOrders:
+    """Asks again about handovers that wait for an operator; `wake` is called when one is to be verified."""
+
+    store: Store
+    clock: Clock
+    adapters: AdapterSource
+    wake: Callable[[], None]
+
+    async def run(self) -> int:
+        """Ask once about each; returns how many the laboratory system has answered. Their handover is then verified as usual."""
+        settled = [job for job in await self.store.run(_waiting_handovers) if await self._is_answered(job)]
+        for job in settled:
+            await self.store.run(partial(self._verify_again, job=job))
+        if settled:
+            self.wake()
+        return len(settled)
+
+    async def _is_answered(self, job: Job) -> bool:
+        key = OrderKey(job.target)
+        try:
+            return await self.adapters.get(jobs.adapter_of(job)).was_received(key) is not None
+        except Failure as failure:  # it is asked again at the next run; whether it is available is told elsewhere
+            log.debug("no answer", action="order_unconfirmed", order=key, error=failure)
+            return False
+
+    def _verify_again(self, uow: UnitOfWork, job: Job) -> None:
+        current, now = uow.jobs.get(job.id), self.clock.now()
+        if current is not None and current.state is JobState.NEEDS_REVIEW:  # else an operator was faster
+            uow.jobs.save(current.outcome_unknown(now, now, "the laboratory system has answered; verifying the outcome"))
+            uow.commit()
+
+
+def _waiting_handovers(uow: UnitOfWork) -> tuple[Job, ...]:
+    waiting = uow.jobs.needing_operator()
+    return tuple(job for job in waiting if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW)

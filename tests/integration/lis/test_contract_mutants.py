@@ -1,0 +1,320 @@
+"""The contract suite notices every fault that an adapter may have: each of these is the template's adapter with one fault.
+
+That the adapter without a fault passes is shown by `test_adapter_template`.
+"""
+
+import asyncio
+import hashlib
+import importlib
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.lis.adapter_template import create_project
+from lab_agent.lis.contract import dump_message, dump_order, load_message
+from lab_agent.lis.testing import AdapterContract, bench_runs, make_order, make_report
+from lab_agent.ports.lis import RawMessageParser
+
+
+class Mutants:
+    """Each method gives the members that differ from those of the good adapter, whose class is `good`."""
+
+    def __init__(self, good: Any) -> None:
+        self.good = good
+
+    def order_twice_in_the_lis(self) -> dict[str, Any]:
+        async def submit(adapter: Any, order: Any) -> Any:
+            await adapter._send("PUT", f"orders/{order.key}-{secrets.token_hex(2)}", dump_order(order))
+            return await self.good.submit(adapter, order)
+
+        return {"submit": submit}
+
+    def order_visible_when_prepared(self) -> dict[str, Any]:
+        return {"prepare": self.good.submit}
+
+    def order_said_to_be_missing(self) -> dict[str, Any]:
+        async def was_received(*_: Any) -> bool:
+            return False
+
+        return {"was_received": was_received}
+
+    def order_said_to_be_there(self) -> dict[str, Any]:
+        async def was_received(*_: Any) -> bool:
+            return True
+
+        return {"was_received": was_received}
+
+    def order_denied_when_nobody_answers(self) -> dict[str, Any]:
+        async def was_received(adapter: Any, key: str) -> bool:
+            with suppress(Failure):
+                return await self.good.was_received(adapter, key)
+            return False
+
+        return {"was_received": was_received}
+
+    def acknowledged_before_stored(self) -> dict[str, Any]:
+        async def take(adapter: Any, number: str) -> int:
+            raw = (await adapter._ask("GET", f"results/{number}")).content
+            await adapter._ask("PUT", f"results/{number}/taken")
+            return int(await adapter._inbox.accept(f"result-{number}", load_message(raw)))
+
+        return {"_take": take}
+
+    def named_by_content(self) -> dict[str, Any]:
+        return self.named(lambda _, raw: hashlib.sha256(raw).hexdigest())
+
+    def named_at_random(self) -> dict[str, Any]:
+        return self.named(lambda *_: secrets.token_hex(8))
+
+    def named(self, name: Any) -> dict[str, Any]:
+        async def take(adapter: Any, number: str) -> int:
+            raw = (await adapter._ask("GET", f"results/{number}")).content
+            new = await adapter._inbox.accept(name(number, raw), load_message(raw))
+            await adapter._ask("PUT", f"results/{number}/taken")
+            return int(new)
+
+        return {"_take": take}
+
+    def digits_as_floats(self) -> dict[str, Any]:
+        async def take(adapter: Any, number: str) -> int:
+            raw = json.dumps(json.loads((await adapter._ask("GET", f"results/{number}")).content)).encode()
+            new = await adapter._inbox.accept(f"result-{number}", load_message(raw))
+            await adapter._ask("PUT", f"results/{number}/taken")
+            return int(new)
+
+        return {"_take": take}
+
+    def bad_result_deleted(self) -> dict[str, Any]:
+        return self.take_bad(lambda adapter, number: adapter._ask("PUT", f"results/{number}/taken"))
+
+    def bad_result_not_told(self) -> dict[str, Any]:
+        return self.take_bad(lambda adapter, number: adapter._ask("PUT", f"results/{number}/refused"), tell=False)
+
+    def bad_result_told_for_ever(self) -> dict[str, Any]:
+        return self.take_bad(lambda *_: asyncio.sleep(0), name=lambda number: f"{number}-{secrets.token_hex(4)}")
+
+    def raw_message_left_out(self) -> dict[str, Any]:
+        return self.take_bad(lambda adapter, number: adapter._ask("PUT", f"results/{number}/refused"), raw=False)
+
+    def take_bad(self, then: Any, *, tell: bool = True, raw: bool = True, name: Any = lambda number: number) -> dict[str, Any]:
+        async def take(adapter: Any, number: str) -> int:
+            body = (await adapter._ask("GET", f"results/{number}")).content
+            try:
+                new = await adapter._inbox.accept(f"result-{number}", load_message(body))
+            except DataInvalidError as error:
+                if tell:
+                    await adapter._inbox.reject(name(number), str(error.problems[0]), raw=body if raw else None)
+                await then(adapter, number)
+                return 0
+            await adapter._ask("PUT", f"results/{number}/taken")
+            return int(new)
+
+        return {"_take": take}
+
+    def bad_result_stops_the_others(self) -> dict[str, Any]:
+        async def take(adapter: Any, number: str) -> int:
+            raw = (await adapter._ask("GET", f"results/{number}")).content
+            new = await adapter._inbox.accept(f"result-{number}", load_message(raw))  # raises, and collect ends
+            await adapter._ask("PUT", f"results/{number}/taken")
+            return int(new)
+
+        return {"_take": take}
+
+    def first_line_cancelled_alone(self) -> dict[str, Any]:
+        return {"cancel": lambda adapter, order, lines, reason: self.good.cancel(adapter, order, lines[:1], reason)}
+
+    def withdrawal_lost(self) -> dict[str, Any]:
+        async def cancel(adapter: Any, *args: Any) -> None:
+            with suppress(Failure):
+                await self.good.cancel(adapter, *args)
+
+        return {"cancel": cancel}
+
+    def withdrawal_rejected(self) -> dict[str, Any]:
+        return {"cancel": self.failing(self.good.cancel, LisUnavailable, LisRejected("away"))}
+
+    def unreachable_told_as_unknown(self) -> dict[str, Any]:
+        return {"submit": self.failing(self.good.submit, LisUnavailable, LisOutcomeUnknown("away"))}
+
+    def unknown_told_as_unreachable(self) -> dict[str, Any]:
+        return {"submit": self.failing(self.good.submit, LisOutcomeUnknown, LisUnavailable("no answer"))}
+
+    def refusal_told_as_unreachable(self) -> dict[str, Any]:
+        return {"submit": self.failing(self.good.submit, LisRejected, LisUnavailable("422"))}
+
+    def busy_told_as_rejection(self) -> dict[str, Any]:
+        return {"submit": self.failing(self.good.submit, LisUnavailable, LisRejected("429"))}
+
+    def wait_not_handed_on(self) -> dict[str, Any]:
+        return {"submit": self.failing(self.good.submit, LisUnavailable, LisUnavailable("429"))}
+
+    def failing(self, method: Any, told: type[Failure], instead: Failure) -> Any:
+        async def call(adapter: Any, *args: Any) -> Any:
+            try:
+                return await method(adapter, *args)
+            except told:
+                raise instead from None
+
+        return call
+
+    def check_that_says_nothing(self) -> dict[str, Any]:
+        async def check(_: Any) -> None:
+            return None
+
+        return {"check": check}
+
+    def start_that_never_ends_an_outage(self) -> dict[str, Any]:
+        async def start(adapter: Any, inbox: Any) -> None:
+            try:
+                await adapter._ask("GET", "health")
+            except LisUnavailable:
+                raise RuntimeError("away") from None
+            await self.good.start(adapter, inbox)
+
+        return {"start": start}
+
+    def loop_blocked_for_a_second(self) -> dict[str, Any]:
+        async def collect(adapter: Any) -> int:
+            time.sleep(1)  # noqa: ASYNC251 — the fault
+            return int(await self.good.collect(adapter))
+
+        return {"collect": collect}
+
+    def loop_blocked_while_the_lis_is_slow(self) -> dict[str, Any]:
+        async def send(adapter: Any, method: str, path: str, content: Any = None, **options: Any) -> Any:
+            def call() -> Any:
+                async def once() -> Any:
+                    other = type(adapter)(adapter._settings, "other")
+                    try:
+                        return await self.good._send(other, method, path, content, **options)
+                    finally:
+                        await other.stop()
+
+                return asyncio.run(once())
+
+            with ThreadPoolExecutor(1) as threads:
+                return threads.submit(call).result()  # waits in the event loop: the fault
+
+        return {"_send": send}
+
+
+CAUGHT_BY = {
+    "order_twice_in_the_lis": "test_orders_arrive_once_each",
+    "order_visible_when_prepared": "test_a_prepared_order_is_not_seen_by_the_lis",
+    "order_said_to_be_missing": "test_orders_arrive_once_each",
+    "order_said_to_be_there": "test_a_prepared_order_is_not_seen_by_the_lis",
+    "order_denied_when_nobody_answers": "test_an_unreachable_lis_is_not_said_to_lack_the_order",
+    "acknowledged_before_stored": "test_nothing_is_acknowledged_before_it_is_stored",
+    "named_by_content": "test_a_value_that_was_corrected_there_and_back_is_three_messages",
+    "named_at_random": "test_a_crash_before_the_acknowledgement_makes_no_second_message",
+    "digits_as_floats": "test_a_report_arrives_digit_for_digit_and_is_acknowledged",
+    "bad_result_deleted": "test_a_bad_result_is_told_and_kept",
+    "bad_result_not_told": "test_a_bad_result_is_told_and_kept",
+    "bad_result_told_for_ever": "test_a_bad_result_is_told_and_kept",
+    "raw_message_left_out": "test_a_bad_result_is_told_and_kept",
+    "bad_result_stops_the_others": "test_a_bad_result_stops_no_good_one",
+    "first_line_cancelled_alone": "test_a_withdrawal_names_every_line",
+    "withdrawal_lost": "test_a_withdrawal_is_not_lost_while_the_lis_is_unreachable",
+    "withdrawal_rejected": "test_a_withdrawal_is_not_lost_while_the_lis_is_unreachable",
+    "unreachable_told_as_unknown": "test_an_unreachable_lis_is_tried_again_later",
+    "unknown_told_as_unreachable": "test_a_lost_answer_is_an_unknown_outcome",
+    "refusal_told_as_unreachable": "test_a_refusal_is_final",
+    "busy_told_as_rejection": "test_a_busy_lis_is_tried_again_when_it_asks_to",
+    "wait_not_handed_on": "test_a_busy_lis_is_tried_again_when_it_asks_to",
+    "check_that_says_nothing": "test_check_says_that_the_lis_is_unreachable",
+    "start_that_never_ends_an_outage": "test_an_adapter_starts_again_after_it_could_not",
+    "loop_blocked_for_a_second": "test_a_report_arrives_digit_for_digit_and_is_acknowledged",
+    "loop_blocked_while_the_lis_is_slow": "test_a_slow_lis_blocks_nobody_else",
+}
+"""Every mutant, and the test of the suite that has to fail for it."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The modules of a project made of the template: the adapter's and the test's."""
+    folder = tmp_path_factory.mktemp("project")
+    create_project("mutant-lis", folder)
+    paths = [str(folder / "mutant-lis"), str(folder / "mutant-lis" / "tests")]
+    sys.path[:0] = paths
+    yield importlib.import_module("lab_adapter_mutant_lis"), importlib.import_module("test_lab_adapter_mutant_lis")
+    for path in paths:
+        sys.path.remove(path)
+    for name in ("lab_adapter_mutant_lis", "test_lab_adapter_mutant_lis", "fake_lis"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_runs, "TIMEOUT_SECONDS", 0.5)
+
+
+def make_suite(project: Any, members: dict[str, Any]) -> AdapterContract:
+    adapters, tests = project
+    mutant = type("MutantLisAdapter", (adapters.MutantLisAdapter,), members)
+
+    class MutantBench(tests.MutantLisBench):  # type: ignore[misc,name-defined]
+        def adapter(self) -> Any:
+            return mutant(mutant.Settings(url=f"http://127.0.0.1:{self.lis.port}", timeout=5), "mutant-lis")
+
+    class Suite(AdapterContract):
+        async def bench(self, folder: Path) -> Any:
+            return MutantBench()
+
+    return Suite()
+
+
+@pytest.mark.parametrize("fault", CAUGHT_BY)
+def test_contract_suite_catches(fault: str, project: Any, tmp_path: Path) -> None:
+    suite = make_suite(project, getattr(Mutants(project[0].MutantLisAdapter), fault)())
+    with pytest.raises((AssertionError, TimeoutError, RuntimeError, Failure)):
+        getattr(suite, CAUGHT_BY[fault])(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(set(CAUGHT_BY.values())))
+def test_contract_suite_passes_the_good_one(name: str, project: Any, tmp_path: Path) -> None:
+    """Within the same patience: a mutant fails for its fault alone."""
+    getattr(make_suite(project, {}), name)(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "told", "wait"),
+    [
+        (429, {"Retry-After": "7"}, LisUnavailable, 7.0),
+        (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, LisUnavailable, 0.0),
+        (503, {"Retry-After": "soon"}, LisUnavailable, None),
+        (429, {}, LisUnavailable, None),
+        (401, {}, LisUnavailable, None),
+        (307, {}, LisUnavailable, None),
+        (400, {}, LisRejected, None),
+        (422, {}, LisRejected, None),
+        (500, {}, LisOutcomeUnknown, None),
+        (502, {}, LisOutcomeUnknown, None),
+    ],
+)
+def test_template_tells_answers_apart(
+    project: Any, status: int, headers: dict[str, str], told: type[Failure], wait: float | None
+) -> None:
+    failure = project[0].to_failure(httpx.Response(status, headers=headers))
+    assert type(failure) is told
+    assert getattr(failure, "retry_after", None) == wait
+
+
+def test_template_reads_raw_messages_again(project: Any) -> None:
+    adapter = project[0].MutantLisAdapter(project[0].MutantLisAdapter.Settings(url="http://127.0.0.1:9"), "lis")
+    assert isinstance(adapter, RawMessageParser)
+    report = make_report(1, make_order(1))
+    (good,) = asyncio.run(adapter.parse_message(dump_message(report), "result-1")).parts
+    assert (good.message_id, good.content, good.problem) == ("result-1", report, None)
+    (bad,) = asyncio.run(adapter.parse_message(b"{}", "result-2")).parts
+    assert bad.content is None
+    assert bad.problem

@@ -1,0 +1,313 @@
+"""Refused messages from the wire to the page: kept sealed, shown on request alone, replayed after the map is mended."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.errors import StoreUnreachableError
+from lab_agent.lis.registry import AdapterRegistry, load_adapters
+from lab_agent.lis.reloading import ReloadOutcome
+from lab_agent.settings.groups import RetentionSettings
+from lab_agent.workflow import refused_messages
+from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.workflow.retention import RetentionPurger
+from tests.harness.refused import FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
+
+
+@dataclass
+class Laboratory:
+    """A running hl7v2 adapter over the store of the pages, with its map."""
+
+    pages: Any
+    registry: AdapterRegistry
+    mapping: Path
+    database: Path
+
+    @property
+    def port(self) -> int:
+        adapter: Any = self.registry.get("hl7")._adapter
+        return int(adapter.ports[1])
+
+    async def send(self, *messages: bytes) -> list[str]:
+        return await send(self.port, *messages)
+
+    async def mend_map(self) -> None:
+        self.mapping.write_text(MENDED_MAP)
+        assert [each.outcome for each in await self.registry.reload()] == [ReloadOutcome.RELOADED]
+
+    async def waiting(self, state: RefusedState = RefusedState.WAITING) -> Any:
+        found, _ = await self.pages.context.store.run(lambda uow: uow.refused_messages.list(states=(state,), limit=1000))
+        return found
+
+    async def reports(self) -> list[str]:
+        """The filler numbers of what is in the inbox."""
+        return sorted(str(each.report_id).partition("/")[0] for each in (await self.pages.context.queries.reports()).items)
+
+    async def alert(self) -> str | None:
+        overview = await self.pages.context.queries.overview(now=self.pages.clock.now())
+        return next((each.text for each in overview.alerts if each.key == "lis.hl7.refused"), None)
+
+
+@pytest.fixture
+async def laboratory(pages: Any, tmp_path: Path) -> AsyncIterator[Laboratory]:
+    mapping = tmp_path / "map.toml"
+    mapping.write_text("")
+    registry = load_adapters({"hl7": adapter_table(tmp_path / "own", mapping)}, "hl7", call_timeout=5)
+    pages.context = replace(pages.context, refused_messages=RefusedMessageDesk(pages.context.store, pages.clock, registry))
+    await registry.get("hl7").start(StoreInbox(pages.context.store, pages.clock, "hl7", lambda: None))
+    try:
+        yield Laboratory(pages, registry, mapping, tmp_path / "lab.db")
+    finally:
+        await registry.get("hl7").stop()
+
+
+async def token(client: Any, path: str) -> dict[str, str]:
+    found = re.search(r'name="csrf_token" value="([^"]+)"', (await client.get(path)).text)
+    assert found
+    return {"csrf_token": found[1]}
+
+
+@pytest.mark.parametrize("end", ["\r", "", "\r\n", "\r\r"])
+async def test_refused_message_is_replayed_after_map_is_mended(laboratory: Laboratory, end: str) -> None:
+    """What was accepted live is not taken in twice, however the message ends."""
+    assert await laboratory.send(oru(end=end)) == ["AE"]
+    assert await laboratory.reports() == ["77-1A"]
+    (message,) = await laboratory.waiting()
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    page = f"/refused/{message.key}"
+    shown = (await client.get(page)).text
+    assert "accepted before" in shown
+    assert "would be refused" in shown
+    answer = await client.post(f"{page}/replay", data=await token(client, page))
+    assert answer.headers["location"] == f"{page}?flash=refused-still-waiting"
+    assert [each.key for each in await laboratory.waiting()] == [message.key]
+    await laboratory.mend_map()
+    shown = (await client.get(page)).text
+    assert "would be accepted" in shown
+    assert re.search(r"report 77-1B\S*, final, 1 observation", shown)
+    answer = await client.post(f"{page}/replay", data=await token(client, page))
+    assert answer.headers["location"] == f"{page}?flash=refused-replayed"
+    assert await laboratory.reports() == ["77-1A", "77-1B"]
+    assert [each.key for each in await laboratory.waiting(RefusedState.REPLAYED)] == [message.key]
+    assert await laboratory.alert() is None
+    history = (await client.get(page)).text.split("History")[1]
+    assert "replayed: 1 new, 1 accepted before" in history
+    assert "by operator" in history
+    assert (await client.post(f"{page}/replay", data=await token(client, page))).status_code == 409
+
+
+async def test_replay_of_what_a_rule_leaves_out(laboratory: Laboratory) -> None:
+    """A refused message that the mended map ignores, such as quality control, is done: nothing of it is refused again."""
+    assert await laboratory.send(oru()) == ["AE"]
+    (message,) = await laboratory.waiting()
+    laboratory.mapping.write_text('[[results.ignore]]\npath = "OBR-25"\nvalue = "Q"\n')
+    await laboratory.registry.reload()
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    page = f"/refused/{message.key}"
+    assert "would be left out" in (await client.get(page)).text
+    answer = await client.post(f"{page}/replay", data=await token(client, page))
+    assert answer.headers["location"] == f"{page}?flash=refused-replayed"
+    assert await laboratory.reports() == ["77-1A"]
+
+
+async def test_live_message_after_reload_is_accepted(laboratory: Laboratory) -> None:
+    assert await laboratory.send(oru("M1"), oru("M1")) == ["AE", "AE"]
+    await laboratory.mend_map()
+    assert await laboratory.send(oru("M1")) == ["AA"]
+    assert await laboratory.reports() == ["77-1A", "77-1B"]
+
+
+async def test_invalid_map_leaves_former_one_in_use(laboratory: Laboratory) -> None:
+    await laboratory.mend_map()
+    laboratory.mapping.write_text("[tables.report_status]\nQ = 'nonsense'\n")
+    (result,) = await laboratory.registry.reload()
+    assert result.outcome is ReloadOutcome.INVALID
+    assert "nonsense" in str(result.reason)
+    assert await laboratory.send(oru()) == ["AA"]
+    laboratory.mapping.write_text(MENDED_MAP)
+    assert [each.outcome for each in await laboratory.registry.reload()] == [ReloadOutcome.UNCHANGED]
+
+
+async def test_raw_text_is_shown_on_noted_request_alone(laboratory: Laboratory) -> None:
+    """No list, page, alert, log or database file has a name; a look names who looked, and comes before the text."""
+    await laboratory.send(oru())
+    (message,) = await laboratory.waiting()
+    page = f"/refused/{message.key}"
+    viewer, operator = [await laboratory.pages.signed_in_client(role) for role in (Role.VIEWER, Role.OPERATOR)]
+    for client in (viewer, operator):
+        for path in ("/", "/results", "/refused", "/refused?source=hl7", page, "/alerts"):
+            assert NAME not in (await client.get(path)).text, path
+    assert "Show the raw text" not in (await viewer.get(page)).text
+    assert (await viewer.post(f"{page}/raw", data=await token(viewer, "/"))).status_code == 403
+    assert (await operator.post(f"{page}/raw", data={"note": "n"})).status_code == 403
+    assert (await operator.get(f"{page}/raw")).status_code == 405
+    assert "raw text was shown" not in (await operator.get(page)).text
+    answer = await operator.post(f"{page}/raw", data=await token(operator, page))
+    text = html.unescape(answer.text.split("<pre")[1].split(">", 1)[1].split("</pre>")[0])
+    assert text.strip().split("\n") == oru().decode().rstrip("\r").split("\r")
+    assert answer.headers["cache-control"] == "no-store"
+    history = (await operator.get(page)).text.split("History")[1]
+    assert re.search(r"the raw text was shown.*by operator", history)
+    stored = b"".join(path.read_bytes() for path in laboratory.database.parent.rglob("*") if path.is_file())
+    assert NAME.encode() not in stored
+    assert b"1961" not in stored
+
+
+async def test_hostile_raw_text_is_escaped(laboratory: Laboratory) -> None:
+    await laboratory.send(b"MSH|^~\\&|<script>alert(1)</script>|\x02\x1b[31m|caf\xe9")
+    (message,) = await laboratory.waiting()
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    shown = (await client.post(f"/refused/{message.key}/raw", data=await token(client, "/"))).text
+    assert "<script>alert" not in shown
+    assert "&lt;script&gt;alert" in shown
+    assert "␂␛[31m|caf\\xe9" in shown
+
+
+async def test_same_message_counts_up_and_stays_dismissed(laboratory: Laboratory) -> None:
+    await laboratory.send(oru("A"), oru("A"), oru("B"))
+    assert {each.count for each in await laboratory.waiting()} == {1, 2}
+    assert "2 refused messages wait" in str(await laboratory.alert())
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    (twice,) = [each for each in await laboratory.waiting() if each.count == 2]
+    data = {**await token(client, "/refused"), "note": "sent again correctly"}
+    assert (await client.post(f"/refused/{twice.key}/dismiss", data=data)).status_code == 303
+    assert "1 refused message waits" in str(await laboratory.alert())
+    await laboratory.send(oru("A"))
+    (gone,) = await laboratory.waiting(RefusedState.DISMISSED)
+    assert (gone.key, gone.count) == (twice.key, 3)
+    assert len(await laboratory.waiting()) == 1
+    assert "sent again correctly" in (await client.get(f"/refused/{twice.key}")).text
+
+
+async def test_all_messages_dismissed_up_to_number_shown(laboratory: Laboratory) -> None:
+    await laboratory.send(oru("A"), oru("B"))
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    data = {**await token(client, "/refused?source=hl7"), "source": "hl7", "note": "garbage"}
+    assert (await client.post("/refused/dismiss", data={**data, "expected_count": "1"})).status_code == 409
+    assert (await client.post("/refused/dismiss", data={**data, "source": "x", "expected_count": "2"})).status_code == 404
+    assert (await client.post("/refused/dismiss", data={**data, "expected_count": "2"})).status_code == 303
+    assert await laboratory.waiting() == ()
+    assert await laboratory.alert() is None
+
+
+@pytest.mark.parametrize("action", ["raw", "replay", "dismiss"])
+async def test_actions_need_role_token_and_known_message(laboratory: Laboratory, action: str) -> None:
+    await laboratory.send(oru())
+    (message,) = await laboratory.waiting()
+    path = f"/refused/{message.key}/{action}"
+    operator, viewer = [await laboratory.pages.signed_in_client(role) for role in (Role.OPERATOR, Role.VIEWER)]
+    assert (await laboratory.pages.new_client().post(path)).status_code == 303
+    good = {**await token(operator, "/refused"), "note": "n"}
+    assert (await viewer.post(path, data={**await token(viewer, "/refused"), "note": "n"})).status_code == 403
+    assert (await operator.post(path, data={"note": "n"})).status_code == 403
+    assert (await operator.post(path, data=good, headers={"origin": "http://evil.example"})).status_code == 403
+    for odd in ("nobody", "%00", "..%2fx"):
+        assert (await operator.post(f"/refused/{odd}/{action}", data=good)).status_code in {404, 405}
+    assert len(await laboratory.waiting()) == 1
+
+
+async def test_garbage_of_a_night_is_bounded(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit of a day only one count grows, and the alert says so; contents have a limit of bytes."""
+    monkeypatch.setattr(refused_messages, "MAX_NEW_A_DAY", 5)
+    monkeypatch.setattr(refused_messages, "MAX_BYTES_A_DAY", 3 * len(oru("N0")))
+    await laboratory.send(*(oru(f"N{number}") for number in range(9)))
+    found = await laboratory.waiting()
+    assert sorted(each.count for each in found) == [1, 1, 1, 1, 1, 4]
+    assert sum(each.is_kept for each in found) == 3
+    assert "and 4 more of today are only counted" in str(await laboratory.alert())
+    laboratory.pages.clock.advance(days=2)
+    await laboratory.send(oru("later"))
+    assert len(await laboratory.waiting()) == 7
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    (counted,) = [each for each in found if each.count == 4]
+    assert "is not kept" in (await client.get(f"/refused/{counted.key}")).text
+
+
+async def test_unframed_bytes_and_damaged_frames_are_kept(laboratory: Laboratory) -> None:
+    """The same noise counts up; both can be looked at."""
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", laboratory.port)
+        writer.write(b"\x00\x01\x02\xff" * 8 + VT + oru())
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    found = {each.reason: each.count for each in await laboratory.waiting()}
+    assert found == {"bytes outside of a frame": 2, "the connection closed in the middle of the message": 2}
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    (noise,) = [each for each in await laboratory.waiting() if each.reason == "bytes outside of a frame"]
+    shown = (await client.post(f"/refused/{noise.key}/raw", data=await token(client, "/"))).text
+    assert "00000010  00 01 02 ff" in shown
+
+
+async def test_store_failure_leaves_message_unanswered(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 1: what could not be committed gets neither AE nor AR; the peer sends it again."""
+
+    def fail(*_: Any) -> None:
+        raise StoreUnreachableError
+
+    monkeypatch.setattr("lab_agent.workflow.result_inbox.record_refusal", fail)
+    reader, writer = await asyncio.open_connection("127.0.0.1", laboratory.port)
+    writer.write(VT + oru() + FS + b"\r")
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_contents_are_purged_with_an_event(laboratory: Laboratory) -> None:
+    pages = laboratory.pages
+    await laboratory.send(oru())
+    (message,) = await laboratory.waiting()
+    purger = RetentionPurger(pages.context.store, pages.clock, RetentionSettings(refused_days=30), lambda _, now: now)
+    pages.clock.advance(days=29)
+    await purger.run()
+    assert (await laboratory.waiting())[0].is_kept
+    pages.clock.advance(days=2)
+    await purger.run()
+    client = await pages.signed_in_client(Role.OPERATOR)
+    shown = (await client.get(f"/refused/{message.key}")).text
+    assert "the raw message was deleted, 30 days after it came last" in shown
+    assert "Show the raw text" not in shown
+    assert (await client.post(f"/refused/{message.key}/raw", data=await token(client, "/refused"))).status_code == 409
+    data = {**await token(client, "/refused"), "note": "too old"}
+    await client.post(f"/refused/{message.key}/dismiss", data=data)
+    pages.clock.advance(days=181)
+    await purger.run()
+    client = await pages.signed_in_client(Role.OPERATOR)
+    assert (await client.get(f"/refused/{message.key}")).status_code == 404
+    assert await pages.context.store.run(lambda uow: uow.refused_messages.events(message.key)) == ()
+
+
+async def test_later_message_of_same_report_is_told(laboratory: Laboratory) -> None:
+    await laboratory.send(oru("M1"))
+    laboratory.pages.clock.advance(minutes=5)
+    assert await laboratory.send(oru("M2", status="F")) == ["AA"]
+    await laboratory.mend_map()
+    (message,) = await laboratory.waiting()
+    client = await laboratory.pages.signed_in_client(Role.VIEWER)
+    assert "A later message about this report was accepted" in (await client.get(f"/refused/{message.key}")).text
+
+
+async def test_message_of_adapter_that_is_not_loaded(laboratory: Laboratory) -> None:
+    await StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "gone", lambda: None).reject(
+        f"{NAME}.csv", "row 2: no value", raw=b"x"
+    )
+    (message,) = await laboratory.waiting()
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    shown = (await client.get(f"/refused/{message.key}")).text
+    assert "the adapter gone is not loaded" in shown
+    assert NAME not in shown
+    raw = (await client.post(f"/refused/{message.key}/raw", data=await token(client, "/refused"))).text
+    assert f"{NAME}.csv" in raw

@@ -1,0 +1,103 @@
+"""Refused messages in all three stores: listed without their contents, which are sealed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from lab_agent.domain.ids import RefusedKey, refused_key
+from lab_agent.domain.records import Event
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from tests.integration.store.conftest import NOW
+
+DAY = timedelta(days=1)
+WAITING = (RefusedState.WAITING,)
+
+
+def message(number: int, *, source: str = "hl7", **fields: Any) -> RefusedMessage:
+    at = NOW + timedelta(minutes=number)
+    times = {"first_seen_at": at, "last_seen_at": at, "changed_at": at}
+    return RefusedMessage(**{"key": RefusedKey(f"M{number}"), "source": source, "reason": "why", "size": 10, **times, **fields})
+
+
+async def test_messages_are_listed_newest_first_by_source_and_state(transact: Any) -> None:
+    others = [message(8, source="other"), message(9, state=RefusedState.DISMISSED)]
+    await transact(lambda uow: [uow.refused_messages.save(each) for each in (message(1), message(2), message(3), *others)])
+    found, total = await transact(lambda uow: uow.refused_messages.list(source="hl7", states=WAITING, offset=1, limit=1))
+    assert ([each.key for each in found], total) == (["M2"], 3)
+    found, total = await transact(lambda uow: uow.refused_messages.list(limit=9))
+    assert ([each.key for each in found], total) == (["M9", "M8", "M3", "M2", "M1"], 5)
+    assert await transact(lambda uow: uow.refused_messages.waiting_counts()) == {"hl7": 3, "other": 1}
+
+
+async def test_saved_message_and_content_come_back(transact: Any) -> None:
+    given = message(1, reason="Ünreadable\x00", count=3, size=None, is_kept=False)
+    for content in (RefusedContent(message_id="a\0b", raw=b"\0\xff"), RefusedContent(message_id="x", raw=b"")):
+        await transact(lambda uow, content=content: uow.refused_messages.save_content(given.key, content, at=NOW))
+        found = await transact(lambda uow: uow.refused_messages.content(given.key))
+        assert found.raw == content.raw
+        assert found.message_id.startswith(content.message_id[0])
+    await transact(lambda uow: uow.refused_messages.save_content(given.key, RefusedContent(message_id="only"), at=NOW))
+    assert await transact(lambda uow: uow.refused_messages.content(given.key)) == RefusedContent(message_id="only")
+    await transact(lambda uow: uow.refused_messages.save(given))
+    found = await transact(lambda uow: uow.refused_messages.get(given.key))
+    assert replace(found, reason="") == replace(given, reason="")
+    await transact(lambda uow: uow.refused_messages.purge_content(given.key))
+    assert await transact(lambda uow: uow.refused_messages.content(given.key)) is None
+
+
+async def test_limits_count_what_is_new_and_kept(transact: Any) -> None:
+    old = message(1, first_seen_at=NOW - 2 * DAY)
+    await transact(lambda uow: [uow.refused_messages.save(each) for each in (old, message(2), message(3, is_kept=False))])
+    assert await transact(lambda uow: uow.refused_messages.added_since("hl7", NOW - DAY)) == (2, 10)
+    assert await transact(lambda uow: uow.refused_messages.added_since("other", NOW - DAY)) == (0, 0)
+
+
+async def test_finished_messages_are_purged_with_their_events(transact: Any) -> None:
+    gone = message(1, state=RefusedState.DISMISSED)
+    kept = [message(2), message(3, state=RefusedState.REPLAYED, changed_at=NOW + 9 * DAY)]
+
+    def write(uow: Any) -> None:
+        for each in (gone, *kept):
+            uow.refused_messages.save(each)
+            uow.refused_messages.save_content(each.key, RefusedContent(message_id="m", raw=b"r"), at=NOW)
+            uow.events.add(Event(order=None, refused_message=each.key, at=NOW, action="a", text="t", by="ann"))
+
+    await transact(write)
+    assert await transact(lambda uow: uow.refused_messages.purge_finished(before=NOW + DAY)) == 1
+    left = [await transact(lambda uow, key=each.key: uow.refused_messages.events(key)) for each in (gone, *kept)]
+    assert [len(each) for each in left] == [0, 1, 1]
+    assert left[1][0].by == "ann"
+    assert await transact(lambda uow: uow.refused_messages.content(gone.key)) is None
+    old = await transact(lambda uow: uow.refused_messages.kept_before(NOW + DAY, limit=9))
+    assert [each.key for each in old] == ["M2", "M3"]
+    await transact(lambda uow: uow.purge.closed_orders(before=NOW + 99 * DAY))
+    assert len(await transact(lambda uow: uow.refused_messages.events(kept[0].key))) == 1
+
+
+async def test_later_report_is_found_by_its_id(transact: Any, factory: Any) -> None:
+    later = factory.report(source="hl7", report_id="rep", received_at=NOW + DAY)
+    await transact(lambda uow: [uow.reports.add(each) for each in (factory.report(source="hl7", report_id="rep"), later)])
+    for source, name, since, at in (
+        ("hl7", "rep", NOW, NOW + DAY),
+        ("hl7", "rep", NOW + DAY, None),
+        ("hl7", "other", NOW, None),
+        ("folder", "rep", NOW, None),
+    ):
+        found = await transact(lambda uow, s=source, n=name, t=since: uow.refused_messages.accepted_since(s, n, t))
+        assert found == at
+
+
+def test_key_is_that_of_the_content_of_an_adapter() -> None:
+    """The same bytes are the same message, whatever name they come under; without bytes the name tells."""
+    keys = [
+        refused_key("a", "m", b"x"),
+        refused_key("a", "m", b"y"),
+        refused_key("b", "m", b"x"),
+        refused_key("a", "m", None),
+        refused_key("a", "n", None),
+        refused_key("a", "m", b""),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert refused_key("a", "other", b"x") == keys[0]

@@ -1,0 +1,64 @@
+"""Whose result it is: only what both sides say differently is a difference."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.lab_messages import ReportedPatient
+from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.domain.reported_patients import PatientField, find_differences
+from lab_agent.domain.values import Identifier, PartialDate
+
+POLICY, SERVICE = "urn:policy", "http://service.example/Patient"
+ORDERED = OrderPatient(
+    service_identifier=Identifier(system=SERVICE, value="77"),
+    family="Sample",
+    gender="female",
+    birth_date=date(1980, 2, 29),
+    identifiers=(Identifier(system=POLICY, value="1234-5678"), Identifier(value="local-9")),
+)
+
+
+def _named(*pairs: tuple[str | None, str]) -> ReportedPatient:
+    return ReportedPatient(identifiers=tuple(Identifier(system=system, value=value) for system, value in pairs))
+
+
+@pytest.mark.parametrize(
+    ("reported", "differing"),
+    [
+        (ReportedPatient(), ()),
+        (ReportedPatient(birth_date=date(1980, 2, 29), gender="female"), ()),
+        (ReportedPatient(birth_date=date(1980, 2, 28)), (PatientField.BIRTH_DATE,)),
+        (ReportedPatient(birth_date=PartialDate("1980")), ()),
+        (ReportedPatient(birth_date=PartialDate("1980-02")), ()),
+        (ReportedPatient(birth_date=PartialDate("1980-03")), (PatientField.BIRTH_DATE,)),
+        (ReportedPatient(birth_date=PartialDate("1981")), (PatientField.BIRTH_DATE,)),
+        (ReportedPatient(gender="male"), (PatientField.SEX,)),
+        (ReportedPatient(gender="unknown"), ()),
+        (ReportedPatient(gender="other"), ()),
+        (_named((POLICY, "12345678")), ()),
+        (_named((POLICY, "999")), (PatientField.IDENTIFIER,)),
+        (_named((POLICY, "999"), (POLICY, "1234 5678")), ()),
+        (_named((SERVICE + "/", "77")), ()),
+        (_named((SERVICE, "78")), (PatientField.IDENTIFIER,)),
+        (_named((SERVICE, "77"), (POLICY, "999")), (PatientField.IDENTIFIER,)),
+        (_named((None, "999"), ("urn:lis:patients", "0815"), ("", "local-8"), (POLICY, " ")), ()),
+    ],
+)
+def test_difference_is_what_both_say_otherwise(reported: ReportedPatient, differing: tuple[PatientField, ...]) -> None:
+    assert find_differences(reported, ORDERED) == differing
+
+
+@pytest.mark.parametrize("ordered", [{"anonymous": True}, {"gender": None, "birth_date": None, "identifiers": ()}])
+def test_order_that_names_nobody_differs_in_nothing(ordered: dict[str, Any]) -> None:
+    given = {"gender": "female", "birth_date": date(1980, 1, 1), "identifiers": (Identifier(system=POLICY, value="1"),)}
+    reported = ReportedPatient(gender="male", birth_date=date(1970, 1, 1), identifiers=(Identifier(system=POLICY, value="2"),))
+    assert find_differences(reported, OrderPatient(**{**given, **ordered})) == ()
+
+
+def test_global_identifier_is_compared_in_its_system() -> None:
+    ordered = OrderPatient(global_identifier=Identifier(system=POLICY, value="1"))
+    assert find_differences(_named((POLICY, "2")), ordered) == (PatientField.IDENTIFIER,)
