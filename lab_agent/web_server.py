@@ -215,7 +215,9 @@ class _TimedConnection(H11Protocol):
 
         A socket that is closed with unread input resets the connection, and the client never sees its response: 413, say.
         """
-        if self._stopping or self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
+        # The answer to a damaged request ends with the connection, of which TLS can close no half.
+        may_send = self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.ERROR and self._socket.can_write_eof())
+        if self._stopping or not may_send:
             self._socket.close()
         elif not self._drops_input:
             self._drops_input = True

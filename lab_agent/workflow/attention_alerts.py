@@ -40,7 +40,7 @@ _CAUSE_TEXTS = {
     FailureCause.INVALID_RESPONSE: "the exchange service answers with other JSON than the interface's; ask its operator",
     FailureCause.READ_REJECTED: "the exchange service rejects reads or searches; check our rights and `exchange.paths`",
     FailureCause.FOREIGN_LINK: "the exchange service leads to another address; set `exchange.base_url` to its own",
-    FailureCause.LIS_UNAVAILABLE: "the laboratory system is unavailable; run `lab-agent check`",
+    FailureCause.LIS_UNAVAILABLE: "the laboratory system is unavailable, or asks to come again; run `lab-agent check`",
     FailureCause.LIS_OUTCOME_UNKNOWN: "the laboratory system does not confirm what it is sent; check it",
     FailureCause.OTHER: "see its reason",
 }

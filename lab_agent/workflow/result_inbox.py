@@ -101,7 +101,7 @@ class StoreInbox:
             return changed
 
         if await self.store.run(write):
-            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key, opened=text is not None)
+            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key)
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if self.add_message(uow, message, content) is None:

@@ -6,14 +6,15 @@ does: an acknowledgement after its time-out, a row that is marked as read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
 from lab_agent.domain import jobs
-from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import Job, JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure
@@ -24,19 +25,29 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 log = structlog.get_logger(__name__)
 
 
+_MAX_VERIFICATIONS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class UnconfirmedOrders:
-    """Asks again about handovers that wait for an operator; `wake` is called when one is to be verified."""
+    """Asks again about handovers that wait for an operator; `wake` is called when one is to be verified.
+
+    One that waits again all the same, whatever the reason, is left to the operator after a few times.
+    """
 
     store: Store
     clock: Clock
     adapters: AdapterSource
     wake: Callable[[], None]
+    _verifications: Counter[JobId] = field(default_factory=Counter)
 
     async def run(self) -> int:
         """Ask once about each; returns how many the laboratory system has answered. Their handover is then verified as usual."""
-        settled = [job for job in await self.store.run(_waiting_handovers) if await self._is_answered(job)]
+        waiting = await self.store.run(_waiting_handovers)
+        undecided = [job for job in waiting if self._verifications[job.id] < _MAX_VERIFICATIONS]
+        settled = [job for job in undecided if await self._is_answered(job)]
         for job in settled:
+            self._verifications[job.id] += 1
             await self.store.run(partial(self._verify_again, job=job))
         if settled:
             self.wake()

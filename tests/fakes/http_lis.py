@@ -108,7 +108,7 @@ class HttpLis:
         if self.state in _REFUSALS:
             return _REFUSALS[self.state]
         if self.state == "slow":
-            time.sleep(0.6)
+            time.sleep(0.8)
         with self._lock:
             if path.endswith("/cancellations"):
                 self.cancelled_lines |= {entry["line"] for entry in json.loads(body)["lines"]}

@@ -92,10 +92,11 @@ class FolderAdapter:
         if (inbox := self._inbox) is None:
             raise LisUnavailable("the adapter was not started")
         async with self._collect_lock:
-            await self._tell_findings(inbox)
-            return await take_each(
-                await self._run_in_thread(self._results.ready_files), lambda path: self._take_file(path, inbox), "result files"
-            )
+            try:
+                ready = await self._run_in_thread(self._results.ready_files)
+                return await take_each(ready, lambda path: self._take_file(path, inbox), "result files")
+            finally:
+                await self._tell_findings(inbox)
 
     async def _tell_findings(self, inbox: Inbox) -> None:
         """Tell the operators what is not read, or was read too early: once each."""

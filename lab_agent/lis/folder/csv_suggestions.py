@@ -28,6 +28,7 @@ _DATES = (
     (re.compile(r"(?:1[3-9]|2\d|3[01])/\d\d?/\d{4}\b.*"), "%d/%m/%Y"),
 )
 _SLASH_DATE = re.compile(r"\d\d?/\d\d?/\d{4}\b.*")
+_NEEDED_COLUMNS = ("report_id", "barcode", "effective", "code", "value", "unit")
 _CYRILLIC = re.compile(r"[А-Яа-яЁё]")
 
 
@@ -52,18 +53,35 @@ def suggest_csv_settings(data: bytes, settings: CsvSettings, zone: ZoneInfo | No
     return tuple(found)
 
 
+def suggest_csv_table(data: bytes, table: str) -> tuple[MapSuggestion, ...]:
+    """The columns that the table `csv` needs at least, for a file that it does not describe yet."""
+    settings = CsvSettings.model_construct(columns={}, headings=False)
+    lines = [(key, value, reason) for key, value, reason in _encoding(data, settings)]
+    settings = settings.model_copy(update={key: value for key, value, _ in lines})
+    lines += _delimiter(data, settings)
+    settings = settings.model_copy(update={key: value for key, value, _ in lines})
+    reason = f"a column each; the first row is: {', '.join(_head(data, settings, settings.delimiter))}"
+    found = [_suggestion(f"{table}.csv", key, value, why) for key, value, why in lines]
+    return (*found, *(_suggestion(f"{table}.csv.columns", name, None, reason) for name in _NEEDED_COLUMNS))
+
+
+def suggest_encoding(data: bytes, encoding: str) -> str | None:
+    """An encoding in which the file can be read, if it cannot be read in this one."""
+    if _decode(data, detect_encoding(data, encoding)) is not None:
+        return None
+    foreign = [char for char in _decode(data, "cp1251") or "" if ord(char) > 127]
+    cyrillic = bool(foreign) and sum(bool(_CYRILLIC.match(char)) for char in foreign) > len(foreign) / 2
+    return "cp1251" if cyrillic else "cp1252"
+
+
 def _suggestion(table: str, key: str, value: Any, reason: str) -> MapSuggestion:
     written = None if value is None else json.dumps(value, ensure_ascii=False)
     return MapSuggestion(table=table, key=key, value=written, reason=reason)
 
 
 def _encoding(data: bytes, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
-    if _decode(data, detect_encoding(data, settings.encoding)) is not None:
-        return
-    text = _decode(data, "cp1251") or ""
-    foreign = [char for char in text if ord(char) > 127]
-    cyrillic = bool(foreign) and sum(bool(_CYRILLIC.match(char)) for char in foreign) > len(foreign) / 2
-    yield "encoding", "cp1251" if cyrillic else "cp1252", f"the file is not encoded as {settings.encoding}"
+    if (encoding := suggest_encoding(data, settings.encoding)) is not None:
+        yield "encoding", encoding, f"the file is not encoded as {settings.encoding}"
 
 
 def _decode(data: bytes, encoding: str) -> str | None:

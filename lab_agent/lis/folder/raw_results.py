@@ -13,7 +13,7 @@ from lab_agent import exact_json
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_results import CsvReport, CsvResults, has_value, parse_csv
-from lab_agent.lis.folder.csv_suggestions import suggest_csv_settings
+from lab_agent.lis.folder.csv_suggestions import suggest_csv_settings, suggest_csv_table, suggest_encoding
 from lab_agent.lis.folder.csv_table import detect_encoding
 from lab_agent.lis.folder.documents import DocumentReader, MissingDocuments
 from lab_agent.lis.folder.files import SettleTracker, matches_pattern
@@ -76,6 +76,9 @@ class RawResultParser:
         file_name = PurePath(known["name"] if known else name).name
         file_id = message_id(name if known else file_name, raw)
         csv = self._settings.csv
+        if csv is None and matches_pattern(file_name, self._settings.csv_files):
+            part = ParsedPart(message_id=file_id, problem="the table csv is missing — it says what is in which column")
+            return ParsedMessage(parts=(part,), suggestions=suggest_csv_table(raw, self._table))
         if csv is not None and self._is_csv(file_name, raw):
             file_time = to_file_time(int(known["mtime"])) if known else datetime.now(UTC).replace(microsecond=0)
             return self._parse_csv(raw, file_id, csv, file_time)
@@ -91,10 +94,16 @@ class RawResultParser:
         try:
             data = to_utf8(raw, self._settings.encoding)
         except DataInvalidError as exc:
-            return ParsedMessage(parts=(ParsedPart(message_id=file_id, problem=format_problems(exc)),))
+            part = ParsedPart(message_id=file_id, problem=format_problems(exc))
+            return ParsedMessage(parts=(part,), suggestions=self._suggest_encoding(raw))
         read = parse_json_message(data, file_id, zone=self._settings.zone, table=self._table)
-        part = replace(read.parts[0], message_id=file_id)
-        return replace(read, parts=(self._with_documents(part),))
+        part = self._with_documents(replace(read.parts[0], message_id=file_id))
+        return replace(read, parts=(part,), suggestions=(*self._suggest_encoding(raw), *read.suggestions))
+
+    def _suggest_encoding(self, raw: bytes) -> tuple[MapSuggestion, ...]:
+        encoding = suggest_encoding(raw, self._settings.encoding)
+        reason = f"the file is not encoded as {self._settings.encoding}"
+        return (MapSuggestion(table=self._table, key="encoding", value=f'"{encoding}"', reason=reason),) if encoding else ()
 
     def _with_documents(self, part: ParsedPart) -> ParsedPart:
         """The part with the documents that it names by file, from the folder for results or where rejected files are."""

@@ -129,6 +129,8 @@ class MllpConnection:
         self.is_handling = True
         try:
             for frame in frames:
+                if self.closed.is_set():
+                    break  # we closed it: what else had come is sent again
                 await handler(self, frame)
         finally:
             self.is_handling = False

@@ -72,8 +72,11 @@ class MllpConnector:
             for number in range(self._settings.connections):
                 self._start_task(self._keep_connected(context), f"connect-{number}")
             return
+        handshake = self._limits.connect if context else None
         try:
-            self._server = await asyncio.start_server(self._accept, self._settings.host, self._settings.port, ssl=context)
+            self._server = await asyncio.start_server(
+                self._accept, self._settings.host, self._settings.port, ssl=context, ssl_handshake_timeout=handshake
+            )
         except OSError as exc:
             raise LisUnavailable(f"cannot listen on {self._settings.host} port {self._settings.port}: {exc.strerror}") from exc
 
@@ -174,7 +177,7 @@ class MllpConnector:
         self._connections.remove(longest)
         self._start_task(longest.close(), "close-idle")
         log.warning("idle connection closed", action="hl7_connection_crowded_out", adapter=self._name, host=host)
-        self._on_crowded(f"{why}: its longest idle one was closed. See why {host} does not close them")
+        self._on_crowded(f"{why}: its longest idle one was closed. See why {host} does not close them, or raise the limit")
         return True
 
     async def _serve(self, connection: MllpConnection) -> None:

@@ -19,6 +19,10 @@ class Trouble(StrEnum):
     UNNAMED_LINES = "unnamed_lines"  # answers name fewer lines than were sent
 
 
+_ENDS_BY_ITSELF = frozenset({Trouble.CONNECTIONS, Trouble.UNFINISHED_INPUT})
+"""What is over once it has not happened for a while; lines that nobody named are not."""
+
+
 class OperatorAlerts:
     """The alerts of one running adapter; `now` gives seconds. Those that an earlier process left open are closed, too."""
 
@@ -39,7 +43,7 @@ class OperatorAlerts:
     async def close_quiet(self) -> None:
         """Close the alerts about what has not happened again."""
         for trouble, seen in list(self._last_seen.items()):
-            if self._now() - seen >= QUIET_SECONDS:
+            if trouble in _ENDS_BY_ITSELF and self._now() - seen >= QUIET_SECONDS:
                 await self.close(trouble)
 
     async def close(self, trouble: Trouble) -> None:

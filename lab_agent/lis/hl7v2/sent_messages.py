@@ -65,6 +65,9 @@ class SentMessage(BaseModel):
         return self.answer is not None and self.answer.accepted
 
 
+_DAMAGED = SentMessage(order="", lines=(), attempts={"": None})
+
+
 class SentOrder(BaseModel):
     """The keys of the messages that make up an order."""
 
@@ -110,8 +113,10 @@ class SentMessageLog:
         return None if found is None else {key: self.message(key) for key in found.messages}
 
     def message(self, key: str) -> SentMessage | None:
-        """A message; None if it was never sent."""
-        return _read(SentMessage, self._message_path(key))
+        """A message; None if it was never sent. One whose file is damaged has an attempt without an answer."""
+        path = self._message_path(key)
+        found = _read(SentMessage, path)
+        return _DAMAGED if found is None and path.exists() else found
 
     def plan(self, order: OrderKey, keys: Iterable[str]) -> None:
         """Record of which messages an order consists, before the first is sent. Raises `OSError`."""
@@ -151,7 +156,10 @@ class SentMessageLog:
     def forget_lines(self, order: OrderKey, lines: Collection[LineKey]) -> None:
         """Forget the messages of single lines that were withdrawn: if a line comes back, it is sent anew. Raises `OSError`."""
         with self._lock:
-            for key in set(self.messages(order) or {}) & set(lines):
+            keys = list(self.messages(order) or {})
+            if forgotten := set(keys) & set(lines):
+                self.plan(order, (key for key in keys if key not in forgotten))
+            for key in forgotten:
                 self._message_path(key).unlink(missing_ok=True)
 
     def _write(self, key: str, message: SentMessage) -> None:
@@ -170,7 +178,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def _read(model: type[ModelT], path: Path) -> ModelT | None:
-    """Read a file; one that is damaged counts as missing, which makes the outcome unknown."""
+    """Read a file; None if it is missing or damaged."""
     try:
         return model.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):

@@ -68,8 +68,8 @@ class OrderSubmitter:
     async def was_received(self, key: OrderKey) -> bool | None:
         """Whether the LIS has accepted all messages of an order; None if it has not answered one of them."""
         messages = await asyncio.to_thread(self.sent.messages, key)
-        if messages is None:
-            return None
+        if not messages:
+            return None  # nothing is known of it, or all of it was cancelled
         if any(message is None for message in messages.values()):
             return False  # the rest of it is still to be sent, whatever became of the others
         answers = [message.answer for message in messages.values() if message is not None]
@@ -89,12 +89,21 @@ class OrderSubmitter:
         """Send a cancellation, in as many messages as the order was sent in."""
         messages = await asyncio.to_thread(self.sent.messages, order) or {}
         is_by_line = self.settings.one_line_per_message if not messages else order not in messages
+        rejections: list[LisRejected] = []
         for group in [(line,) for line in lines] if is_by_line else [lines]:
-            control_id = self.control_id(_cancel_key(order, group))
-            message = self.builder.build_cancel(group, reason, control_id, datetime.now(UTC))
-            ack = await self.sender.send(message, control_id)
-            if ack is not None:
-                check_ack(ack, self.settings)
+            try:
+                await self._cancel_lines(order, group, reason)
+            except LisRejected as rejection:
+                rejections.append(rejection)  # it stops no other line (law 9)
+        if rejections:
+            raise rejections[0]
+
+    async def _cancel_lines(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        control_id = self.control_id(_cancel_key(order, lines))
+        message = self.builder.build_cancel(lines, reason, control_id, datetime.now(UTC))
+        ack = await self.sender.send(message, control_id)
+        if ack is not None:
+            check_ack(ack, self.settings)
         await asyncio.to_thread(self.sent.forget_lines, order, lines)
 
     def control_id(self, key: str) -> str:

@@ -49,12 +49,14 @@ class BodyReader:
     async def read(self, request: Request) -> AsyncIterator[bytes]:
         """Give the body; what it takes of the bound is free again at the end of the block. Raises `BodyRefusedError`."""
         self._check_declared_length(request)
-        body = bytearray()
+        whole, body = b"", bytearray()
         try:
             await self._fill(body, request)
-            yield bytes(body)
+            whole = bytes(body)
+            body.clear()  # only one body at a time is in memory twice
+            yield whole
         finally:
-            self.unfinished_bytes -= len(body)
+            self.unfinished_bytes -= len(whole) or len(body)
 
     def _check_declared_length(self, request: Request) -> None:
         """Refuse by the Content-Length what could not be read anyway."""

@@ -35,6 +35,7 @@ class ResultWebhook:
     inbox: Inbox
     bodies: BodyReader = field(init=False)
     _invalid_signature_logged: bool = False
+    _busy_logged: bool = False
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -55,7 +56,15 @@ class ResultWebhook:
         except InvalidSignature as exc:
             return self._invalid_signature_response(exc)
         except BodyRefusedError as exc:
+            self._log_once_while_busy(exc)
             return _refused_body_response(exc)
+
+    def _log_once_while_busy(self, error: BodyRefusedError) -> None:
+        """A series of messages that did not fit is logged once."""
+        if error.refusal is BodyRefusal.BUSY and not self._busy_logged:
+            limit = self.settings.max_unfinished_bytes
+            log.warning("too many messages at once", action="webhook_busy", adapter=self.name, max_unfinished_bytes=limit)
+            self._busy_logged = True
 
     async def _store(self, idempotency_key: str, body: bytes) -> Response:
         name = message_id(idempotency_key, body)
@@ -77,7 +86,7 @@ class ResultWebhook:
 
     async def _verify(self, signature: SignatureHeaders, body: bytes) -> None:
         await asyncio.to_thread(signature.verify, body, self.settings.incoming_secrets)
-        self._invalid_signature_logged = False
+        self._invalid_signature_logged = self._busy_logged = False
 
     def _invalid_signature_response(self, error: InvalidSignature) -> Response:
         """Answer 401. A series of invalid signatures is logged once."""

@@ -26,7 +26,7 @@ class LisState(StrEnum):
     BUSY = "busy"
     """It takes nothing, and asks to try again in some seconds."""
     SLOW = "slow"
-    """It answers, or lets go of a lock, half a second late or later."""
+    """It answers, or lets go of a lock, most of a second late, or more."""
 
 
 class Bench(Protocol):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-MAX_BLOCKED_SECONDS = 0.35
+MAX_BLOCKED_SECONDS = 0.5
 """Longest time that nothing else may run. A call that waits longer belongs into `asyncio.to_thread`."""
 _INTERVAL_SECONDS = 0.01
 

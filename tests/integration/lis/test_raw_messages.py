@@ -169,6 +169,25 @@ async def test_folder_suggests_lines_of_settings(
     assert (part.problem, isinstance(part.content, LabReport)) == (None, True)
 
 
+async def test_folder_suggests_columns_of_unknown_csv(tmp_path: Path) -> None:
+    adapter = FolderAdapter(folder_settings(tmp_path, csv=None), "files")
+    parsed = await adapter.parse_message(f"{HEAD}\n{GOOD}".replace(";", ",").encode(), "day.csv")
+    assert parsed.parts[0].problem
+    assert ("lis.files.csv", "delimiter", '","') in suggested(parsed)
+    assert ("lis.files.csv.columns", "report_id", None) in suggested(parsed)
+    assert "Report, Tube" in parsed.suggestions[-1].reason
+
+
+async def test_folder_suggests_encoding_of_json(tmp_path: Path) -> None:
+    tree = {**NO_ZONE, "issued": "2024-05-17T08:30:00Z", "effective": "2024-05-17", "report_id": "Ответ"}
+    raw = json.dumps(tree, ensure_ascii=False).encode("cp1251")
+    for encoding, expected in (("utf-8", {("lis.files", "encoding", '"cp1251"')}), ("cp1251", set())):
+        adapter = FolderAdapter(folder_settings(tmp_path, encoding=encoding), "files")
+        parsed = await adapter.parse_message(raw, "a.json")
+        assert suggested(parsed) == expected
+        assert bool(parsed.parts[0].problem) == bool(expected)
+
+
 def with_lines(tmp_path: Path, suggestions: tuple[MapSuggestion, ...]) -> FolderSettings:
     csv: dict[str, Any] = {"columns": dict(COLUMNS)}
     more: dict[str, Any] = {}

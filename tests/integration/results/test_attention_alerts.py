@@ -9,6 +9,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.domain.values import Coding
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.attention_alerts import JOBS_ALERT, RESULTS_ALERT, AttentionAlerts
+from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report
 
@@ -60,3 +61,15 @@ async def test_held_accession_update_opens_results_alert(bench: ResultsBench) ->
     """An accession update that waits is a result that waits."""
     await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
     assert [alert.key for alert in await check_alerts(bench)] == [RESULTS_ALERT]
+
+
+async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBench) -> None:
+    """One of a key is open; another text replaces the first, and the adapter closes it."""
+    inbox = StoreInbox(bench.store, bench.clock, "main", lambda: None)
+    for text in ("a peer leaks", "another leaks"):
+        await inbox.alert("connections", text)
+    (alert,) = await check_alerts(bench)
+    assert (alert.key, alert.text) == ("adapter.main.connections", "laboratory system main: another leaks")
+    await inbox.alert("connections", None)
+    await inbox.alert("connections", None)
+    assert await check_alerts(bench) == []

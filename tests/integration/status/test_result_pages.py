@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from lab_agent import exact_json
 from lab_agent.accounts import Role
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, Document, LabRejection, NotPerformed, ReportedObservation
+from lab_agent.domain.lab_messages import (
+    Accession,
+    AccessionUpdate,
+    Document,
+    LabRejection,
+    NotPerformed,
+    ReportedObservation,
+    ReportedPatient,
+)
 from lab_agent.domain.values import Coding, Quantity, SampledData
+from lab_agent.serialization.identity import pack_identity
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -287,6 +298,20 @@ async def test_no_match_desk_page_names_a_patient(seeded: Any, path: str):
     assert "<script>alert" not in text
     for secret in SECRETS:
         assert secret not in text
+
+
+async def test_mismatched_patient_named_by_field_alone(pages: Any):
+    """The page says what differs and what to confirm; neither side's data is on it."""
+    anna = {"family": "Petrova", "birth_date": "1961-04-12"}
+    identity = pack_identity(b"[]", exact_json.dumps(anna))
+    await pages.write(lambda uow: uow.vault.save_identity(status_pages.SUBMITTED_ORDER, identity, at=pages.clock.now()))
+    other = ReportedPatient(birth_date=date(1971, 12, 24))
+    report = status_pages.report_now(pages, haemoglobin("13.20"), order=status_pages.SUBMITTED_ORDER, patient=other)
+    key = await status_pages.receive_message(pages, "other.json", report)
+    text = (await (await pages.signed_in_client(Role.OPERATOR)).get(f"/results/{key}")).text
+    assert "names another patient than the order (birth date)" in text
+    assert "it is the same person" in text
+    assert [secret for secret in (*SECRETS, "1971", "24.12") if secret in text] == []
 
 
 def _numbered(uow: Any, key: Any) -> Any:

@@ -135,6 +135,27 @@ async def test_late_confirmation_settles_what_waits_for_operator(make_scenario: 
     assert await unconfirmed.run() == 0
 
 
+async def test_handover_that_waits_again_is_left_to_the_operator(make_scenario: MakeScenario) -> None:
+    """An answer that settles nothing does not make the program try for ever."""
+    scenario = make_scenario(1)
+    world = scenario.world
+    await scenario.assess()
+    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters, lambda: None)
+
+    def set_aside(uow: Any) -> None:
+        job = next(
+            each for each in uow.jobs.list_for_order(world.order_key_of(scenario.task)) if each.kind is JobKind.SUBMIT_ORDER
+        )
+        now = world.clock.now()
+        held = replace(job, state=JobState.IN_FLIGHT)  # as a worker had it
+        uow.jobs.save(held.needs_review(now, "internal error"))
+        uow.commit()
+
+    for count in (1, 1, 1, 0, 0):
+        await world.store.run(set_aside)
+        assert await unconfirmed.run() == count
+
+
 async def test_lines_that_the_answer_does_not_name_are_in_the_timeline(make_scenario: MakeScenario) -> None:
     """The order is handed over, since it was accepted; whoever looks for the other lines finds why they wait."""
     scenario = make_scenario(3)

@@ -128,6 +128,8 @@ async def test_guard_ends_call_that_hangs(call: str) -> None:
         ("submit", SubmitResult(accession="7" * 300), LisOutcomeUnknown),
         ("submit", SubmitResult(line_accessions={"L": None}), LisOutcomeUnknown),  # type: ignore[dict-item]
         ("submit", SubmitResult(line_accessions=None), LisOutcomeUnknown),  # type: ignore[arg-type]
+        ("submit", SubmitResult(unnamed_lines=None), LisOutcomeUnknown),  # type: ignore[arg-type]
+        ("submit", SubmitResult(unnamed_lines=("a\nb",)), LisOutcomeUnknown),  # type: ignore[arg-type]
         ("was_received", "yes", LisUnavailable),
         ("was_received", 1, LisUnavailable),
         ("collect", None, LisUnavailable),

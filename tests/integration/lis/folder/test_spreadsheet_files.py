@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.values import Coding, PartialDate
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.lis.testing import MemoryInbox
+from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.serialization import dump_message
 
 COLUMNS = {
     "report_id": "Номер",
@@ -109,6 +110,15 @@ async def test_excel_in_germany_needs_two_lines(start: Start, inbox: MemoryInbox
     assert isinstance(report, LabReport)
     assert read(report) == ["5.10 µmol/l", "1234.50 µg/l"]
     assert report.effective.isoformat() == "2024-05-17T08:30:15+02:00"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+async def test_json_with_byte_order_mark_is_read(start: Start, inbox: MemoryInbox, tmp_path: Path, encoding: str) -> None:
+    adapter = await start()
+    report = make_report(1, make_order(1))
+    put(tmp_path, dump_message(report).decode().encode(encoding), "a.json")
+    assert await adapter.collect() == 1
+    assert inbox.contents == [report]
 
 
 async def test_settings_beside_dialect_win(start: Start, inbox: MemoryInbox, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, R
 from lab_agent.domain.values import Identifier
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.lis.testing import AdapterContract, Bench, FaultContract, LisState
+from lab_agent.lis.testing import AdapterContract, Bench, FaultContract, LisState, make_order
 from lab_agent.ports.lis import Lis
 from tests.fakes.hl7_lis import Hl7Lis
 from tests.harness.programs import free_port
@@ -124,6 +124,29 @@ class TestWeListenForOrdersAndCallForResults(Hl7Contract):
 class TestOneLinkForAllWithoutKnowledgeOfRepeats(Hl7Contract):
     async def bench(self, folder: Path) -> Bench:
         return await make_bench(folder, "client", None, duplicates="none")
+
+
+@dataclass
+class OneLineBench(Hl7Bench):
+    """Each line is a message; an order is there as often as the rarest of its lines."""
+
+    async def orders(self) -> Sequence[str]:
+        known = [make_order(seed) for seed in range(100)]
+        counts = {order.key: min(self.lis.accepted_ids.count(line.key) for line in order.lines) for order in known}
+        assert len(set(self.lis.accepted_ids)) == len(self.lis.accepted_ids), "a line was sent twice and not recognised"
+        return [key for key, count in counts.items() for _ in range(count)]
+
+
+class TestOneLinePerMessage(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        made = await make_bench(folder, "client", "server", one_line_per_message=True)
+        return OneLineBench(made.lis, made.settings)
+
+
+class TestOneLinePerMessageWithoutKnowledgeOfRepeats(Hl7Contract):
+    async def bench(self, folder: Path) -> Bench:
+        made = await make_bench(folder, "client", None, one_line_per_message=True, duplicates="none")
+        return OneLineBench(made.lis, made.settings)
 
 
 class TestGuarded(Hl7Contract):

@@ -61,9 +61,10 @@ async def hand_over(adapter, journal, seed):
         await adapter.submit(order)
     journal.commit(f"done {seed}")
 
-async def main(base, orders, results, duplicates, count):
+async def main(base, orders, results, duplicates, count, one_line):
     links = {"orders": {"role": "client", "port": orders}, "results": {"role": "server", "port": results}}
-    settings = Hl7v2Settings.model_validate({**links, "folder": base / "own", "duplicates": duplicates, "reconnect_wait": 0.02})
+    keys = {"duplicates": duplicates, "reconnect_wait": 0.02, "one_line_per_message": one_line}
+    settings = Hl7v2Settings.model_validate({**links, **keys, "folder": base / "own"})
     adapter, journal = Hl7v2Adapter(settings, "hl7v2"), Journal(base / "journal")
     while True:
         try:
@@ -78,8 +79,8 @@ async def main(base, orders, results, duplicates, count):
         await asyncio.sleep(0.005)
     await adapter.stop()
 
-base, orders, results, duplicates, count = sys.argv[1:]
-asyncio.run(main(Path(base), int(orders), int(results), duplicates, int(count)))
+base, orders, results, duplicates, count, one_line = sys.argv[1:]
+asyncio.run(main(Path(base), int(orders), int(results), duplicates, int(count), one_line == "True"))
 """
 
 
@@ -104,10 +105,12 @@ async def killed(process: asyncio.subprocess.Process, after: float) -> bool:
 LONG = pytest.param(max(5, int(50 * float(os.environ.get("LAB_PROOF_SHARE", "0.05")))), marks=pytest.mark.proof)
 
 
-@pytest.mark.parametrize("duplicates", ["msh10", "placer"])
+@pytest.mark.parametrize(("duplicates", "one_line"), [("msh10", False), ("placer", False), ("msh10", True)])
 @pytest.mark.parametrize("kills", [3, LONG])
-async def test_adapter_killed_repeatedly_no_duplicates_no_loss(tmp_path: Path, duplicates: str, kills: int) -> None:
-    """A process killed around submit and result intake gives the LIS no order twice and loses no result."""
+async def test_adapter_killed_repeatedly_no_duplicates_no_loss(
+    tmp_path: Path, duplicates: str, one_line: bool, kills: int
+) -> None:
+    """A process killed around submit and result intake gives the LIS no order (or line) twice and loses no result."""
     rng, count = random.Random(kills), 20 * kills
     lis, port = Hl7Lis(deduplicate_by=duplicates), free_port()
     orders = await lis.listen()
@@ -115,18 +118,20 @@ async def test_adapter_killed_repeatedly_no_duplicates_no_loss(tmp_path: Path, d
     values = [f"{rng.randrange(1000)}.{number:04d}" for number in range(count)]
     for seed, value in enumerate(values):
         lis.queue_result(make_correction(make_report(seed, make_order(seed)), value))
+    orders_made = [make_order(seed) for seed in range(count)]
+    keys = sorted(key for each in orders_made for key in ([line.key for line in each.lines] if one_line else [each.key]))
     done = 0
     try:
         for _ in range(20 * kills):
             done += await killed(
-                await started(tmp_path, orders, port, duplicates, count), rng.uniform(0.0, 0.1) if done < kills else 100
+                await started(tmp_path, orders, port, duplicates, count, one_line), rng.uniform(0.0, 0.1) if done < kills else 100
             )
-            if done >= kills and len(lis.accepted_ids) >= count and not lis.unacknowledged:
+            if done >= kills and len(lis.accepted_ids) >= len(keys) and not lis.unacknowledged:
                 break
     finally:
         await lis.close()
     assert done == kills
-    assert sorted(lis.accepted_ids) == sorted(make_order(seed).key for seed in range(count))
+    assert sorted(lis.accepted_ids) == keys
     kept = [line.split("|")[1] for line in (tmp_path / "journal").read_text().splitlines() if "|" in line]
     assert sorted(kept) == sorted(values)
     assert not lis.unacknowledged

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
+import sys
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,15 @@ async def test_one_link_for_all_ends_an_exchange_of_unreadable_answers(tmp_path:
             assert len(peer.frames) == 3  # the order, and two answers to what came back
 
 
+async def test_burst_of_unreadable_messages_is_not_kept_whole(tmp_path: Path) -> None:
+    inbox = MemoryInbox()
+    async with running(tmp_path, inbox, **server()) as adapter, dialled(adapter.ports[1]) as wire:
+        await wire.send(UTF_16 * 50)
+        while await wire.frame():
+            pass
+        assert len(inbox.rejections) == 3
+
+
 async def test_busy_connections_are_not_closed_for_a_new_one(tmp_path: Path) -> None:
     inbox = MemoryInbox()
     async with running(tmp_path, inbox, **server(max_connections_per_host=1)) as adapter:
@@ -123,3 +134,53 @@ async def test_busy_connections_are_not_closed_for_a_new_one(tmp_path: Path) -> 
             await busy.send(GOOD.encode()[50:] + FS + b"\r")
             assert b"MSA|AA|M1" in await busy.frame()
         await until(lambda: "rejected" in inbox.alerts.get("connections", ""))
+
+
+LISTENER = """
+import asyncio, sys
+from pathlib import Path
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.testing import MemoryInbox
+
+async def main(folder):
+    server = {"role": "server", "port": 0, "max_connections_per_host": 64}
+    links = {"orders": server, "results": server}
+    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate({**links, "folder": folder, "duplicates": "msh10"}), "hl7v2")
+    await adapter.start(MemoryInbox())
+    print(adapter.ports[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")).split()[1])
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.proof
+async def test_unfinished_messages_leave_the_memory_bounded(tmp_path: Path) -> None:
+    """20 unfinished messages of 40 MB each took more than a gigabyte."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LISTENER, str(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        port = int(await asyncio.wait_for(process.stdout.readline(), 30))
+        async with AsyncExitStack() as stack:
+            wires = [await stack.enter_async_context(dialled(port)) for _ in range(20)]
+
+            async def flood(wire: Wire) -> None:
+                with suppress(TimeoutError, ConnectionError):
+                    async with asyncio.timeout(3):
+                        await wire.send(VT)
+                        for _ in range(40):
+                            await wire.send(b"x" * 1_000_000)
+
+            await asyncio.gather(*map(flood, wires))
+            for wire in wires:
+                wire.writer.transport.abort()
+        process.stdin.close()
+        peak = int(await asyncio.wait_for(process.stdout.readline(), 30)) * 1024
+    finally:
+        process.kill()
+        await process.wait()
+    assert peak < 400_000_000

@@ -135,6 +135,35 @@ async def test_cancel_goes_as_the_order_went(tmp_path: Path) -> None:
         del peer.frames[:]
         await adapter.submit(ORDER)  # the lines came back
         assert [orcs(frame)[0] for frame in peer.frames] == LINES[:2]
+        await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines), "withdrawn")
+        assert await adapter.was_received(ORDER.key) is None
+
+
+async def test_cancel_of_a_line_leaves_the_outcome_of_another_unknown(tmp_path: Path) -> None:
+    def silent_about_last(wire: Wire, frame: bytes) -> bytes | None:
+        return None if orcs(frame) == [LINES[2]] and b"|CA|" not in frame else accept(wire, frame)
+
+    keys = {"one_line_per_message": True, "duplicates": "none", "answer_timeout": 0.05}
+    async with listening_peer(silent_about_last) as peer, running(tmp_path, **keys, **links(peer)) as adapter:
+        await unanswered(adapter)
+        await adapter.cancel(ORDER.key, (ORDER.lines[0].key,), "withdrawn")
+        assert await adapter.was_received(ORDER.key) is None
+        await peer.connections[0].send(build_ack(peer.ids()[2], "AA", LINES[2]) + framed(build_oru(make_report(6, ORDER), "M1")))
+        await until(lambda: b"MSA|AA|M1" in peer.frames[-1])
+        assert await adapter.was_received(ORDER.key) is True
+
+
+async def test_cancel_rejected_for_one_line_reaches_the_others(tmp_path: Path) -> None:
+    def reject_first(wire: Wire, frame: bytes) -> bytes | None:
+        is_cancel = b"\rORC|CA|" in frame and orcs(frame) == LINES[:1]
+        return build_ack(control_id(frame), "AE", error="204") if is_cancel else accept(wire, frame)
+
+    async with listening_peer(reject_first) as peer, running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
+        await adapter.submit(ORDER)
+        del peer.frames[:]
+        with pytest.raises(LisRejected):
+            await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines), "withdrawn")
+        assert [orcs(frame) for frame in peer.frames] == [[line] for line in LINES]
 
 
 @pytest.mark.parametrize(("named", "unnamed"), [(LINES[:1], LINES[1:]), (["X"], LINES), ([], []), (["X", "Y", "Z"], [])])
@@ -145,9 +174,16 @@ async def test_answer_that_names_fewer_lines_is_told(tmp_path: Path, named: list
         return build_ack(control_id(frame), "AA", *named)
 
     async with listening_peer(answer) as peer:
-        async with running(tmp_path / "1", **links(peer)) as adapter:
+        inbox = MemoryInbox()
+        async with running(tmp_path / "1", inbox, **links(peer)) as adapter:
             assert list((await adapter.submit(ORDER)).unnamed_lines) == unnamed
             assert await adapter.was_received(ORDER.key) is True
+            await until(lambda: ("unnamed_lines" in inbox.alerts) == bool(unnamed))
+            assert all(line in inbox.alerts["unnamed_lines"] for line in unnamed)
+            peer.on_frame = accept
+            await adapter.submit(ORDER)
+            await until(lambda: not inbox.alerts)
+            peer.on_frame = answer
         async with running(tmp_path / "2", unnamed_lines="hold", **links(peer)) as adapter:
             if not unnamed:
                 await adapter.submit(ORDER)

@@ -147,6 +147,19 @@ async def test_endpoint_speaks_tls(start: Start, tmp_path: Path) -> None:
         assert await asyncio.to_thread(post, adapter.port, body, given, context) == expected
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_damaged_request_answered_and_closed_at_once(start: Start, tmp_path: Path, encrypted: bool) -> None:
+    authority = CertificateAuthority(tmp_path)
+    certificate, key = authority.issue("agent")
+    adapter = await start(**({"tls": {"certificate": certificate, "key": key}} if encrypted else {}))
+    context = ssl.create_default_context(cafile=authority.ca) if encrypted else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port, ssl=context)
+    writer.write(b"no request at all\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+    writer.close()
+
+
 async def test_tls_with_ca_requires_client_certificate(start: Start, tmp_path: Path) -> None:
     authority, other = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path, "other")
     certificate, key = authority.issue("agent")

@@ -119,7 +119,7 @@ class SqlBench:
         with self.engine.connect() as connection:
             connection.execute(text("begin exclusive"))
             locked.set()
-            time.sleep(0.6)
+            time.sleep(0.8)
             connection.rollback()
 
     def run(self, *statements: Any) -> None:

@@ -3,13 +3,13 @@
 import os
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from lab_agent.domain.lab_messages import ReportStatus
+from lab_agent.domain.lab_messages import ReportedPatient, ReportStatus
 from lab_agent.lis.hl7v2 import Hl7v2Settings
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
@@ -44,6 +44,7 @@ def test_adapter_found_through_entry_point() -> None:
         ({"orders": {"role": "client", "port": 0}}, "port of the LIS"),
         ({"results": {"role": "server", "port": 1, "tls": {}}}, "tls.certificate"),
         ({"results": {"role": "server", "port": 1, "allow": ["nowhere"]}}, "allow"),
+        ({"max_unfinished_bytes": 2000}, "max_unfinished_bytes"),
         ({"mapping": "/nowhere.toml"}, "cannot be read"),
         ({"unknown": 1}, "unknown"),
     ],
@@ -135,3 +136,14 @@ def test_archive_purges_old_keeps_preliminary_values(tmp_path: Path) -> None:
     assert kept.documents == ()
     archive.save_open_report(final)
     assert archive.load_open_report(early.report_id) is None
+
+
+def test_archive_keeps_values_without_their_patient(tmp_path: Path) -> None:
+    """What is not final lies in a plain file: whose it is stays out of it."""
+    archive = MessageArchive(tmp_path / "own", keep_days=2)
+    archive.open()
+    patient = ReportedPatient(birth_date=date(1971, 12, 24), gender="female")
+    archive.save_open_report(replace(make_report(1, make_order(1)), status=ReportStatus.PRELIMINARY, patient=patient))
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.json"))
+    assert written
+    assert b"1971" not in written
