@@ -78,7 +78,7 @@ def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> 
 
 def suggest_encoding(data: bytes, name: str) -> tuple[MapSuggestion, ...]:
     """The code page of a message that declares none and is not valid in the configured one."""
-    if declared_charset(data):
+    if declared_charset(data) or not data.startswith(b"MSH"):
         return ()
     text = data.decode("cp1251", "replace")
     cyrillic = len(re.findall("[а-яё]{2,}", text, re.IGNORECASE))
