@@ -168,13 +168,11 @@ def _row(message: RefusedMessage) -> Row:
 
 
 def _part_row(previewed: PreviewedPart) -> Row:
-    part, content = previewed.part, previewed.part.content
-    fate = "would be accepted" if content else "would be refused" if part.problem else "would be left out"
-    outcome = "accepted before" if previewed.was_accepted else fate
+    part = previewed.part
     return {
         "part": part.place,
-        "outcome": outcome,
-        "content": describe_content(content),
+        "outcome": previewed.outcome,
+        "content": describe_content(part.content),
         "later_message_accepted": None if previewed.was_accepted else previewed.later_at,
         "problem": part.problem,
         "notes": part.notes,

@@ -384,10 +384,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of an order's timeline, of a report's history, or of both; of the report's alone if the order is not known.
-
-    Or of the history of a refused message, which has neither.
-    """
+    """One line of an order's timeline, of a report's history, of both, or of a refused message's history alone."""
 
     order: OrderKey | None
     report: ReportKey | None = None

@@ -42,6 +42,8 @@ from lab_agent.ports.lis import (
     ParsedMessage,
     ParsedPart,
     RawMessageParser,
+    ReloadableAdapter,
+    ReplayListener,
     SubmitResult,
     TraceLine,
 )
@@ -88,6 +90,8 @@ __all__ = [
     "Ratio",
     "RawMessageParser",
     "ReferenceRange",
+    "ReloadableAdapter",
+    "ReplayListener",
     "ReportStatus",
     "ReportedObservation",
     "ReportedPatient",

@@ -9,9 +9,9 @@ counts as no answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -19,85 +19,31 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
+from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.text import join_limited
-from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem, StoreError
+from lab_agent.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, StoreError
+from lab_agent.lis.adapter_checks import (
+    MAX_MESSAGE_ID_LENGTH,
+    check_message_count,
+    check_parsed_message,
+    check_submit_result,
+    check_was_received,
+    unparsed_message,
+    validate_delivered,
+)
 from lab_agent.metrics import CallObserver, ignore, measure_call
 from lab_agent.ports.lis import (
     Inbox,
     LisAdapter,
     ParsedMessage,
-    ParsedPart,
     RawMessageParser,
     ReloadableAdapter,
     ReplayListener,
     SubmitResult,
 )
-from lab_agent.serialization import validate_message
 
 log = structlog.get_logger(__name__)
 
-_MAX_ACCESSION_LENGTH = 200
-
-
-def check_submit_result(value: Any, adapter: str) -> SubmitResult:
-    """Validate what `submit` returned. Raises `LisOutcomeUnknown`: the order may well be in the LIS."""
-    if not isinstance(value, SubmitResult):
-        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned {type(value).__name__} instead of a SubmitResult")
-    whole = value.accession is None or _is_accession(value.accession)
-    if not (whole and _are_accessions(value.line_accessions) and _are_accessions(value.tube_accessions)):
-        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid accession numbers")
-    if not isinstance(value.unnamed_lines, tuple) or not all(map(_is_accession, value.unnamed_lines)):
-        raise LisOutcomeUnknown(f"submit of the adapter {adapter} returned a SubmitResult with invalid unnamed_lines")
-    return value
-
-
-def check_was_received(value: Any, adapter: str) -> bool | None:
-    """Validate what `was_received` returned. Raises `LisUnavailable`."""
-    if value is None or isinstance(value, bool):
-        return value
-    raise LisUnavailable(f"was_received of the adapter {adapter} returned {type(value).__name__} instead of True, False or None")
-
-
-def check_message_count(value: Any, adapter: str) -> int:
-    """Validate what `collect` returned. Raises `LisUnavailable`."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    raise LisUnavailable(f"collect of the adapter {adapter} returned {type(value).__name__} instead of a number of messages")
-
-
-def check_parsed_message(value: Any, name: str, adapter: str) -> ParsedMessage:
-    """Validate what `parse_message` returned; a part whose content the inbox would not take becomes one with a problem."""
-    if not isinstance(value, ParsedMessage) or not all(isinstance(part, ParsedPart) for part in value.parts):
-        return _unparsed(
-            name, f"parse_message of the adapter {adapter} returned {type(value).__name__} instead of a ParsedMessage"
-        )
-    return replace(value, parts=tuple(map(_check_part, value.parts)))
-
-
-def _check_part(part: ParsedPart) -> ParsedPart:
-    if part.content is None:
-        return part
-    try:
-        return replace(part, content=_validate_message(part.message_id, part.content))
-    except DataInvalidError as error:
-        return replace(part, content=None, problem=join_limited(f"{one.where} {one.what}" for one in error.problems))
-
-
-def _unparsed(name: str, problem: str) -> ParsedMessage:
-    return ParsedMessage(parts=(ParsedPart(message_id=name, problem=problem),))
-
-
-def _are_accessions(given: Any) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(key, str) and _is_accession(value) for key, value in given.items())
-
-
-def _is_accession(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.strip()) <= _MAX_ACCESSION_LENGTH and value.isprintable()
-
-
-_MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_REASON_LENGTH = 2000
 _MAX_ALERT_KEY_LENGTH = 100
 
@@ -121,7 +67,7 @@ class GuardedInbox(Inbox):
             return await self._accept(message_id, message)
 
     async def _accept(self, message_id: str, message: LabMessage) -> bool:
-        validated = await asyncio.to_thread(_validate_message, message_id, message)
+        validated = await asyncio.to_thread(validate_delivered, message_id, message)
         return await self.inbox.accept(message_id, validated)
 
     @override
@@ -133,14 +79,14 @@ class GuardedInbox(Inbox):
     async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:
         """Record the rejection, with its texts cut to a bearable length."""
         with self._use():
-            await self.inbox.reject(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
+            await self.inbox.reject(str(message_id)[:MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH], raw=raw)
 
     @override
     async def skip(self, message_id: str, reason: str) -> None:
         """Count what was left out, with its texts cut to a bearable length."""
         self.on_skip()
         with self._use():
-            await self.inbox.skip(str(message_id)[:_MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
+            await self.inbox.skip(str(message_id)[:MAX_MESSAGE_ID_LENGTH], str(reason)[:_MAX_REASON_LENGTH])
 
     @override
     async def alert(self, key: str, text: str | None) -> None:
@@ -155,38 +101,6 @@ class GuardedInbox(Inbox):
             yield
         finally:
             self.on_use()
-
-
-def _validate_message(message_id: object, message: object) -> LabMessage:
-    if not isinstance(message, LabReport | LabRejection | AccessionUpdate):
-        hint = "pass a LabReport, a LabRejection or an AccessionUpdate"
-        raise DataInvalidError((Problem("document", f"is a {type(message).__name__}", hint),))
-    problems = [*_message_id_problems(message_id), *_unread_document_problems(message)]
-    if problems:
-        raise DataInvalidError(tuple(problems))
-    return validate_message(message)
-
-
-def _message_id_problems(message_id: object) -> Iterator[Problem]:
-    valid = isinstance(message_id, str) and message_id.strip() and len(message_id) <= _MAX_MESSAGE_ID_LENGTH
-    if not valid or "\0" in str(message_id):
-        hint = f"pass a stable id of the message, up to {_MAX_MESSAGE_ID_LENGTH} characters"
-        yield Problem("message_id", "is not a valid message id", hint)
-
-
-def _unread_document_problems(message: LabMessage) -> Iterator[Problem]:
-    """Documents must be complete: from here on, a file name means a place in our own store and nothing else."""
-    for where, document in _documents(message):
-        if document.file is not None:
-            yield Problem(f"{where}.file", "was not read", "read the file and pass its bytes as content")
-
-
-def _documents(message: LabMessage) -> Iterator[tuple[str, Document]]:
-    if isinstance(message, LabReport):
-        yield from ((f"documents[{index}]", document) for index, document in enumerate(message.documents))
-        for index, observation in enumerate(message.observations):
-            if observation.value_attachment is not None:
-                yield f"observations[{index}].value_attachment", observation.value_attachment
 
 
 T = TypeVar("T")
@@ -290,11 +204,11 @@ class GuardedAdapter:
         Every content is checked as the inbox would check it. What fails, the adapter itself included, is a part with a problem.
         """
         if not isinstance(self._adapter, RawMessageParser):
-            return _unparsed(name, f"the adapter {self._name} cannot read a message outside of its exchange with the laboratory")
+            return unparsed_message(name, f"the adapter {self._name} cannot read messages outside of its own exchange")
         try:
             parsed = await self._call("parse_message", self._adapter.parse_message(raw, name), key="parse_message")
         except (LisUnavailable, LisRejected, LisOutcomeUnknown) as failure:
-            return _unparsed(name, str(failure))
+            return unparsed_message(name, str(failure))
         return await asyncio.to_thread(check_parsed_message, parsed, name, self._name)
 
     async def reload(self, settings: BaseModel) -> bool:

@@ -65,6 +65,6 @@ class RefusedMessageRepository(Protocol):
         """Delete those that do not wait and were changed last before then, with their events and contents; how many."""
         ...
 
-    def accepted_since(self, source: str, report_id: str, since: datetime) -> datetime | None:
-        """When a message about that report of the adapter was accepted last, if that was after `since`."""
+    def accepted_since(self, source: str, report_id: str, since: datetime, *, except_message: str) -> datetime | None:
+        """When another message about that report of the adapter was accepted last, if that was after `since`."""
         ...

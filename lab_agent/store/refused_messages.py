@@ -102,9 +102,12 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
         return len(keys)
 
     @override
-    def accepted_since(self, source: str, report_id: str, since: datetime) -> datetime | None:
+    def accepted_since(self, source: str, report_id: str, since: datetime, *, except_message: str) -> datetime | None:
         accepted = select(func.max(reports.c.received_at)).where(
-            reports.c.source == source, reports.c.report_id == report_id, reports.c.received_at > since
+            reports.c.source == source,
+            reports.c.report_id == report_id,
+            reports.c.received_at > since,
+            reports.c.message != except_message,
         )
         newest: datetime | None = self._connection.scalar(accepted)
         return newest

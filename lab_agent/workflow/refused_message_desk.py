@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 import structlog
@@ -13,7 +14,7 @@ from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
-from lab_agent.errors import InvalidTransitionError, StoreError
+from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import ParsedMessage, ParsedPart
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -44,6 +45,16 @@ class RawMessageReaders(Protocol):
         ...
 
 
+class PartOutcome(StrEnum):
+    """What a replay would do with a part."""
+
+    ACCEPTED_BEFORE = "accepted before"
+    ACCEPTED = "would be accepted"
+    LEFT_OUT = "would be left out"
+    """On purpose, by a rule of the map; its notes say which."""
+    REFUSED = "would be refused"
+
+
 @dataclass(frozen=True, slots=True)
 class PreviewedPart:
     """What the present map makes of a part. `later_at`: when a message about the same report was accepted since."""
@@ -51,6 +62,15 @@ class PreviewedPart:
     part: ParsedPart
     was_accepted: bool = False
     later_at: datetime | None = None
+
+    @property
+    def outcome(self) -> PartOutcome:
+        """What a replay would do with it."""
+        if self.part.problem:
+            return PartOutcome.REFUSED
+        if self.part.content is None:
+            return PartOutcome.LEFT_OUT
+        return PartOutcome.ACCEPTED_BEFORE if self.was_accepted else PartOutcome.ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +110,22 @@ class RefusedMessageDesk:
         _require_waiting(message)
         adapter = self.adapters.get(message.source)
         parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
-        accepted = [
-            await self._accept(adapter, message, part.message_id, part.content)
-            for part in parsed.parts
-            if part.content is not None
-        ]
-        problems = tuple(_problem_text(part) for part in parsed.parts if part.problem is not None)
-        return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, problems, by))
+        inbox = StoreInbox(self.store, self.clock, message.source, self.wake)
+        accepted = [await inbox.accept(part.message_id, part.content) for part in parsed.parts if part.content is not None]
+        problems = [_problem_text(part, part.problem) for part in parsed.parts if part.problem]
+        problems += [problem for part in parsed.parts if (problem := await self._tell_adapter(adapter, message, part))]
+        return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
 
-    async def _accept(self, adapter: RawMessageReader, message: RefusedMessage, message_id: str, content: LabMessage) -> bool:
-        later = await self.store.run(lambda uow: _later_message(uow, message, content))
-        new = await StoreInbox(self.store, self.clock, message.source, self.wake).accept(message_id, content)
-        if later is None:
-            await adapter.on_replayed(content)
-        return new
+    async def _tell_adapter(self, adapter: RawMessageReader, message: RefusedMessage, part: ParsedPart) -> str | None:
+        """Let the adapter keep what it needs of a part, unless a later message about its report came; why it could not."""
+        later = await self.store.run(lambda uow: _later_message(uow, message, part))
+        if part.content is None or later is not None:
+            return None
+        try:
+            await adapter.on_replayed(part.content)
+        except Failure as failure:
+            return str(failure)
+        return None
 
     def _finish_replay(
         self, uow: UnitOfWork, key: RefusedKey, accepted: list[bool], problems: tuple[str, ...], by: str
@@ -200,18 +222,19 @@ def _require_waiting(message: RefusedMessage) -> None:
 
 def _preview_part(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> PreviewedPart:
     was_accepted = part.content is not None and uow.reports.exists(message.source, part.message_id)
-    return PreviewedPart(part, was_accepted, _later_message(uow, message, part.content))
+    return PreviewedPart(part, was_accepted, _later_message(uow, message, part))
 
 
-def _later_message(uow: UnitOfWork, message: RefusedMessage, content: LabMessage | None) -> datetime | None:
-    """When another message about the same report was accepted, after this one was refused first."""
-    if not isinstance(content, LabReport):
+def _later_message(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> datetime | None:
+    """When another message about the report of a part was accepted, after this one was refused first."""
+    if not isinstance(part.content, LabReport):
         return None
-    return uow.refused_messages.accepted_since(message.source, content.report_id, message.first_seen_at)
+    return uow.refused_messages.accepted_since(
+        message.source, part.content.report_id, message.first_seen_at, except_message=part.message_id
+    )
 
 
-def _problem_text(part: ParsedPart) -> str:
-    problem = part.problem or "it was not read"
+def _problem_text(part: ParsedPart, problem: str) -> str:
     return problem if not part.place or part.place in problem else f"{part.place}: {problem}"
 
 

@@ -73,7 +73,7 @@ class StoreInbox:
 
     async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:
         """Record that a message was refused, with its content in the vault; one alert for each laboratory system says so."""
-        content = RefusedContent(message_id=message, raw=raw)
+        content = RefusedContent(message_id=message, raw=_as_bytes(raw))
 
         def write(uow: UnitOfWork) -> RefusedMessage:
             recorded = record_refusal(uow, self.source, content, reason, self.clock.now())
@@ -145,6 +145,13 @@ class StoreInbox:
             return replace(document, content=None, file=kept)
 
         return map_documents(content, apart)
+
+
+def _as_bytes(raw: object) -> bytes | None:
+    """The bytes of a refused message, as the store takes them: an adapter may be careless, and must not fail for ever here."""
+    if raw is None or isinstance(raw, bytes):
+        return raw
+    return bytes(raw) if isinstance(raw, bytearray | memoryview) else str(raw).encode("utf-8", "replace")
 
 
 def adapter_alert_key(source: str, key: str) -> str:

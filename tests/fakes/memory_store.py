@@ -883,9 +883,10 @@ class MemoryRefusedMessageRepository(RefusedMessageRepository):
         return len(gone)
 
     @override
-    def accepted_since(self, source: str, report_id: str, since: datetime) -> datetime | None:
-        found = [each.received_at for each in self._data.reports.values() if (each.source, each.report_id) == (source, report_id)]
-        return max((at for at in found if at > since), default=None)
+    def accepted_since(self, source: str, report_id: str, since: datetime, *, except_message: str) -> datetime | None:
+        about = [each for each in self._data.reports.values() if (each.source, each.report_id) == (source, report_id)]
+        others = (each.received_at for each in about if each.message != except_message)
+        return max((at for at in others if at > since), default=None)
 
 
 T = TypeVar("T")

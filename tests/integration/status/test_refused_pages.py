@@ -311,3 +311,29 @@ async def test_message_of_adapter_that_is_not_loaded(laboratory: Laboratory) -> 
     assert NAME not in shown
     raw = (await client.post(f"/refused/{message.key}/raw", data=await token(client, "/refused"))).text
     assert f"{NAME}.csv" in raw
+
+
+async def test_replayed_preliminary_values_complete_a_later_message(laboratory: Laboratory) -> None:
+    """OBX-11 `U` means the value that was sent before: a replayed message counts as sent, as one that came live."""
+    await laboratory.send(oru("M1", status="Q"))
+    laboratory.mapping.write_text('[tables.report_status]\nQ = "preliminary"\n')
+    await laboratory.registry.reload()
+    (message,) = await laboratory.waiting()
+    outcome = await laboratory.pages.context.refused_messages.replay(message.key, by="ann")
+    assert outcome.problems == ()
+    segments = oru("M2", status="F").split(b"\r")
+    final = b"\r".join([*segments[:2], segments[4], b"OBX|1|NM|2823-3^Potassium^LN||||||||U", b""])
+    assert await laboratory.send(final) == ["AA"]
+
+
+async def test_replay_that_adapter_cannot_keep_goes_on_waiting(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    await laboratory.send(oru("M1"))
+    await laboratory.mend_map()
+    (message,) = await laboratory.waiting()
+    desk = laboratory.pages.context.refused_messages
+    with monkeypatch.context() as broken:
+        broken.setattr("lab_agent.lis.hl7v2.message_archive.MessageArchive.save_open_report", lambda *_: 1 / 0)
+        outcome = await desk.replay(message.key, by="ann")
+    assert (outcome.message.state, outcome.new, outcome.known) == (RefusedState.WAITING, 1, 1)
+    outcome = await desk.replay(message.key, by="ann")
+    assert (outcome.message.state, outcome.new, outcome.known) == (RefusedState.REPLAYED, 0, 2)

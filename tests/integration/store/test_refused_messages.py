@@ -77,15 +77,19 @@ async def test_finished_messages_are_purged_with_their_events(transact: Any) -> 
 
 
 async def test_later_report_is_found_by_its_id(transact: Any, factory: Any) -> None:
-    later = factory.report(source="hl7", report_id="rep", received_at=NOW + DAY)
+    later = factory.report(source="hl7", message="later", report_id="rep", received_at=NOW + DAY)
     await transact(lambda uow: [uow.reports.add(each) for each in (factory.report(source="hl7", report_id="rep"), later)])
-    for source, name, since, at in (
-        ("hl7", "rep", NOW, NOW + DAY),
-        ("hl7", "rep", NOW + DAY, None),
-        ("hl7", "other", NOW, None),
-        ("folder", "rep", NOW, None),
+    for source, name, since, message_id, at in (
+        ("hl7", "rep", NOW, "m", NOW + DAY),
+        ("hl7", "rep", NOW, "later", None),
+        ("hl7", "rep", NOW + DAY, "m", None),
+        ("hl7", "other", NOW, "m", None),
+        ("folder", "rep", NOW, "m", None),
     ):
-        found = await transact(lambda uow, s=source, n=name, t=since: uow.refused_messages.accepted_since(s, n, t))
+        asked = (source, name, since)
+        found = await transact(
+            lambda uow, asked=asked, own=message_id: uow.refused_messages.accepted_since(*asked, except_message=own)
+        )
         assert found == at
 
 

@@ -14,7 +14,7 @@ from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord, Repo
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown
-from lab_agent.lis.guard import check_submit_result as checked
+from lab_agent.lis.adapter_checks import check_submit_result as checked
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork

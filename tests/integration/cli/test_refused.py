@@ -1,0 +1,191 @@
+"""Refused messages by command, in another process than the agent's; and the agent itself, which reads its map on SIGHUP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.crypto import Cipher
+from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.lis.registry import load_adapters
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.result_inbox import StoreInbox
+from tests.harness.clock import VirtualClock
+from tests.harness.programs import free_port
+from tests.harness.refused import CR, FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
+from tests.integration.cli.conftest import KEY
+
+DEADLINE = 60.0
+
+
+def add_adapter(lab: Any, **keys: Any) -> Path:
+    """Give the laboratory an hl7v2 adapter with an empty map; where that lies."""
+    mapping = Path(lab.folder / "map.toml")
+    mapping.write_text("")
+    table = adapter_table(lab.folder / "own", mapping, **keys)
+    plain = "\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict))
+    nested = "\n".join(
+        f"[lis.hl7.{key}]\n" + "\n".join(f"{name} = {json.dumps(one)}" for name, one in value.items())
+        for key, value in table.items()
+        if isinstance(value, dict)
+    )
+    default = lab.config.read_text().replace("[lis.folder]", '[lis]\ndefault = "hl7"\n[lis.folder]')
+    lab.config.write_text(f"{default}[lis.hl7]\n{plain}\n{nested}\n")
+    return mapping
+
+
+@pytest.fixture
+def mapping(lab: Any, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The map of a laboratory whose adapter has refused one of two reports of a message."""
+    path = add_adapter(lab)
+
+    async def refuse() -> None:
+        store = SqlStore(lab.url, Cipher(KEY))
+        adapter = load_adapters({"hl7": adapter_table(lab.folder / "own", path)}, "hl7").get("hl7")
+        clock = VirtualClock(datetime.now(UTC))
+        await adapter.start(StoreInbox(store, clock, "hl7", lambda: None))
+        try:
+            inner: Any = adapter._adapter
+            assert await send(inner.ports[1], oru(), oru()) == ["AE", "AE"]
+        finally:
+            await adapter.stop()
+            await store.close()
+
+    asyncio.run(refuse())
+    capsys.readouterr()
+    return path
+
+
+def test_refused_message_is_listed_shown_and_replayed(cli: Any, mapping: Path) -> None:
+    (row,) = cli("results", "refused", "list", "--json").json()
+    assert (row["source"], row["count"], row["state"]) == ("hl7", 2, "waiting")
+    key = row["key"]
+    for command in (("list",), ("list", "--json"), ("show", key), ("show", key, "--json")):
+        assert NAME not in cli("results", "refused", *command).out
+    shown = cli("results", "refused", "show", key, "--json").json()
+    assert sorted(part["outcome"] for part in shown["parts"]) == ["accepted before", "would be refused"]
+    answer = cli("results", "refused", "replay", key)
+    assert answer.code == 1
+    assert "unknown status" in answer.out
+    mapping.write_text(MENDED_MAP)
+    answer = cli("results", "refused", "replay", key, "--by", "ann")
+    assert (answer.code, answer.err) == (0, "")
+    assert "1 new, 1 accepted before" in answer.out
+    assert cli("results", "refused", "list", "--json").json() == []
+    assert len(cli("results", "list", "--json").json()) == 2
+    assert "replayed: 1 new" in cli("results", "refused", "show", key).out
+    assert "it does not wait" in cli("results", "refused", "replay", key).err
+
+
+def test_raw_text_is_printed_and_noted(cli: Any, lab: Any, mapping: Path) -> None:
+    (row,) = cli("results", "refused", "list", "--json").json()
+    answer = cli("results", "refused", "show", row["key"], "--raw", "--by", "ann")
+    assert answer.out.splitlines() == oru().decode().rstrip("\r").split("\r")
+    history = cli("results", "refused", "show", row["key"], "--json").json()["history"]
+    assert [(each["text"], each["by"]) for each in history] == [("the raw text was shown", "ann")]
+    stored = b"".join(path.read_bytes() for path in lab.folder.rglob("*") if path.is_file())
+    assert NAME.encode() not in stored
+
+
+def test_dismissed_messages_end_the_alert(cli: Any, lab: Any, mapping: Path) -> None:
+    (row,) = cli("results", "refused", "list", "--json").json()
+    assert cli("results", "refused", "dismiss", "--note", "n").code == 2
+    assert "There is no refused message" in cli("results", "refused", "dismiss", "MNOBODY", "--note", "n").err
+    assert "dismissed: 1" in cli("results", "refused", "dismiss", row["key"], "--note", "sent again").out
+    assert "dismissed: 0" in cli("results", "refused", "dismiss", "--adapter", "hl7", "--note", "n").out
+    found, _ = lab.write(lambda uow: uow.refused_messages.list(limit=9))
+    assert [each.state for each in found] == [RefusedState.DISMISSED]
+    assert not lab.write(lambda uow: uow.alerts.close("lis.hl7.refused", now=datetime.now(UTC)))
+
+
+@contextmanager
+def running_agent(lab: Any) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
+    log = lab.folder / "agent.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=lab.folder, stderr=file, env={**os.environ})
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            finally:
+                process.kill()
+                process.wait()
+
+
+def wait_for_log(lab: Any, text: str, count: int = 1) -> None:
+    end = time.monotonic() + DEADLINE
+    while (log := (lab.folder / "agent.log").read_text()).count(text) < count:
+        assert time.monotonic() < end, log[-4000:]
+        time.sleep(0.05)
+
+
+class Peer:
+    """The laboratory system on one connection, which it keeps."""
+
+    def __init__(self, port: int) -> None:
+        end = time.monotonic() + DEADLINE
+        self.socket = socket.socket()
+        self.socket.settimeout(10)
+        while self.socket.connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+            self.socket.close()
+            self.socket = socket.socket()
+            self.socket.settimeout(10)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def answer(self) -> str:
+        data = b""
+        while not data.endswith(FS + CR):
+            piece = self.socket.recv(4096)
+            assert piece, "the connection was closed"
+            data += piece
+        return data.split(b"\rMSA|")[1][:2].decode()
+
+    def exchange(self, message: bytes) -> str:
+        self.send(VT + message + FS + CR)
+        return self.answer()
+
+
+def test_sighup_reads_mended_map_without_dropping_connection(lab: Any) -> None:
+    """A mended map is used from the next message on; an invalid one leaves the former in use, with an alert."""
+    port = free_port()
+    mapping = add_adapter(lab, results={"role": "server", "port": port})
+    with running_agent(lab) as process:
+        peer = Peer(port)
+        assert peer.exchange(oru("M1")) == "AE"
+        whole = VT + oru("M2") + FS + CR
+        peer.send(whole[:100])
+        mapping.write_text(MENDED_MAP)
+        process.send_signal(signal.SIGHUP)
+        wait_for_log(lab, "outcome=reloaded")
+        peer.send(whole[100:])
+        assert peer.answer() == "AA"
+        mapping.write_text("[tables.report_status]\nQ = 'nonsense'\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for_log(lab, "outcome=invalid")
+        assert peer.exchange(oru("M3", number="78-1")) == "AA"
+        peer.socket.close()
+        process.terminate()
+        assert process.wait(30) == 0
+    assert lab.write(lambda uow: uow.alerts.close("lis.hl7.reload", now=datetime.now(UTC)))
+    found, _ = lab.write(lambda uow: uow.refused_messages.list(states=(RefusedState.WAITING,), limit=9))
+    assert len(found) == 1
