@@ -8,7 +8,7 @@ from typing import Any
 from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.adapter_try_write import lines_by_target
 from lab_agent.cli.output import Row, print_fields, print_heading, print_line, print_list
-from lab_agent.domain.lab_messages import LabMessage, LabReport
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport
 from lab_agent.domain.text import format_value, shorten
 from lab_agent.mappings.loader import COLUMNS
 from lab_agent.ports.lis import TraceLine
@@ -126,8 +126,10 @@ def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[s
         return {}
     patient = getattr(content, "patient", None)
     shown = {"patient": _patient_text(patient)} if show_patient and patient is not None else {}
+    entries = () if isinstance(content, AccessionUpdate) else content.not_performed
+    absent = {"not_performed": [": ".join(filter(None, (each.line or each.item, each.reason))) for each in entries]}
     if not isinstance(content, LabReport):
-        return {"kind": type(content).__name__, **shown}
+        return {**absent, **shown}
     return {
         "report": content.report_id,
         "status": content.status,
@@ -135,6 +137,7 @@ def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[s
         "collected": getattr(content.effective, "text", None) or content.effective,
         "items": list(content.items),
         "documents": len(content.documents),
+        **absent,
         **shown,
     }
 

@@ -107,6 +107,14 @@ def test_message_is_taken_as_if_it_named_an_order(cli: Cli, connected: Laborator
     assert cli("adapter", "hl7v2", "try", str(message), "--order", "RNONE").code == 2
 
 
+def test_rejected_specimen_rejects_the_line(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    text = MESSAGE.format(line=line_key(0)).partition("OBX|")[0] + "SPM|1||||||||||||||||||||RC^clotted\r"
+    message.write_text(text, newline="")
+    (part,) = json.loads(cli("adapter", "hl7v2", "try", str(message), "--json").out)["messages"][0]["parts"]
+    assert part["fate"] == "rejects_lines"
+    assert part["not_performed"] == [f"{line_key(0)}: clotted"]
+
+
 def test_test_that_the_order_does_not_have_is_a_line_for_the_map(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
     message.write_text(MESSAGE.format(line="P-17").replace("CBC^", "X17^"), newline="")
     done = cli("adapter", "hl7v2", "try", str(message), "--order", ORDER, "--json")
