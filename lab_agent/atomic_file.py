@@ -21,6 +21,20 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
+def rewrite_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Put `data` in the place of a person's file, which keeps its permissions and its owner; a link stays one.
+
+    `mode` is that of a new file. Raises `OSError`.
+    """
+    target = path.resolve()
+    before = target.stat() if target.exists() else None
+    with temporary_file(target, data, mode if before is None else before.st_mode & 0o777) as temporary:
+        if before is not None and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(temporary, before.st_uid, before.st_gid)
+        temporary.replace(target)
+    sync_folder(target.parent)
+
+
 @contextmanager
 def temporary_file(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path]:
     """Give a hidden neighbour of `path` that holds `data` on the disk; it is removed at the end unless it was renamed.

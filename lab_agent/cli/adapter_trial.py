@@ -21,6 +21,7 @@ from lab_agent.lis.registry import ENTRY_POINT_GROUP, load_adapters
 from lab_agent.mappings.loader import MappingCache, load_mapping_tables
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.sources import deep_merge
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workbench.map_lines import toml_value
@@ -118,7 +119,7 @@ def _adapter_table(given: TrialInput, settings: Settings) -> tuple[dict[str, Any
         table = dict(getattr(made, "trial_settings", {}))
     has_map = _MAP_SETTING in getattr(getattr(made, "Settings", None), "model_fields", {})
     if given.map_file is not None:
-        table |= _map_settings(given.map_file, has_map=has_map)
+        table = deep_merge(table, _map_settings(given.map_file, has_map=has_map))
     return table | dict(map(_parse_assignment, given.assignments)), has_map
 
 

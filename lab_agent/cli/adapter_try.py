@@ -67,13 +67,13 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
     given = TrialInput(
         name=name, config=config, map_file=map_file, tables=tables, order=order, assignments=tuple(assignments or ())
     )
-    load_trial(given)  # its mistakes are told before standard input is read
+    trial = load_trial(given)
     captured = list(read_captured(files, _read_standard_input))
     if not captured:
         raise InputError("no message was found")
-    outcome = _try(given, captured)
+    outcome = _try(trial, captured)
     if as_json:
-        outcome = _write(given, captured, outcome, ask=False) if write else outcome
+        outcome = _write(trial, captured, outcome, ask=False) if write else outcome
         print_json(
             {
                 "complete": outcome.is_complete,
@@ -85,7 +85,7 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
     else:
         print_messages(outcome.tried, show_patient=show_patient)
         print_proposals(outcome.trial, outcome.proposals)
-        outcome = _write(given, captured, outcome, ask=not yes) if write else outcome
+        outcome = _write(trial, captured, outcome, ask=not yes) if write else outcome
         print_line(f"\n{outcome.summary}")
     if not outcome.is_complete:
         raise typer.Exit(1)
@@ -106,7 +106,7 @@ class _Outcome:
 
     @property
     def is_complete(self) -> bool:
-        return all(part.is_delivered for each in self.tried for part in each.outcomes)
+        return not self.proposals and all(part.is_delivered for each in self.tried for part in each.outcomes)
 
     @property
     def summary(self) -> str:
@@ -115,19 +115,18 @@ class _Outcome:
         return f"Messages: {len(self.tried)}. Parts: {len(parts)}; {good} lack nothing, {len(parts) - good} lack something."
 
 
-def _try(given: TrialInput, captured: Sequence[CapturedMessage]) -> _Outcome:
-    trial = load_trial(given)
+def _try(trial: Trial, captured: Sequence[CapturedMessage]) -> _Outcome:
     tried = asyncio.run(_try_all(trial, captured))
     return _Outcome(trial, tried, collect_proposals(tried))
 
 
-def _write(given: TrialInput, captured: Sequence[CapturedMessage], outcome: _Outcome, *, ask: bool) -> _Outcome:
+def _write(trial: Trial, captured: Sequence[CapturedMessage], outcome: _Outcome, *, ask: bool) -> _Outcome:
     """Add the proposals and try again, as long as that shows more to add: a value that is refused hides what it lacks."""
     for _ in range(_MOST_ROUNDS):
         written = write_proposals(outcome.trial, outcome.proposals, ask=ask)
         if not written:
             break
-        outcome = replace(_try(given, captured), added=outcome.added + written)
+        outcome = replace(_try(load_trial(trial.given), captured), added=outcome.added + written)
     return outcome
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.adapter_try_write import lines_by_target
 from lab_agent.cli.output import Row, print_fields, print_heading, print_line, print_list
-from lab_agent.domain.lab_messages import LabMessage, LabReport
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport
 from lab_agent.domain.text import format_value, shorten
 from lab_agent.mappings.loader import COLUMNS
 from lab_agent.ports.lis import TraceLine
@@ -36,7 +36,8 @@ def print_messages(tried: Sequence[TriedMessage], *, show_patient: bool) -> None
         print_heading(message.name)
         for line in message.parsed.trace:
             print_line(_shown_text(line, show_patient=show_patient))
-            print_line(f"    {'— skipped' if line.skipped else f'→ {line.meaning}'}")
+            if line.skipped or line.meaning:
+                print_line(f"    {'— skipped' if line.skipped else f'→ {line.meaning}'}")
         for outcome in message.outcomes:
             _print_part(outcome, show_patient=show_patient)
         if not message.outcomes:
@@ -90,8 +91,8 @@ def _message_json(message: TriedMessage, *, show_patient: bool) -> Row:
 
 def _shown_text(line: TraceLine, *, show_patient: bool) -> str:
     if line.personal and not show_patient:
-        return f"{line.place:<8}{_HIDDEN}"
-    return f"{line.place:<8}{shorten(line.text, _LONGEST_LINE)}"
+        return f"{line.place:<7} {_HIDDEN}"
+    return f"{line.place:<7} {shorten(line.text, _LONGEST_LINE)}"
 
 
 def _print_part(outcome: PartOutcome, *, show_patient: bool) -> None:
@@ -125,8 +126,10 @@ def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[s
         return {}
     patient = getattr(content, "patient", None)
     shown = {"patient": _patient_text(patient)} if show_patient and patient is not None else {}
+    entries = () if isinstance(content, AccessionUpdate) else content.not_performed
+    absent = {"not_performed": [": ".join(filter(None, (each.line or each.item, each.reason))) for each in entries]}
     if not isinstance(content, LabReport):
-        return {"kind": type(content).__name__, **shown}
+        return {**absent, **shown}
     return {
         "report": content.report_id,
         "status": content.status,
@@ -134,6 +137,7 @@ def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[s
         "collected": getattr(content.effective, "text", None) or content.effective,
         "items": list(content.items),
         "documents": len(content.documents),
+        **absent,
         **shown,
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from lab_agent.atomic_file import temporary_file, write_atomically
+from lab_agent.atomic_file import rewrite_atomically, temporary_file
 from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.output import print_error
 from lab_agent.errors import InputError
@@ -19,7 +19,6 @@ from lab_agent.workbench.map_lines import TomlLine, add_lines, paste_lines, spli
 from lab_agent.workbench.proposals import Proposals
 from lab_agent.workbench.table_rows import TableRow, plan_changes, require_folder, write_changes
 
-_FILE_MODE = 0o644
 _SETTINGS_PREFIX = "lis"
 
 
@@ -65,7 +64,7 @@ def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> Proposa
     if ask:
         typer.confirm("Add these lines?", abort=True, err=True)
     for path, (_, text) in texts.items():
-        write_atomically(path, text.encode("utf-8"), path.stat().st_mode & 0o777 if path.exists() else _FILE_MODE)
+        rewrite_atomically(path, text.encode("utf-8"))
     write_changes(changes)
     written = {target for target in lines_by_target(trial, suggestions) if target.file is not None}
     return Proposals(tuple(each for each in suggestions if set(lines_by_target(trial, [each])) <= written), tuple(rows))

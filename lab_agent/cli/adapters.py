@@ -46,7 +46,9 @@ class _AdapterGroup(TyperGroup):
         return {**self.commands, _NAME: self._named_group()}
 
     def _named_group(self) -> Any:
-        return typer.main.get_command(named_app)
+        found = typer.main.get_command(named_app)
+        found.name = _NAME
+        return found
 
 
 named_app = typer.Typer(

@@ -16,6 +16,7 @@ from lab_agent.errors import LabAgentError
 from lab_agent.settings.sources import deep_merge
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+_COMMENT = re.compile(r"\s+#[^\"']*\Z")
 _HEADER = re.compile(r"\s*\[[^\[].*\]\s*(?:#.*)?\Z")
 
 
@@ -118,7 +119,8 @@ def _put_into(rows: list[str], start: int, stop: int, line: TomlLine) -> None:
     """Put a line into the table that begins at `start`: in the place of its key, else behind its last key."""
     for number in range(start + 1, stop):
         if _is_key(rows[number], line.key):
-            rows[number] = str(line)
+            comment = _COMMENT.search(rows[number])
+            rows[number] = f"{line}{comment[0] if comment else ''}"
             return
     last = max(number for number in range(start, stop) if number == start or _is_content(rows[number]))
     rows.insert(last + 1, str(line))

@@ -38,20 +38,15 @@ class TriedMessage:
     outcomes: tuple[PartOutcome, ...]
     barcodes: Collection[str] = ()
 
-    @property
-    def lacks_something(self) -> bool:
-        """Whether some part of it would not be delivered."""
-        return not all(outcome.is_delivered for outcome in self.outcomes)
-
 
 def collect_proposals(tried: Iterable[TriedMessage]) -> Proposals:
-    """The proposals of all messages that lack something."""
+    """The proposals of all messages; also of one that would be delivered, but as something else than its sender means."""
     lines: dict[tuple[str, str], MapSuggestion] = {}
     outcomes: list[PartOutcome] = []
     for message in tried:
         outcomes += message.outcomes
-        if message.lacks_something:
-            for each in [one for one in message.parsed.suggestions if _is_needed(one, message)]:
+        for each in message.parsed.suggestions:
+            if _is_needed(each, message):
                 lines.setdefault((each.table, each.key), each)
     return Proposals(tuple(lines.values()), rows_for(outcomes))
 
@@ -59,4 +54,6 @@ def collect_proposals(tried: Iterable[TriedMessage]) -> Proposals:
 def _is_needed(suggestion: MapSuggestion, message: TriedMessage) -> bool:
     if suggestion.unless_item is not None:
         return any(suggestion.unless_item in outcome.unknown_items for outcome in message.outcomes)
-    return suggestion.if_barcode is None or suggestion.if_barcode in message.barcodes
+    if suggestion.if_barcode is not None:
+        return suggestion.if_barcode in message.barcodes and any(outcome.order is None for outcome in message.outcomes)
+    return True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab_agent.atomic_file import write_atomically
+from lab_agent.atomic_file import rewrite_atomically
 from lab_agent.domain.lab_messages import ReportedObservation
 from lab_agent.errors import Problem
 from lab_agent.mappings.loader import COLUMNS, MappingsError, load_mapping_tables
@@ -21,7 +21,6 @@ from lab_agent.workbench.rehearsal import PartOutcome
 
 _FILES = {MissingKind.CODE: "codes.csv", MissingKind.UNIT: "units.csv", MissingKind.ANSWER: "answers.csv"}
 _TARGETS = {"codes.csv": "loinc", "units.csv": "ucum", "answers.csv": "code"}
-_TABLE_MODE = 0o644
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +137,8 @@ def plan_changes(folder: Path, rows: Iterable[TableRow]) -> tuple[TableChange, .
 def write_changes(changes: Iterable[TableChange]) -> None:
     """Put each file in the place of what is there, at once and with its permissions. Raises `OSError`."""
     for change in changes:
-        mode = change.path.stat().st_mode & 0o777 if change.path.exists() else _TABLE_MODE
         change.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(change.path, change.text.encode("utf-8"), mode)
+        rewrite_atomically(change.path, change.text.encode("utf-8"))
 
 
 def _present(rows: Sequence[TableRow]) -> Iterator[str]:

@@ -13,7 +13,8 @@ from typing import Any
 from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.mappings.loader import COLUMNS
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workbench.map_lines import TomlLine, add_lines, split_table
@@ -102,11 +103,18 @@ def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
             contract="C-100",
             counterparty="clinic",
             patient_reference="Patient/p1",
-            accession=dialect.table.get("accession"),
             received=exact_json.dumps([]),
             lab_order=exact_json.dumps(tree),
         )
     )
+    part = WorkOrder(
+        order=ORDER,
+        adapter="hl7v2",
+        state=WorkOrderState.HANDED_OVER,
+        changed_at=_SINCE,
+        accession=dialect.table.get("accession"),
+    )
+    uow.orders.save_work_order(part)
     for number, item in enumerate(dialect.tests):
         uow.orders.add_line(
             LineRecord(
@@ -115,6 +123,7 @@ def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
                 task_id=ResourceId(f"t1-{number}"),
                 procedure_request_id=ResourceId(f"pr-{number}"),
                 item=item,
+                adapter="hl7v2",
                 state=LineState.ACCEPTED,
                 changed_at=_SINCE,
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from lab_agent.atomic_file import temporary_file, write_atomically
+from lab_agent.atomic_file import rewrite_atomically, temporary_file, write_atomically
 
 
 def test_write_replaces_content_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -34,3 +35,26 @@ def test_temporary_file_is_private_and_hidden(tmp_path: Path) -> None:
         assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
         assert temporary.name.startswith(".")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rewritten_file_keeps_its_permissions_and_its_link(tmp_path: Path) -> None:
+    file, link = tmp_path / "map.toml", tmp_path / "link.toml"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    rewrite_atomically(link, b"new")
+    assert link.is_symlink()
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", 0o640)
+    rewrite_atomically(tmp_path / "new.toml", b"x", 0o600)
+    assert (tmp_path / "new.toml").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.toml", "map.toml", "new.toml"]
+
+
+def test_rewritten_file_keeps_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "map.toml"
+    file.write_text("old")
+    if os.geteuid():
+        pytest.skip("only root may give a file to somebody else")
+    os.chown(file, 1234, 1235)
+    rewrite_atomically(file, b"new")
+    assert (file.stat().st_uid, file.stat().st_gid) == (1234, 1235)

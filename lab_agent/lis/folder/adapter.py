@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import structlog
 from pydantic import BaseModel
@@ -34,6 +34,12 @@ class FolderAdapter:
     """A LIS that reads orders from one folder and writes results to another."""
 
     Settings: ClassVar[type[BaseModel]] = FolderSettings
+    trial_settings: ClassVar[Mapping[str, Any]] = {
+        "orders": "orders",
+        "results": "results",
+        "csv": {"columns": {name: name for name in ("report_id", "barcode", "effective", "code", "value", "unit")}},
+    }
+    """Enough to read a captured file without settings; nothing is opened."""
     idempotent: ClassVar[bool] = True
     contract_version: ClassVar[int] = 1
 

@@ -32,6 +32,8 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
     """What is missing for a message of results; `name` is the adapter's. Each line once."""
     found: list[MapSuggestion] = []
     for group in split_groups(message, settings.field_map):
+        if any(rule.value in group.find_all((rule.field_path,)) for rule in settings.field_map.results.ignore):
+            continue
         found += _suggest_for_group(group, settings)
         for entry in group.obx_entries:
             found += _suggest_for_obx(entry.obx, settings)
@@ -76,7 +78,7 @@ def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> 
 
 def suggest_encoding(data: bytes, name: str) -> tuple[MapSuggestion, ...]:
     """The code page of a message that declares none and is not valid in the configured one."""
-    if declared_charset(data):
+    if declared_charset(data) or not data.startswith(b"MSH"):
         return ()
     text = data.decode("cp1251", "replace")
     cyrillic = len(re.findall("[а-яё]{2,}", text, re.IGNORECASE))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import structlog
 from pydantic import BaseModel
@@ -33,6 +34,8 @@ class HttpAdapter:
     """A LIS that receives orders as signed webhooks and posts results to us."""
 
     Settings: ClassVar[type[BaseModel]] = HttpSettings
+    trial_settings: ClassVar[Mapping[str, Any]] = {"url": "https://lis.invalid", "secret": "0" * 16, "incoming_secret": "1" * 16}
+    """Enough to read a captured message without settings; nothing is opened."""
     idempotent: ClassVar[bool] = True
     contract_version: ClassVar[int] = 1
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import structlog
 from pydantic import BaseModel
@@ -33,6 +33,8 @@ class SqlAdapter:
     """A LIS that shares staging tables in its own database."""
 
     Settings: ClassVar[type[BaseModel]] = SqlSettings
+    trial_settings: ClassVar[Mapping[str, Any]] = {"url": "sqlite:///no-database.db"}
+    """Enough to read a captured message without settings; nothing is opened."""
     idempotent: ClassVar[bool] = True
     contract_version: ClassVar[int] = 1
 

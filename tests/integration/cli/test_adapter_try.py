@@ -1,0 +1,199 @@
+"""`lab-agent adapter NAME try` from outside: what it shows, what it hides, what it adds, and its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab_agent.domain.state_machines import LineState
+from tests.harness.dialects import ORDER, Dialect, line_key, put_order
+from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
+
+MESSAGE = (
+    "MSH|^~\\&|LIS|LAB|||20260302101500+0000||ORU^R01|1|P|2.5\r"
+    "PID|1||77||Sample^Anna||19800229|F\r"
+    "ORC|RE|{line}\r"
+    "OBR|1|{line}|F1|CBC^Blood count^L|||20260302090000+0000|||||||||||||||20260302101000+0000|||F\r"
+    "OBX|1|NM|HGB^Haemoglobin^L||13.20|g/dL|12.0-16.0|N|||F\r"
+    "NTE|1||seen by Sample\r"
+)
+DIALECT = Dialect("one", {"tests": {"100": "CBC", "101": "GLU"}, "becomes": []})
+ADAPTER = """
+[lis.hl7v2]
+orders = { role = "client", port = 6661 }
+folder = "hl7v2"
+duplicates = "msh10"
+mapping = "map.toml"
+[results]
+mappings = "tables"
+"""
+
+
+@pytest.fixture
+def message(tmp_path: Path) -> Path:
+    file = tmp_path / "one.hl7"
+    file.write_text(MESSAGE.format(line=line_key(0)), newline="")
+    return file
+
+
+@pytest.fixture
+def connected(lab: LaboratoryFolder) -> LaboratoryFolder:
+    """A laboratory with an HL7 v2 system and an order of two lines."""
+    lab.config.write_text(SETTINGS + ADAPTER, encoding="utf-8")
+    (lab.folder / "map.toml").write_text("# Ours.\n", encoding="utf-8")
+    (lab.folder / "tables").mkdir()
+    (lab.folder / "tables" / "codes.csv").write_text("code,loinc\nHGB,718-7\n", encoding="utf-8")
+    lab.write(lambda uow: put_order(uow, DIALECT))
+    return lab
+
+
+def test_message_is_tried_before_anything_is_configured(cli: Cli, message: Path) -> None:
+    done = cli("adapter", "hl7v2", "try", str(message))
+    assert done.code == 1
+    assert "13.20 g/dL" in done.out
+    assert "code 'HGB' is not mapped" in done.out
+    assert "\nHGB,,,\n" in done.out
+    assert "not known: there are no settings" in done.err
+    assert [path.name for path in message.parent.iterdir()] == [message.name]
+
+
+def test_patient_is_shown_on_request_alone(cli: Cli, message: Path) -> None:
+    hidden = cli("adapter", "hl7v2", "try", str(message))
+    shown = cli("adapter", "hl7v2", "try", str(message), "--show-patient")
+    for form in ((), ("--json",)):
+        done = cli("adapter", "hl7v2", "try", str(message), *form)
+        assert "Sample" not in done.out + done.err
+        assert "19800229" not in done.out + done.err
+    assert "PID|1||77||Sample^Anna" in shown.out
+    assert "birth" not in hidden.out
+
+
+def test_terminal_is_not_steered(cli: Cli, message: Path) -> None:
+    message.write_text(MESSAGE.format(line=line_key(0)).replace("Haemoglobin", "\x1b[2J\u202e"), newline="")
+    for form in ((), ("--json",), ("--show-patient",)):
+        assert not {"\x1b", "\u202e"} & set(cli("adapter", "hl7v2", "try", str(message), *form).out)
+
+
+def test_part_meets_its_order_and_nothing_is_touched(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    before = (connected.folder / "lab.db").read_bytes()
+    done = cli("adapter", "hl7v2", "try", str(message), "--json")
+    (part,) = json.loads(done.out)["messages"][0]["parts"]
+    assert done.code == 0
+    assert (part["fate"], part["order"], part["lines"]) == ("delivered", ORDER, [line_key(0)])
+    assert part["observations"][0] | {"sent_as": "718-7", "value": "13.20 g/dL", "status": "final"} == part["observations"][0]
+    assert connected.write(lambda uow: uow.orders.line(line_key(0))).state is LineState.ACCEPTED  # type: ignore[union-attr]
+    assert json.loads(cli("results", "list", "--json").out) == []
+    assert (connected.folder / "lab.db").read_bytes() == before
+    assert not (connected.folder / "hl7v2").exists()
+
+
+def test_order_that_is_not_known_is_missing(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    message.write_text(MESSAGE.format(line="P-17"), newline="")
+    done = cli("adapter", "hl7v2", "try", str(message))
+    assert done.code == 1
+    assert "accession F1: no order here is known by it" in done.out
+    assert "718-7" in done.out  # what its values become is shown all the same
+
+
+def test_message_is_taken_as_if_it_named_an_order(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    message.write_text(MESSAGE.format(line="P-17"), newline="")
+    done = cli("adapter", "hl7v2", "try", str(message), "--order", ORDER, "--json")
+    (part,) = json.loads(done.out)["messages"][0]["parts"]
+    assert (done.code, part["fate"], part["lines"]) == (0, "delivered", [line_key(0)])
+    assert cli("adapter", "hl7v2", "try", str(message), "--order", "RNONE").code == 2
+
+
+def test_rejected_specimen_rejects_the_line(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    text = MESSAGE.format(line=line_key(0)).partition("OBX|")[0] + "SPM|1||||||||||||||||||||RC^clotted\r"
+    message.write_text(text, newline="")
+    (part,) = json.loads(cli("adapter", "hl7v2", "try", str(message), "--json").out)["messages"][0]["parts"]
+    assert part["fate"] == "rejects_lines"
+    assert part["not_performed"] == [f"{line_key(0)}: clotted"]
+
+
+def test_test_that_the_order_does_not_have_is_a_line_for_the_map(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    message.write_text(MESSAGE.format(line="P-17").replace("CBC^", "X17^"), newline="")
+    done = cli("adapter", "hl7v2", "try", str(message), "--order", ORDER, "--json")
+    (line,) = json.loads(done.out)["missing"]["map"]
+    assert (done.code, line["table"], line["key"], line["value"]) == (1, "tables.items", "X17", None)
+
+
+def test_write_asks_and_keeps_what_is_there(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    text = MESSAGE.format(line=line_key(0)).replace("HGB^", "HB2^").replace("|||F\rNTE", "|||Q\rNTE").replace("13.20", "13,20")
+    message.write_text(text, newline="")
+    command = ("adapter", "hl7v2", "try", str(message), "--write")
+    refused = cli(*command, stdin="final\nn\n")
+    assert (connected.folder / "map.toml").read_text() == "# Ours.\n"
+    assert "+ decimal_comma = true" in refused.err
+    done = cli(*command, stdin="final\ny\n718-8\n718-7\ny\n")
+    assert done.code == 0, done.err
+    assert "'718-8' cannot be the loinc of HB2" in done.err
+    written = (connected.folder / "map.toml").read_text()
+    assert written.startswith("# Ours.\n")
+    assert '[tables.observation_status]\nQ = "final"\n' in written
+    assert (connected.folder / "tables" / "codes.csv").read_text() == "code,loinc\nHGB,718-7\nHB2,718-7\n"
+
+
+def test_settings_get_their_lines_too(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    message.write_text(MESSAGE.format(line=line_key(0)).replace("+0000", ""), newline="")
+    done = cli("adapter", "hl7v2", "try", str(message), "--write", stdin="Europe/Berlin\ny\n")
+    assert done.code == 0, done.err
+    assert 'mapping = "map.toml"\ntime_zone = "Europe/Berlin"\n[results]' in connected.config.read_text()
+
+
+def test_map_that_would_not_load_is_not_written(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    message.write_text(MESSAGE.format(line=line_key(0)).replace("|||F\rNTE", "|||Q\rNTE"), newline="")
+    done = cli("adapter", "hl7v2", "try", str(message), "--write", stdin="nonsense\ny\n")
+    assert done.code == 2
+    assert "tables.observation_status.Q is 'nonsense'" in done.err
+    assert (connected.folder / "map.toml").read_text() == "# Ours.\n"
+
+
+def test_standard_input_is_read(cli: Cli, connected: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = io.TextIOWrapper(io.BytesIO(MESSAGE.format(line=line_key(0)).encode()))
+    monkeypatch.setattr("lab_agent.cli.adapter_try.sys.stdin", given)
+    monkeypatch.setattr("lab_agent.cli.adapter_try._read_standard_input", given.buffer.read)
+    assert cli("adapter", "hl7v2", "try", "-").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("hl7v3", "try", "one.hl7"), "no adapter hl7v3"),
+        (("hl7v2", "try", "none.hl7"), "no such file"),
+        (("hl7v2", "try", "one.hl7", "--yes"), "--yes belongs to --write"),
+        (("hl7v2", "try", "one.hl7", "--set", "time_zone"), "KEY=VALUE"),
+        (("hl7v2", "try", "one.hl7", "--set", "time_zone=Mars"), "time_zone"),
+        (("hl7v2", "try", "one.hl7", "--order", "RX"), "no order is known"),
+        (("hl7v2", "try", "one.hl7", "--json", "--write"), "--write asks questions"),
+    ],
+)
+def test_mistakes_of_use_have_their_own_exit_code(cli: Cli, message: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = cli("adapter", *arguments)
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_other_adapters_try_too(cli: Cli, tmp_path: Path) -> None:
+    report = {
+        "report_id": "B1", "order": "R1", "status": "final", "effective": "2026-03-02", "issued": "2026-03-02T10:00:00Z",
+        "observations": [{"code": {"code": "718-7"}, "value_quantity": {"value": 13.20, "unit": "g/dL"}}],
+    }  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps(report).replace("13.2,", "13.20,"))
+    for name in ("folder", "sql", "http"):
+        done = cli("adapter", name, "try", "r.json")
+        assert (done.code, "13.20 g/dL" in done.out) == (0, True), done.out
+    (tmp_path / "r.csv").write_text("report_id;barcode;effective;code;value;unit\nB1;42;2026-03-02T10:00:00Z;718-7;13,20;g/dL\n")
+    added = cli("adapter", "folder", "try", "r.csv", "--map", "folder.toml", "--write", "--yes")
+    assert added.code == 0, added.out
+    assert (tmp_path / "folder.toml").read_text() == "[csv]\ndecimal_comma = true\n"
+
+
+def test_help_names_the_laboratory_system(cli: Cli) -> None:
+    assert "NAME" in cli("adapter", "--help").out
+    assert "try" in cli("adapter", "anything", "--help").out
+    assert shutil.which("lab-agent") is None or "--order" in cli("adapter", "sql", "try", "--help").out

@@ -1,0 +1,101 @@
+"""What `try` shows of a message, and the lines that it proposes for the map and the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_agent.lis.hl7v2.message_archive import MessageArchive
+from lab_agent.lis.hl7v2.message_trace import trace_raw_message
+from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.ports.lis import ParsedMessage
+
+MSH = "MSH|^~\\&|LIS|LAB|||20260302101500+0000||ORU^R01|1|P|2.5"
+PID = "PID|1||77||Sample^Anna||19800229|F"
+OBR = "OBR|1|LDIALECTAAAAAAAA|F1|CBC^Blood count^L|||20260302090000+0000|||||||||||||||20260302101000+0000|||F"
+OBX = "OBX|1|NM|HGB^Haemoglobin^L||13.20|g/dL|12.0-16.0|N|||F"
+
+
+def trace(*segments: str, encoding: str = "utf-8", **settings: Any) -> ParsedMessage:
+    given = {"orders": {"role": "client", "port": 1}, "folder": Path("none"), "duplicates": "none", **settings}
+    raw = "\r".join(segments).encode(encoding)
+    return trace_raw_message(raw, "lab1", Hl7v2Settings.model_validate(given), MessageArchive(Path("none"), 1))
+
+
+def proposed(parsed: ParsedMessage) -> dict[tuple[str, str], str | None]:
+    return {(each.table, each.key): each.value for each in parsed.suggestions}
+
+
+def test_every_segment_says_what_was_read_of_it() -> None:
+    parsed = trace(MSH, PID, "PV1|1|O", "ORC|RE|LDIALECTAAAAAAAA", OBR, OBX, "NTE|1||seen", "ZX1|1", "SPM|1|42")
+    lines = {line.place.split()[1]: line for line in parsed.trace}
+    assert [name for name, line in lines.items() if line.skipped] == ["ZX1"]
+    assert "line LDIALECTAAAAAAAA, accession F1" in lines["OBR"].meaning
+    assert "status F → final" in lines["OBR"].meaning
+    assert lines["OBX"].meaning == "HGB = 13.20 g/dL (quantity), range 12.0 – 16.0 g/dL; status F → final; flags N"
+    assert lines["NTE"].meaning == "note of the observation before it"
+    assert lines["PV1"].meaning == "not needed: visit"
+    assert "searched" in lines["SPM"].meaning
+
+
+def test_segments_that_name_the_patient_are_marked() -> None:
+    parsed = trace(MSH, PID, OBR, OBX, "NTE|1||for Mrs SAMPLE", "NTE|2||nothing")
+    assert [line.place for line in parsed.trace if line.personal] == ["2 PID", "5 NTE"]
+    assert not any("Sample" in line.meaning for line in parsed.trace)
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [
+        ((MSH, PID, OBR[:-1] + "f", OBX), {("tables.report_status", "f"): '"final"'}),
+        ((MSH, PID, OBR[:-1] + "K", OBX), {("tables.report_status", "K"): None}),
+        ((MSH, PID, OBR, OBX[:-1] + "c"), {("tables.observation_status", "c"): '"amended"'}),
+        ((MSH, PID, OBR, OBX.replace("|NM|", "||")), {("tables.value_types", ""): None}),
+        ((MSH, PID, OBR, OBX.replace("13.20", "13,20")), {("results", "decimal_comma"): "true"}),
+        ((MSH, PID, OBR, OBX.replace("HGB^Haemoglobin^L", "718-7^Haemoglobin^LNC")), {("tables.code_systems", "LNC"): '"http://loinc.org"'}),
+        ((MSH, PID, OBR, OBX.replace("^L|", "^HOUSE|")), {("tables.code_systems", "HOUSE"): None}),
+        ((MSH, PID, OBR.replace("+0000", ""), OBX), {("lis.lab1", "time_zone"): None}),
+        ((MSH, PID, OBR, OBX, "ZX1|1"), {("tables.unused_segments", "ZX1"): None}),
+        (
+            (MSH.replace("101500+0000", ""), PID, OBR.replace("20260302101000+0000", ""), OBX + "|||||||20260302100500+0000"),
+            {},
+        ),
+        (
+            (MSH.replace("101500+0000", ""), PID, OBR.replace("20260302101000+0000", ""), OBX + "||||||||20260302100500+0000"),
+            {("results", "issued"): '["OBR-22.1", "MSH-7.1", "OBX-19.1"]'},
+        ),
+        ((MSH.replace("|P|", "|T|"), PID, OBR, OBX), {("lis.lab1", "processing_id"): '"T"'}),
+        ((MSH.replace("|P|", "|Q|"), PID, OBR, OBX), {("results", "ignore"): '[{ path = "MSH-11", value = "Q" }]'}),
+        ((MSH, PID, OBR, OBX), {}),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_proposed(segments: tuple[str, ...], expected: dict[tuple[str, str], str | None]) -> None:
+    assert proposed(trace(*segments)) == expected
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "guess"), [("cp1251", "Иванова", '"cp1251"'), ("latin-1", "Müller", '"iso-8859-1"')]
+)
+def test_code_page_is_proposed(encoding: str, name: str, guess: str) -> None:
+    parsed = trace(MSH, PID.replace("Sample", name), OBR, OBX, encoding=encoding)
+    assert proposed(parsed) == {("lis.lab1", "encoding"): guess}
+    assert [part.content for part in parsed.parts] == [None]
+
+
+def test_barcode_and_item_are_proposed_for_when_they_are_needed() -> None:
+    parsed = trace(MSH, PID, OBR.replace("LDIALECTAAAAAAAA", ""), OBX)
+    (item,) = [each for each in parsed.suggestions if each.unless_item]
+    (barcode,) = [each for each in parsed.suggestions if each.if_barcode]
+    assert (item.table, item.key, item.unless_item) == ("tables.items", "CBC", "CBC")
+    assert (barcode.key, barcode.if_barcode) == ("barcode", "F1")
+    assert barcode.value is not None
+    assert barcode.value.endswith('"OBR-3.1"]')
+
+
+def test_what_is_no_result_has_no_part() -> None:
+    assert trace(MSH.replace("ORU^R01", "ACK"), "MSA|AA|1").parts == ()
+    (problem,) = [part.problem for part in trace("not HL7").parts]
+    assert problem == "the message does not begin with MSH"
+    assert trace("not HL7").suggestions == ()
