@@ -12,8 +12,9 @@ The OBR of the culture stays a report, too: with the organisms and all that is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from lab_agent.lis.hl7v2.obx_documents import DOCUMENT_TYPES
 from lab_agent.lis.hl7v2.organisms import (
@@ -53,7 +54,8 @@ class _Numbers:
         self.group = group
         self.groups = groups
         entries = [entry for entry in group.obx_entries if entry.obx.text(2).upper() not in DOCUMENT_TYPES]
-        self.flagged = [entry for entry in entries if has_susceptibility(entry.obx)]
+        self.flagged = {entry.number for entry in entries if has_susceptibility(entry.obx)}
+        self.flagged_codes = {entry.obx.text(3) for entry in entries if entry.number in self.flagged}
         self.roots: dict[str, list[ObxEntry]] = {}
         for entry in entries:
             if root := _root(entry.obx):
@@ -85,19 +87,18 @@ class _Numbers:
 
     def _find_problem(self) -> str | None:
         """Why susceptibilities without a number may belong to several organisms; None if they do not."""
-        is_loose = any(entry.number not in self.drugs for entry in self.flagged)
+        is_loose = bool(self.flagged - self.drugs)
         return _NO_NUMBER if is_loose and are_several(find_organisms(self.group.obx_entries)) else None
 
     def _drugs(self, root: str, members: Sequence[ObxEntry]) -> Iterator[ObxEntry]:
         """Those of an isolate's OBX that are not its organism: what is below its number, and what follows susceptibilities."""
-        flagged_codes = {entry.obx.text(3) for entry in self.flagged}
         has_parent = any(sub_id(entry.obx) == root for entry in members)
-        is_flagged = any(entry in self.flagged for entry in members)
+        is_flagged = any(entry.number in self.flagged for entry in members)
         seen = False
         for entry in members:
-            seen = seen or entry in self.flagged
+            seen = seen or entry.number in self.flagged
             is_below = sub_id(entry.obx) != root and has_parent
-            is_drug = entry.obx.text(3) in flagged_codes or (is_flagged and is_concentration(entry.obx))
+            is_drug = entry.obx.text(3) in self.flagged_codes or (is_flagged and is_concentration(entry.obx))
             if seen or is_below or is_drug:
                 yield entry
 
@@ -122,9 +123,15 @@ class _Numbers:
 
     def _organism_elsewhere(self, root: str) -> tuple[ObrGroup, ObxEntry] | None:
         """The organism with the number of an isolate in another group of the order, if there is just one."""
-        parents = possible_parents(self.group, self.groups)
-        numbered = [entry for parent in parents for entry in parent.obx_entries if sub_id(entry.obx) == root]
-        found = find_organisms(numbered)
-        return (
-            next(((parent, found[0]) for parent in parents if found[0] in parent.obx_entries), None) if len(found) == 1 else None
-        )
+        numbered = self._numbered_elsewhere.get(root, [])
+        found = find_organisms(entry for _, entry in numbered)
+        return next(each for each in numbered if each[1] is found[0]) if len(found) == 1 else None
+
+    @cached_property
+    def _numbered_elsewhere(self) -> Mapping[str, list[tuple[ObrGroup, ObxEntry]]]:
+        """The OBX of the other groups of the order, by their numbers."""
+        found: dict[str, list[tuple[ObrGroup, ObxEntry]]] = {}
+        for parent in possible_parents(self.group, self.groups):
+            for entry in parent.obx_entries:
+                found.setdefault(sub_id(entry.obx), []).append((parent, entry))
+        return found

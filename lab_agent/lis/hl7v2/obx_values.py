@@ -125,7 +125,8 @@ class ObxValueReader:
             raise InvalidValueError("has no value")
         if self.field_map.results.numeric_text and not is_line and self._has_unit(obx) and self._is_number(text):
             return {"value_quantity": self._read_quantity(obx, text)}
-        return {"value_string": self._with_unit(text, obx) if _DIGIT.search(text) else text}
+        is_amount = (_AMOUNT.match if is_line else _DIGIT.search)(text) is not None
+        return {"value_string": self._with_unit(text, obx) if is_amount else text}
 
     def _has_unit(self, obx: Segment) -> bool:
         return bool(self.read_unit(obx).get("unit"))

@@ -48,11 +48,10 @@ class OrderReferences:
         """
         return None if self.lines or self.items else (self.name,)
 
-    def is_within(self, other: OrderReferences) -> bool:
-        """Whether another group speaks of the same line, or of the same number where no line is named."""
-        if self.lines:
-            return set(self.lines) <= set(other.lines)
-        return bool(self.name) and self.name == other.name
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it is about: the lines, or the number where no line is named."""
+        return self.lines or ((self.name,) if self.name else ())
 
 
 def read_order_references(group: ObrGroup, field_map: FieldMap) -> OrderReferences:

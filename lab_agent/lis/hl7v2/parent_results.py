@@ -87,10 +87,10 @@ def with_parent_result(group: ObrGroup, groups: Sequence[ObrGroup]) -> ObrGroup:
 def with_only_organism(group: ObrGroup, groups: Sequence[ObrGroup]) -> ObrGroup:
     """Put the organism of the parent order, or of the same one, before susceptibilities that stand alone and without numbers."""
     own = find_organisms(group.obx_entries)
+    if any(is_coded(entry.obx) for entry in own) or not any(has_susceptibility(entry.obx) for entry in group.obx_entries):
+        return group
     found = [(parent, entry) for parent in possible_parents(group, groups) for entry in find_organisms(parent.obx_entries)]
-    is_antibiogram = any(has_susceptibility(entry.obx) for entry in group.obx_entries)
-    same = {entry.obx.text(3) for entry in own} & {entry.obx.text(3) for _, entry in found}
-    if not is_antibiogram or same or any(is_coded(entry.obx) for entry in own):
+    if {entry.obx.text(3) for entry in own} & {entry.obx.text(3) for _, entry in found}:
         return group
     if are_several([entry for _, entry in found]):
         return replace(group, isolate=Isolate(problem=NO_ORGANISM))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, groupby
@@ -60,10 +60,18 @@ class ResultReader:
 
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
-        with_results = [group for group in groups if group.obx_entries]
+        with_results = frozenset(self._names_with_results(groups))
         return list(merge_same_reports(self._read_part(group, with_results) for group in split_isolates(groups)))
 
-    def _read_part(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
+    def _names_with_results(self, groups: Sequence[ObrGroup]) -> Iterator[str]:
+        """The lines and numbers of the groups that have results."""
+        for group in groups:
+            if group.obx_entries:
+                with suppress(InvalidValueError):  # it is refused when it is read
+                    found = read_order_references(group, self.value_reader.field_map)
+                    yield from (*found.lines, found.name)
+
+    def _read_part(self, group: ObrGroup, with_results: Collection[str]) -> ParsedReport:
         part, isolate = self._read_group(group, with_results), group.isolate
         if isolate is None:
             return part
@@ -79,7 +87,7 @@ class ResultReader:
             return None  # that report is refused
         return self._report_id(isolate.culture, references)
 
-    def _read_group(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> ParsedReport:
+    def _read_group(self, group: ObrGroup, with_results: Collection[str]) -> ParsedReport:
         for rule in self.value_reader.field_map.results.ignore:
             if rule.value in group.find_all((rule.field_path,)):
                 return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
@@ -90,15 +98,15 @@ class ResultReader:
         except InvalidValueError as error:
             return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
 
-    def _is_heading(self, group: ObrGroup, with_results: Sequence[ObrGroup]) -> bool:
+    def _is_heading(self, group: ObrGroup, with_results: Collection[str]) -> bool:
         """Whether an OBR says nothing by itself, and the results of its line stand under another OBR."""
         paths, field_map = self.value_reader.field_map.results.paths, self.value_reader.field_map
         code = group.find_first(paths["status"])
         is_silent = not (group.obx_entries or group.notes or group.skipped or group.find_first(paths["reject"]))
         if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
             return False
-        own = read_order_references(group, field_map)
-        return any(own.is_within(read_order_references(other, field_map)) for other in with_results)
+        own = read_order_references(group, field_map).names
+        return bool(own) and all(name in with_results for name in own)
 
     def _read_content(self, group: ObrGroup) -> ParsedReport:
         if group.skipped:

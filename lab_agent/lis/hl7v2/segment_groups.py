@@ -74,7 +74,8 @@ class ObrGroup:
 
     def segments_named(self, name: str) -> Iterator[Segment]:
         """The segments with a name: those of this group, else those of its patient and of the message."""
-        own = (self.orc, self.obr, *(entry.obx for entry in self.obx_entries), *self.other_segments)
+        results = (entry.obx for entry in self.obx_entries) if name == "OBX" else ()
+        own = (self.orc, self.obr, *results, *self.other_segments)
         mine = [segment for segment in own if segment is not None and segment.name == name]
         shared = () if name in _GROUP_SEGMENTS else (one for one in self.shared if one.name == name)
         return iter(mine or shared)

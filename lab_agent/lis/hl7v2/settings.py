@@ -131,7 +131,8 @@ class Hl7v2Settings(BaseModel):
     answer_timeout: Annotated[float, Field(gt=0, le=300)] = 30.0
     """Seconds to wait for each acknowledgement; after that the outcome is unknown. Keep it below `lis.call_timeout`."""
     frame_timeout: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """Seconds of silence in the middle of a message after which the connection is closed."""
+    """Seconds of silence in the middle of a message after which the connection is closed, and of waiting for the next part of a
+    continued message (DSC)."""
     keep_alive: Annotated[int, Field(ge=0, le=7200)] = 60
     """Seconds of silence after which TCP probes the other side; 0: never."""
     reconnect_wait: Annotated[float, Field(gt=0, le=300)] = 5.0

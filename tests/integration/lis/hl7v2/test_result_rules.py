@@ -128,7 +128,7 @@ async def test_number_without_test_completes_what_it_means(tmp_path: Path) -> No
     ("numbers", "completed"),
     [(("F1", "F1"), [(), ()]), (("F1", "F2"), [("L1",), ("L2",)])],
 )
-async def test_first_result_of_a_number_ends_no_other_line(
+async def test_first_result_ends_no_other_line(
     tmp_path: Path, numbers: tuple[str, str], completed: list[tuple[str, ...]]
 ) -> None:
     """One number for an order of two lines, and tests by codes that nobody mapped: the first result ends neither line."""

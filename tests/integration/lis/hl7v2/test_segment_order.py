@@ -115,7 +115,7 @@ async def test_obr_and_orc_naming_different_lines_refused(tmp_path: Path) -> Non
         assert not peer.reports
 
 
-async def test_placer_number_of_clinic_does_not_hide_line_key(tmp_path: Path) -> None:
+async def test_clinics_placer_number_hides_no_line_key(tmp_path: Path) -> None:
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(msh("ORU^R01"), f"ORC|RE|{L1}|A", obr("A", placer="12345"), obx("1.1")) == "AA"
         assert peer.reports[0].lines == (L1,)
@@ -205,6 +205,7 @@ async def test_heading_without_results_is_left_out_with_note(tmp_path: Path) -> 
         assert await peer.send(msh("ORU^R01", "1"), obr("A", "PANEL", placer=L1), obr("A1", placer=L1), obx("1.1")) == "AA"
         assert peer.values() == {"A1": ["1.1"]}
         assert len(peer.inbox.skipped) == 1
+        assert await peer.send(msh("ORU^R01", "3"), obr("C"), obr("C", "GLU", placer=L2), obx("3.1")) == "AA"
         alone = await peer.send(msh("ORU^R01", "2"), obr("B", placer=L2))
         assert alone.startswith("AE: OBR 1: is final and has no OBX")
 

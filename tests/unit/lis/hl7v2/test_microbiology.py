@@ -138,3 +138,10 @@ def test_bad_value_of_an_isolate_refuses_that_isolate_alone() -> None:
 def test_parts_of_a_message_have_names_of_their_own() -> None:
     segments = (CULTURE, org("1", ECOLI), drug("AMP", "1", "R"), org("2", STAPH), drug("AMP", "2", "S"))
     assert [part.name for part in read(*segments)] == ["1", "1.1", "1.2"]
+
+
+def test_many_isolates_are_told_apart() -> None:
+    drugs = (drug(f"D{number}", str(number % 100), "S") for number in range(300))
+    said = reports(CULTURE, *(org(str(number), f"^O{number}") for number in range(100)), AST, *drugs)
+    assert said["F1/AST#42"] == ["ORG O42", "D42 2 mg/L S", "D142 2 mg/L S", "D242 2 mg/L S"]
+    assert len(said) == 101

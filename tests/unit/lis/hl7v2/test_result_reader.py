@@ -304,6 +304,10 @@ def test_lines_of_a_text_are_no_numbers() -> None:
     assert [one.value_string for one in found.observations] == ["colonies:\n50 g/L"]
 
 
+def test_numeric_text_switched_off_keeps_unit_in_text(tmp_path: Path) -> None:
+    assert value("ST", "5.1", "10^9/L", mapping="[results]\nnumeric_text = false", tmp_path=tmp_path) == "5.1 10^9/L"
+
+
 def test_control_character_in_unit_or_code_is_refused() -> None:
     assert "control character in OBX-6" in problem(OBR, "OBX|1|NM|718-7^Hb^LN||4|g\\X00\\L|||||F")
     assert "control character in a code" in problem(OBR, "OBX|1|NM|718\\X07\\-7^Hb^LN||4|g/L|||||F")

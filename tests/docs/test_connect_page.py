@@ -1,0 +1,59 @@
+"""The page on connecting a laboratory system is true: its message, tried by its commands, gives the output that it shows."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from lab_agent.cli.app import app
+from lab_agent.lis.folder import FolderSettings
+from lab_agent.lis.hl7v2 import Hl7v2Settings
+from tests.harness.paths import ROOT
+
+PAGE = (ROOT / "docs" / "connect-a-lis.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def try_captured(folder: Path, *more: str, answers: str = "") -> Result:
+    files = ("--map", str(folder / "lis.toml"), "--tables", str(folder / "tables"))
+    return CliRunner().invoke(app, ["adapter", "hl7v2", "try", str(folder / "captured"), *files, *more], input=answers)
+
+
+def shown(result: Result) -> str:
+    """The output with the place of the files as the page has it."""
+    return re.sub(r"/\S*/(lis\.toml|codes\.csv)", r"\1", result.output)
+
+
+def test_worked_hour_gives_what_the_page_shows(tmp_path: Path) -> None:
+    (message,) = blocks("hl7")
+    (tmp_path / "captured").mkdir()
+    (tmp_path / "captured" / "first.hl7").write_text(message, encoding="utf-8")
+    first_segment, map_lines, setting_lines, code_rows, meaning, values = blocks("text")
+    zone = ("--set", "time_zone=Europe/Berlin", "--write")
+
+    first = try_captured(tmp_path)
+    assert first.exit_code == 1
+    for block in (first_segment, map_lines, setting_lines):
+        assert block in shown(first)
+
+    assert try_captured(tmp_path, *zone, answers="y\n").exit_code == 1
+    second = try_captured(tmp_path, *zone, answers="2823-3\n5196-1\ny\n")
+    assert code_rows in shown(second)
+
+    last = try_captured(tmp_path, *zone[:2])
+    assert last.exit_code == 0, last.output
+    assert meaning in last.output
+    assert values in last.output
+
+
+def test_settings_of_the_page_are_valid() -> None:
+    hl7, files = (tomllib.loads(block)["lis"] for block in blocks("toml"))
+    assert Hl7v2Settings.model_validate({**hl7["hl7v2"], "mapping": None}).duplicates == "msh10"
+    columns = FolderSettings.model_validate(files["folder"]).csv
+    assert columns is not None
+    (header,) = blocks("csv")
+    assert {*header.splitlines()[0].split(";")} >= set(files["folder"]["csv"]["columns"].values())
