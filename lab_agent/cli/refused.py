@@ -22,8 +22,9 @@ from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InputError, InvalidTransitionError, StoreError
+from lab_agent.ports.lis import MapSuggestion
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE
-from lab_agent.workflow.refused_message_desk import PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
+from lab_agent.workflow.refused_message_desk import Preview, PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
 
 app = typer.Typer(help="Messages of laboratory systems that were refused because they could not be read.", no_args_is_help=True)
 KeyArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Key of the message, as `results refused list` shows it.")]
@@ -69,7 +70,7 @@ def show(
         _show_raw(key, config, operator_name(by))
         return
 
-    async def work(context: CommandContext) -> tuple[RefusedMessage, tuple[Event, ...], tuple[PreviewedPart, ...], str | None]:
+    async def work(context: CommandContext) -> tuple[RefusedMessage, tuple[Event, ...], Preview, str | None]:
         found = await context.store.run(lambda uow: uow.refused_messages.get(key))
         if found is None:
             raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
@@ -77,18 +78,21 @@ def show(
         try:
             return found, history, await _desk(context).preview(key), None
         except (Failure, InvalidTransitionError) as exc:
-            return found, history, (), str(exc)
+            return found, history, Preview(), str(exc)
 
-    found, history, parts, problem = run_with_store(config, work)
-    rows = [_part_row(each) for each in parts]
+    found, history, preview, problem = run_with_store(config, work)
+    rows = [_part_row(each) for each in preview.parts]
     if as_json:
-        print_json({**_row(found), "history": history, "parts": rows, "problem": problem})
+        print_json({**_row(found), "history": history, "parts": rows, "problem": problem, "suggestions": preview.suggestions})
         return
     print_fields(_row(found), as_json=False)
     print_heading("History")
     print_list([{"at": each.at, "what": each.text, "by": each.by} for each in history], as_json=False, empty_text="None.")
     print_heading("With the map as it is now")
     print_list(rows, as_json=False, empty_text=problem or "There is nothing in it to take in.")
+    if preview.suggestions:
+        print_heading("Lines to add to the map")
+        print_list([_suggestion_row(each) for each in preview.suggestions], as_json=False, empty_text="")
 
 
 def _show_raw(key: RefusedKey, config: ConfigOption, by: str) -> None:
@@ -165,6 +169,11 @@ def _row(message: RefusedMessage) -> Row:
         "kept": message.is_kept,
         "reason": message.reason,
     }
+
+
+def _suggestion_row(suggestion: MapSuggestion) -> Row:
+    line = f"{suggestion.key} = {'?' if suggestion.value is None else suggestion.value}"
+    return {"table": suggestion.table, "line": line, "why": suggestion.reason}
 
 
 def _part_row(previewed: PreviewedPart) -> Row:

@@ -10,7 +10,7 @@ from lab_agent.settings.root import load_settings
 
 
 def run(config: ConfigOption = None) -> None:
-    """Fetch orders, submit them to the laboratory system and deliver results, until SIGTERM. SIGHUP reloads the catalogue."""
+    """Fetch orders, submit them to the LIS and deliver results, until SIGTERM. SIGHUP reloads catalogue and maps."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon handles it
     from lab_agent import daemon  # noqa: PLC0415 - the web server is slow to import, and no other command needs it
 

@@ -22,7 +22,7 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.status.auth import Form, HttpError, Note, Operator, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.pages import Flash, PageNumber, StateNames, page_offset
-from lab_agent.workflow.refused_message_desk import PreviewedPart, describe_content
+from lab_agent.workflow.refused_message_desk import Preview, describe_content
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -75,24 +75,25 @@ async def show_refused_messages(
 @router.get("/refused/{key}")
 async def show_refused_message(user: Viewer, context: Context, renderer: Renderer, message: Refused, flash: Flash) -> Response:
     """One message: why it was refused, what the present map would make of it, and its history; nothing of its text."""
-    parts, problem = await _preview(context, message)
+    preview, problem = await _preview(context, message)
     return await renderer.render_page(
         "refused_message.html",
         user,
         message=message,
-        parts=[(part, describe_content(part.part.content)) for part in parts],
+        parts=[(part, describe_content(part.part.content)) for part in preview.parts],
+        suggestions=preview.suggestions,
         preview_problem=problem,
         history=await context.store.run(lambda uow: uow.refused_messages.events(message.key)),
         flash=flash,
     )
 
 
-async def _preview(context: StatusContext, message: RefusedMessage) -> tuple[tuple[PreviewedPart, ...], str | None]:
+async def _preview(context: StatusContext, message: RefusedMessage) -> tuple[Preview, str | None]:
     """What the present map makes of a message, or why that cannot be told."""
     try:
         return await context.refused_messages.preview(message.key), None
     except (Failure, InvalidTransitionError) as exc:
-        return (), str(exc)
+        return Preview(), str(exc)
 
 
 @router.post("/refused/{key}/raw")

@@ -16,7 +16,7 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.lis import ParsedMessage, ParsedPart
+from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.refused_messages import one_line, refresh_alert
@@ -74,6 +74,14 @@ class PreviewedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Preview:
+    """What the present map makes of a message, and the lines that would mend the map."""
+
+    parts: tuple[PreviewedPart, ...] = ()
+    suggestions: tuple[MapSuggestion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayOutcome:
     """A refused message after its replay: the numbers of parts that are new in the inbox, and that were there before."""
 
@@ -95,11 +103,12 @@ class RefusedMessageDesk:
     adapters: RawMessageReaders
     wake: Callable[[], None] = lambda: None
 
-    async def preview(self, key: RefusedKey) -> tuple[PreviewedPart, ...]:
+    async def preview(self, key: RefusedKey) -> Preview:
         """What the present map makes of a message; nothing changes. Raises `LisUnavailable` if its adapter is not loaded."""
         message, content = await self.store.run(lambda uow: _load(uow, key))
         parsed = await self.adapters.get(message.source).parse_message(_raw_of(message, content), content.message_id)
-        return await self.store.run(lambda uow: tuple(_preview_part(uow, message, part) for part in parsed.parts))
+        parts = await self.store.run(lambda uow: tuple(_preview_part(uow, message, part) for part in parsed.parts))
+        return Preview(parts, parsed.suggestions)
 
     async def replay(self, key: RefusedKey, *, by: str) -> ReplayOutcome:
         """Read a waiting message with the present map, and put every good part into the inbox; nothing is there twice.

@@ -34,8 +34,8 @@ short valid file; `lab-agent check` tries the settings one by one.
 - **Paths** that are relative are relative to the working directory, not to the settings file.
 - **Times** are in seconds unless the key says otherwise.
 - **Errors** are reported all at once, each with its key and a hint; no program starts with invalid settings.
-- **Reloading.** SIGHUP applies a change of `[logging]` and reads the catalogue and the mapping tables again; everything else
-  needs a restart.
+- **Reloading.** SIGHUP applies a change of `[logging]` and reads catalogue, mapping tables and adapters' maps again;
+  everything else needs a restart.
 """
 
 

@@ -38,7 +38,10 @@ async def test_refused_row_is_replayed_without_repeating_the_good_one(tmp_path: 
     await adapter.stop()
     (message,), _ = await store.run(lambda uow: uow.refused_messages.list(limit=9))
     desk = RefusedMessageDesk(store, clock, load(tmp_path))
-    assert [each.outcome for each in await desk.preview(message.key)] == [PartOutcome.ACCEPTED_BEFORE, PartOutcome.REFUSED]
+    assert [each.outcome for each in (await desk.preview(message.key)).parts] == [
+        PartOutcome.ACCEPTED_BEFORE,
+        PartOutcome.REFUSED,
+    ]
     outcome = await desk.replay(message.key, by="ann")
     assert (outcome.message.state, outcome.new, outcome.known) == (RefusedState.WAITING, 0, 1)
     mended = RefusedMessageDesk(store, clock, load(tmp_path, time_zone="Europe/Moscow"))

@@ -89,6 +89,7 @@ async def test_refused_message_is_replayed_after_map_is_mended(laboratory: Labor
     shown = (await client.get(page)).text
     assert "accepted before" in shown
     assert "would be refused" in shown
+    assert "[tables.report_status]" in shown
     answer = await client.post(f"{page}/replay", data=await token(client, page))
     assert answer.headers["location"] == f"{page}?flash=refused-still-waiting"
     assert [each.key for each in await laboratory.waiting()] == [message.key]
