@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lab_agent.lis.hl7v2.order_builder import build_segment
+from lab_agent.lis.hl7v2.orders.order_builder import build_segment
 from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, FieldPath, Message, Segment, Separators, escape
 from lab_agent.lis.hl7v2.timestamps import format_timestamp
 

@@ -15,21 +15,21 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
-from lab_agent.lis.hl7v2.connection import ConnectionLimits, MllpConnection
-from lab_agent.lis.hl7v2.connector import MllpConnector
-from lab_agent.lis.hl7v2.continued_messages import ContinuedMessages
-from lab_agent.lis.hl7v2.input_budget import InputBudget, InputHolder
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.message_trace import trace_raw_message
-from lab_agent.lis.hl7v2.mllp import ReceivedFrame
 from lab_agent.lis.hl7v2.operator_alerts import OperatorAlerts, Trouble
-from lab_agent.lis.hl7v2.order_builder import OrderBuilder
-from lab_agent.lis.hl7v2.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
+from lab_agent.lis.hl7v2.orders.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.orders.sender import Sender
+from lab_agent.lis.hl7v2.orders.sent_messages import Answer, SentMessageLog
+from lab_agent.lis.hl7v2.orders.submission import OrderSubmitter, report_answer, report_rejected_lines
 from lab_agent.lis.hl7v2.receiver import Receiver
-from lab_agent.lis.hl7v2.sender import Sender
-from lab_agent.lis.hl7v2.sent_messages import Answer, SentMessageLog
+from lab_agent.lis.hl7v2.results.continued_messages import ContinuedMessages
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, Hl7v2Settings
-from lab_agent.lis.hl7v2.submission import OrderSubmitter, report_answer, report_rejected_lines
+from lab_agent.lis.hl7v2.transport.connection import ConnectionLimits, MllpConnection
+from lab_agent.lis.hl7v2.transport.connector import MllpConnector
+from lab_agent.lis.hl7v2.transport.input_budget import InputBudget, InputHolder
+from lab_agent.lis.hl7v2.transport.mllp import ReceivedFrame
 from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 
 log = structlog.get_logger(__name__)

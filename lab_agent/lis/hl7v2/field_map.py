@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lab_agent.errors import did_you_mean
+from lab_agent.lis.hl7v2.orders.templates import PLACEHOLDERS_BY_GROUP, find_placeholders
 from lab_agent.lis.hl7v2.parser import FieldPath
-from lab_agent.lis.hl7v2.templates import PLACEHOLDERS_BY_GROUP, find_placeholders
 from lab_agent.serialization.errors import issues_from_pydantic
 from lab_agent.settings.sources import deep_merge
 

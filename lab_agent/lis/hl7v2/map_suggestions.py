@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from lab_agent.domain.text import shorten
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
 from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charset
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, SplitMessage, split_message
+from lab_agent.lis.hl7v2.results.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, SplitMessage, split_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
 from lab_agent.ports.lis import MapSuggestion

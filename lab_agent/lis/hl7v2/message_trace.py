@@ -14,18 +14,18 @@ from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
 from lab_agent.domain.text import format_reference_ranges, format_value, shorten
 from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.acks import ACK_MESSAGE_TYPES
-from lab_agent.lis.hl7v2.continued_messages import join_parts
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
-from lab_agent.lis.hl7v2.mllp import CR, FS, VT
-from lab_agent.lis.hl7v2.obx_entries import rename_value_types
-from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, Segment, decode_message
 from lab_agent.lis.hl7v2.receiver import check_header, parse_results
-from lab_agent.lis.hl7v2.reference_ranges import read_reference_ranges
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup
+from lab_agent.lis.hl7v2.results.continued_messages import join_parts
+from lab_agent.lis.hl7v2.results.obx_entries import rename_value_types
+from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
+from lab_agent.lis.hl7v2.transport.mllp import CR, FS, VT
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})

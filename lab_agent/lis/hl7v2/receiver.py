@@ -29,19 +29,19 @@ from lab_agent.lis.hl7v2.acks import (
     parse_ack,
     requested_acks,
 )
-from lab_agent.lis.hl7v2.connection import MllpConnection
-from lab_agent.lis.hl7v2.continued_messages import UNFINISHED, ContinuedMessages
 from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
-from lab_agent.lis.hl7v2.mllp import InvalidFrame, ReceivedFrame
-from lab_agent.lis.hl7v2.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.orders.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.orders.sender import is_accepted, is_final
+from lab_agent.lis.hl7v2.orders.sent_messages import SentMessage, SentMessageLog
+from lab_agent.lis.hl7v2.orders.submission import report_answer
 from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
-from lab_agent.lis.hl7v2.pending_acks import PendingAcks
-from lab_agent.lis.hl7v2.result_reader import ResultReader
-from lab_agent.lis.hl7v2.sender import is_accepted, is_final
-from lab_agent.lis.hl7v2.sent_messages import SentMessage, SentMessageLog
+from lab_agent.lis.hl7v2.results.continued_messages import UNFINISHED, ContinuedMessages
+from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.results.result_reader import ResultReader
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.lis.hl7v2.submission import report_answer
+from lab_agent.lis.hl7v2.transport.connection import MllpConnection
+from lab_agent.lis.hl7v2.transport.mllp import InvalidFrame, ReceivedFrame
 from lab_agent.ports.lis import Inbox, ParsedPart
 
 log = structlog.get_logger(__name__)

@@ -15,8 +15,8 @@ from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import ReferenceRange
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.lis.hl7v2.field_map import default_field_map
-from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 from lab_agent.mappings.loader import MappingCache, MappingsError, load_mapping_tables
 from lab_agent.mappings.tables import MappingTables, check_digit, is_loinc, is_ucum
 from lab_agent.mappings.translator import MissingKind, find_gaps, missing_mappings, translate

@@ -11,7 +11,7 @@ from lab_agent.domain.lab_messages import LabReport, ReportStatus
 from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_coverage import OrderCodes, determine_coverage
 from lab_agent.domain.state_machines import LineState
-from lab_agent.lis.hl7v2.continued_messages import UNFINISHED
+from lab_agent.lis.hl7v2.results.continued_messages import UNFINISHED
 from tests.harness.hl7_peer import connect_peer, connected_peer
 
 L1 = "LAAAAAAAAAAAAAAA"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from lab_agent.lis.hl7v2.input_budget import SMALL_BYTES, InputBudget, InputHolder
+from lab_agent.lis.hl7v2.transport.input_budget import SMALL_BYTES, InputBudget, InputHolder
 
 LONG = SMALL_BYTES * 2
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.lis.hl7v2.mllp import Frame, FrameDecoder, InvalidFrame, ReceivedFrame, wrap_frame
+from lab_agent.lis.hl7v2.transport.mllp import Frame, FrameDecoder, InvalidFrame, ReceivedFrame, wrap_frame
 
 PIECE = st.sampled_from([b"\x0b", b"\x1c", b"\r", b"\n", b"MSH|", b"a" * 7, "ж".encode(), b"x"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab_agent.domain.lab_order import AnswerStep, LabOrder, OrderAnswer, PatientName
 from lab_agent.domain.values import Coding, Identifier
-from lab_agent.lis.hl7v2.order_builder import OrderBuilder
+from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.testing.samples import make_order
 

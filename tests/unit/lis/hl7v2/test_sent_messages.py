@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.lis.hl7v2.acks import Ack
-from lab_agent.lis.hl7v2.sent_messages import SentMessageLog
+from lab_agent.lis.hl7v2.orders.sent_messages import SentMessageLog
 
 ORDER, LINE = OrderKey("RAAAAAAAAAAAAAAA"), LineKey("LAAAAAAAAAAAAAAA")
 

@@ -13,7 +13,7 @@ from lab_agent.domain.lab_messages import ReportedPatient, ReportStatus
 from lab_agent.lis.hl7v2 import Hl7v2Settings
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
-from lab_agent.lis.hl7v2.order_builder import OrderBuilder
+from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.parser import decode_message
 from lab_agent.lis.registry import load_adapters
 from lab_agent.lis.testing import make_order, make_report

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from lab_agent.atomic_file import write_atomically
 from lab_agent.lis.hl7v2.acks import AckDecision
-from lab_agent.lis.hl7v2.connection import MllpConnection
 from lab_agent.lis.hl7v2.parser import Message
+from lab_agent.lis.hl7v2.transport.connection import MllpConnection
 
 _MAX_PARTS = 1000
 _MAX_MESSAGES = 64

@@ -18,16 +18,16 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.values import DateOrTime
-from lab_agent.lis.hl7v2.microbiology import split_isolates
-from lab_agent.lis.hl7v2.obx_entries import drop_empty_entries, rename_value_types
-from lab_agent.lis.hl7v2.obx_reader import ObxReader, OpenReportLookup
-from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
-from lab_agent.lis.hl7v2.order_references import OrderReferences, build_report_id, read_order_references
-from lab_agent.lis.hl7v2.parent_results import parent_name
 from lab_agent.lis.hl7v2.parser import Message
-from lab_agent.lis.hl7v2.patient_reader import read_patient
-from lab_agent.lis.hl7v2.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
-from lab_agent.lis.hl7v2.segment_groups import Isolate, ObrGroup, split_message
+from lab_agent.lis.hl7v2.results.microbiology import split_isolates
+from lab_agent.lis.hl7v2.results.obx_entries import drop_empty_entries, rename_value_types
+from lab_agent.lis.hl7v2.results.obx_reader import ObxReader, OpenReportLookup
+from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.results.order_references import OrderReferences, build_report_id, read_order_references
+from lab_agent.lis.hl7v2.results.parent_results import parent_name
+from lab_agent.lis.hl7v2.results.patient_reader import read_patient
+from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
+from lab_agent.lis.hl7v2.results.segment_groups import Isolate, ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _MAX_NAMED = 5

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry, rewrite_field
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry, rewrite_field
 
 _TEXT_TYPES = frozenset({"TX", "FT"})
 _DOCUMENT_TYPES = frozenset({"ED", "RP"})

@@ -8,8 +8,8 @@ import re
 
 from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.report_documents import is_openable_url
-from lab_agent.lis.hl7v2.obx_values import InvalidValueError
 from lab_agent.lis.hl7v2.parser import FieldValue, Segment
+from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError
 
 DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _DATA_ENCODINGS = ("base64", "hex", "a")

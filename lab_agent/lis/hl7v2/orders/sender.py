@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2.acks import Ack
-from lab_agent.lis.hl7v2.connection import MllpConnection
-from lab_agent.lis.hl7v2.connector import MllpConnector
-from lab_agent.lis.hl7v2.pending_acks import PendingAcks
+from lab_agent.lis.hl7v2.orders.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.hl7v2.transport.connection import MllpConnection
+from lab_agent.lis.hl7v2.transport.connector import MllpConnector
 
 _ACK_CODES = frozenset({"AA", "AE", "AR", "CA", "CE", "CR"})
 """HL7 table 0008."""

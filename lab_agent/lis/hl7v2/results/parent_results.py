@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lab_agent.lis.hl7v2.organisms import (
+from lab_agent.lis.hl7v2.parser import Segment, escape
+from lab_agent.lis.hl7v2.results.organisms import (
     are_several,
     find_organisms,
     has_susceptibility,
@@ -14,8 +15,7 @@ from lab_agent.lis.hl7v2.organisms import (
     possible_parents,
     sub_id,
 )
-from lab_agent.lis.hl7v2.parser import Segment, escape
-from lab_agent.lis.hl7v2.segment_groups import Isolate, ObrGroup, ObxEntry
+from lab_agent.lis.hl7v2.results.segment_groups import Isolate, ObrGroup, ObxEntry
 
 NO_ORGANISM = "has susceptibilities without their organism: send its OBX with the same number in OBX-4, or name it in OBR-26"
 _SEVERAL_PARENTS = "has a parent result (OBR-26) that several OBX of the message could be: give each a number in OBX-4"

@@ -12,7 +12,7 @@ from lab_agent.domain.lab_messages import ReportedPatient
 from lab_agent.domain.values import Identifier, PartialDate
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_partial_date
 
 _FULL_DATE_LENGTH = 10

@@ -10,9 +10,7 @@ from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_order import LabOrder, OrderLine
 from lab_agent.errors import LisRejected
 from lab_agent.lis.hl7v2.field_map import MessageLayout
-from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
-from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.lis.hl7v2.templates import (
+from lab_agent.lis.hl7v2.orders.templates import (
     TemplateValue,
     TemplateValues,
     answer_values,
@@ -23,6 +21,8 @@ from lab_agent.lis.hl7v2.templates import (
     render_field,
     specimen_values,
 )
+from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
+from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import format_timestamp
 
 _ACK_CONDITIONS = {"original": ("", ""), "commit": ("AL", "NE"), "enhanced": ("AL", "AL"), "none": ("NE", "NE")}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from lab_agent.lis.hl7v2.input_budget import InputBudget
-from lab_agent.lis.hl7v2.mllp import FrameDecoder, ReceivedFrame, wrap_frame
+from lab_agent.lis.hl7v2.transport.input_budget import InputBudget
+from lab_agent.lis.hl7v2.transport.mllp import FrameDecoder, ReceivedFrame, wrap_frame
 
 log = structlog.get_logger(__name__)
 _CHUNK_SIZE = 65536

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from lab_agent.domain.lab_messages import ReferenceRange
 from lab_agent.domain.values import Quantity
-from lab_agent.lis.hl7v2.obx_texts import readable_text
-from lab_agent.lis.hl7v2.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
+from lab_agent.lis.hl7v2.results.obx_texts import readable_text
+from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 
 Unit = dict[str, str | None]
 _NUMBER = r"[+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+)"

@@ -19,9 +19,9 @@ from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabRejecti
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2.acks import Ack
-from lab_agent.lis.hl7v2.order_builder import OrderBuilder
-from lab_agent.lis.hl7v2.sender import Sender, check_ack
-from lab_agent.lis.hl7v2.sent_messages import Answer, SentMessage, SentMessageLog, build_answer
+from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
+from lab_agent.lis.hl7v2.orders.sender import Sender, check_ack
+from lab_agent.lis.hl7v2.orders.sent_messages import Answer, SentMessage, SentMessageLog, build_answer
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.ports.lis import Inbox
 

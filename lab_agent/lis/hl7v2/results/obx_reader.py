@@ -10,14 +10,14 @@ from typing import Any
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
 from lab_agent.domain.susceptibility import susceptibility_coding, susceptibility_flags
 from lab_agent.domain.values import CodeableConcept, Coding
-from lab_agent.lis.hl7v2.obx_documents import DOCUMENT_TYPES, read_documents
-from lab_agent.lis.hl7v2.obx_texts import readable_text
-from lab_agent.lis.hl7v2.obx_values import InvalidValueError, ObxValueReader
-from lab_agent.lis.hl7v2.organisms import sub_id
 from lab_agent.lis.hl7v2.parser import Segment
-from lab_agent.lis.hl7v2.reference_ranges import read_reference_ranges
-from lab_agent.lis.hl7v2.report_merging import describe_repeated, find_repeated
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry
+from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
+from lab_agent.lis.hl7v2.results.obx_texts import readable_text
+from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.results.organisms import sub_id
+from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
+from lab_agent.lis.hl7v2.results.report_merging import describe_repeated, find_repeated
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 OpenReportLookup = Callable[[str], LabReport | None]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.parser import Segment
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup, ObxEntry
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 
 _CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 _NUMERIC_TYPES = frozenset({"NM", "SN"})

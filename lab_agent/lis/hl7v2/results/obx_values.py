@@ -14,8 +14,8 @@ from typing import Any
 
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.obx_texts import has_control_character, join_powers, readable_text
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
+from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, readable_text
 from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
 
 NUMBER_PATTERN = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?"

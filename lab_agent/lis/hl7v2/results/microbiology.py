@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from lab_agent.lis.hl7v2.obx_documents import DOCUMENT_TYPES
-from lab_agent.lis.hl7v2.organisms import (
+from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES
+from lab_agent.lis.hl7v2.results.organisms import (
     are_several,
     find_organisms,
     has_susceptibility,
@@ -25,9 +26,8 @@ from lab_agent.lis.hl7v2.organisms import (
     possible_parents,
     sub_id,
 )
-from lab_agent.lis.hl7v2.parent_results import NO_ORGANISM, ParentLink, with_only_organism, with_parent_result
-from lab_agent.lis.hl7v2.parser import Segment
-from lab_agent.lis.hl7v2.segment_groups import Isolate, ObrGroup, ObxEntry
+from lab_agent.lis.hl7v2.results.parent_results import NO_ORGANISM, ParentLink, with_only_organism, with_parent_result
+from lab_agent.lis.hl7v2.results.segment_groups import Isolate, ObrGroup, ObxEntry
 
 _NO_NUMBER = (
     "has several organisms, and susceptibilities that belong to none of them: give an organism and its drugs one number in OBX-4"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.obx_values import InvalidValueError
-from lab_agent.lis.hl7v2.parent_results import parent_name
 from lab_agent.lis.hl7v2.parser import FieldPath
-from lab_agent.lis.hl7v2.segment_groups import ObrGroup
+from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError
+from lab_agent.lis.hl7v2.results.parent_results import parent_name
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 
 _LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
 _MAX_ID_LENGTH = 200

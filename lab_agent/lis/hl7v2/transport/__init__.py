@@ -1,0 +1,1 @@
+"""MLLP: frames and connections, in whatever pieces the bytes arrive, whoever opens them, within bounds."""
