@@ -196,7 +196,7 @@ def _check_adapter(adapter: str | None, settings: Settings) -> None:
     names = list(settings.lis.tables)
     if adapter is not None and adapter not in names:
         hint = did_you_mean(adapter, names) or f"there are {', '.join(names)}"
-        raise InputError(f"There is no table [lis.{adapter}]; {hint}. Nothing was changed.")
+        raise InputError(f"Nothing was changed: there is no table [lis.{adapter}]; {hint}")
 
 
 def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:

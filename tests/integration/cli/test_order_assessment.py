@@ -166,7 +166,7 @@ def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: st
 
 def test_late_line_at_unknown_laboratory_system_is_refused(cli: Cli, lab: LaboratoryFolder) -> None:
     done = cli("orders", "accept-line", "LLATE", "--adapter", "foldr")
-    assert done.code == 1
+    assert done.code == 2
     assert "did you mean 'folder'?" in done.err
 
 
