@@ -74,6 +74,7 @@ def test_order_assessed_from_store_without_exchange(cli: Cli, lab: LaboratoryFol
     assert output["held_because"] is None
     assert output["findings"] == []
     assert len(output["accepted"]) == 2
+    assert output["routed_to"] == dict.fromkeys(output["accepted"], "folder")
     assert len(output["silent"]) == len(RULES)
 
 
