@@ -1,11 +1,12 @@
-"""Compares the contracts of the settings with those of the catalogue.
+"""Compares the contracts and routes of the settings with the catalogue.
 
 A contract that is only in the settings gets no answer from the API; the orders of one that is only in the catalogue are held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.errors import Problem, did_you_mean
@@ -20,6 +21,48 @@ def find_contract_mismatches(
         *_missing_in_settings(catalogue, configured_contracts),
         *_unknown_references(catalogue, referenced_contracts),
     ]
+
+
+class Route(Protocol):
+    """A route of the settings (`[[lis.routes]]`), as far as the catalogue knows what it names."""
+
+    @property
+    def contract(self) -> str | None:
+        """Code of the contract; None for all."""
+        ...
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups of items."""
+        ...
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Items by their codes."""
+        ...
+
+
+def find_route_problems(catalogue: Catalogue, routes: Sequence[Route]) -> list[Problem]:
+    """Give the groups and items that routes name and the catalogue does not have: their lines would go where the others go."""
+    return [problem for number, route in enumerate(routes) for problem in _unknown_names(catalogue, number, route)]
+
+
+def _unknown_names(catalogue: Catalogue, number: int, route: Route) -> Iterator[Problem]:
+    items = [item for item, _ in _items_of(catalogue, route)]
+    groups = list(dict.fromkeys(group for _, group in _items_of(catalogue, route) if group))
+    for key, wanted, known in (("groups", route.groups, groups), ("items", route.items, items)):
+        for name in wanted:
+            if name not in known:
+                of = "" if route.contract is None else f" of contract {route.contract!r}"
+                hint = did_you_mean(name, known) or "correct it, or import the catalogue that has it"
+                yield Problem(f"lis.routes.{number}.{key}", f"{name!r} is not in the catalogue{of}", hint)
+
+
+def _items_of(catalogue: Catalogue, route: Route) -> Iterator[tuple[str, str]]:
+    """The items that the contract of a route offers, each with its group."""
+    for code, contract in catalogue.contracts.items():
+        if route.contract in {None, code}:
+            yield from ((item.id, item.group) for item in contract.items.values())
 
 
 def _missing_in_catalogue(catalogue: Catalogue, configured_contracts: Mapping[str, object]) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from lab_agent.catalogue import preanalytics
 from lab_agent.catalogue.basket import decode_basket
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.preanalytics import explain_preanalytics as explain_plan
+from lab_agent.catalogue.settings_check import find_route_problems
 from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.diff import Change, diff_tables
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
@@ -194,7 +195,8 @@ def _notes(catalogue: Catalogue, config: Path | None) -> list[str]:
     if config is None:
         return notes
     settings = load_settings(config)
-    return notes + [str(each) for each in check_contracts(catalogue, settings.exchange.contracts, settings.api)]
+    problems = check_contracts(catalogue, settings.exchange.contracts, settings.api)
+    return notes + [str(each) for each in (*problems, *find_route_problems(catalogue, settings.lis.routes))]
 
 
 def _describe_contracts(catalogue: Catalogue) -> str:

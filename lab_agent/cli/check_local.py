@@ -11,6 +11,7 @@ from typing import Protocol
 from lab_agent import bootstrap
 from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.settings_check import find_route_problems
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import issued_ranges
@@ -103,6 +104,7 @@ def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[Check
     tokens = snapshot.valid_tokens if snapshot else ()
     if catalogue:
         found += _check_contracts(settings, catalogue, tokens)
+        found += _check_routes(settings, catalogue)
         found += _check_second_labels_system(settings, catalogue)
         found += _check_second_pools(settings.api.label_pools, catalogue)
     found += _check_api_clients(settings, tokens)
@@ -152,6 +154,14 @@ def _check_catalogue_folder(settings: Settings, active: Catalogue | None) -> tup
 
 def _describe_contracts(catalogue: Catalogue) -> str:
     return join_sorted(f"{code} ({len(contract.items)} items)" for code, contract in catalogue.contracts.items())
+
+
+def _check_routes(settings: Settings, catalogue: Catalogue) -> list[CheckResult]:
+    """Check what `[[lis.routes]]` names; nothing where there are none."""
+    routes = settings.lis.routes
+    problems = find_route_problems(catalogue, routes)
+    ok = [CheckResult("routes", CheckStatus.OK, join_sorted({each.adapter for each in routes}))] if routes else []
+    return [CheckResult("routes", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in problems] or ok
 
 
 def _check_contracts(settings: Settings, catalogue: Catalogue, tokens: tuple[ApiToken, ...]) -> list[CheckResult]:

@@ -176,7 +176,9 @@ def judge(
         print_json(fields)
         return
     findings = fields.pop("findings")
-    print_fields({**fields, "silent": f"{len(fields['silent'])} of {len(RULES)} rules found nothing"}, as_json=False)
+    routed = ", ".join(f"{line} to {adapter}" for line, adapter in fields["routed_to"].items())
+    silent = f"{len(fields['silent'])} of {len(RULES)} rules found nothing"
+    print_fields({**fields, "routed_to": routed, "silent": silent}, as_json=False)
     print_heading("Findings")
     print_list(findings, as_json=False, empty_text="No rule found anything.")
     print_line("")
@@ -196,19 +198,21 @@ def _check_adapter(adapter: str | None, settings: Settings) -> None:
     names = list(settings.lis.tables)
     if adapter is not None and adapter not in names:
         hint = did_you_mean(adapter, names) or f"there are {', '.join(names)}"
-        raise InputError(f"There is no table [lis.{adapter}]; {hint}. Nothing was changed.")
+        raise InputError(f"Nothing was changed: there is no table [lis.{adapter}]; {hint}")
 
 
 def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
     decision = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
+    router = bootstrap.build_decision_policy(settings).router
     findings = assessed.assessment.findings()
     rules_with_findings = {each.rule for each in findings}
     return {
         "order": order,
         "judged_from": source,
         "contract": assessed.contract,
-        "held_because": order_hold_reason(assessed),
+        "held_because": order_hold_reason(assessed) or router.hold_reason(assessed, decision.accepted),
         "accepted": list(decision.accepted),
+        "routed_to": router.route(assessed, decision.accepted),
         "rejected": sorted(decision.rejected),
         "ended_by_others": sorted(decision.ended),
         "findings": [

@@ -163,9 +163,8 @@ class SubmitOrderHandler:
             case NotRequested(standing):
                 return self._complete_not_requested(uow, job, standing, now)
             case Unverifiable():
-                return job.needs_review(
-                    now, "it is not known whether the laboratory system has this order: ask there, then retry it or mark it done"
-                )
+                doubt = f"it is not known whether the laboratory system {jobs.adapter_of(job)} has this order"
+                return job.needs_review(now, f"{doubt}: ask there, then retry it or mark it done")
 
     def _complete_submitted(self, uow: UnitOfWork, job: Job, answer: SubmitResult, now: datetime) -> Job:
         key, adapter = OrderKey(job.target), jobs.adapter_of(job)

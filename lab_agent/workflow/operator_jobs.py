@@ -131,10 +131,10 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
 
     found = await store.run(waiting)
     if unverified := [job for job in found if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW]:
-        number = unverified[0].id
+        number, name = unverified[0].id, adapter_of(unverified[0])
         raise InvalidTransitionError(
-            f"it is not known whether the laboratory system has order {order}: ask there, then `lab-agent outbox done {number}` "
-            f"if it is there, or `lab-agent outbox retry {number}` if it certainly is not"
+            f"it is not known whether the laboratory system {name} has order {order}: ask there, then "
+            f"`lab-agent outbox done {number}` if it is there, or `lab-agent outbox retry {number}` if it certainly is not"
         )
     if not found:
         raise StoreError(f"nothing of order {order} waits; there is nothing to retry")

@@ -135,7 +135,8 @@ def _only_adapter(uow: UnitOfWork, line: LineRecord) -> str:
     """The laboratory system that can only be meant: where the line was before, or that of the whole order."""
     names = [line.adapter] if line.adapter else [each.adapter for each in uow.orders.work_orders(line.order)]
     if len(names) != 1:
-        raise StoreError(f"order {line.order} is at {' and '.join(names)}; say with --adapter where line {line.key} was entered")
+        where = " and ".join(names) or "no laboratory system"
+        raise StoreError(f"order {line.order} is at {where}; say with --adapter where line {line.key} was entered")
     return names[0]
 
 

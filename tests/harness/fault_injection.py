@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import httpx
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
+from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.ports.lis import Inbox, SubmitResult
 from lab_agent.ports.repositories import Store, UnitOfWork
 
@@ -116,6 +116,10 @@ class SimulatedLis:
 
     can_confirm: bool = True
     """Whether it can say what it received."""
+    is_down: bool = False
+    rejects: bool = False
+    answer: SubmitResult = field(default_factory=SubmitResult)
+    """The numbers that it gives every order."""
     prepared: dict[OrderKey, LabOrder] = field(default_factory=dict)
     submitted: list[LabOrder] = field(default_factory=list)
     names_first_line_only: bool = False
@@ -154,12 +158,14 @@ class FaultyLis:
 
     async def submit(self, order: LabOrder) -> SubmitResult:
         await self._call("submit")
+        if self._lis.rejects:
+            raise LisRejected("the laboratory system does not know the test")
         self._lis.submitted.append(order)
         await self._injector.checkpoint("after submit")
         if self._injector.draw_fault("lost"):
             raise LisOutcomeUnknown
         unnamed = order.lines[1:] if self._lis.names_first_line_only else ()
-        return SubmitResult(unnamed_lines=tuple(line.key for line in unnamed))
+        return replace(self._lis.answer, unnamed_lines=tuple(line.key for line in unnamed))
 
     async def was_received(self, key: OrderKey) -> bool | None:
         await self._call("was_received")
@@ -178,19 +184,18 @@ class FaultyLis:
 
     async def _call(self, name: str) -> None:
         await self._injector.checkpoint(f"before {name}")
-        if self._injector.draw_fault("away"):
+        if self._lis.is_down or self._injector.draw_fault("away"):
             raise LisUnavailable("the laboratory system is away")
 
 
-class SingleAdapterSource:
-    """An `AdapterSource` with one adapter."""
+class SimulatedAdapterSource:
+    """An `AdapterSource` of simulated laboratory systems, by the names of their adapters."""
 
-    def __init__(self, lis: FaultyLis) -> None:
-        self._lis = lis
+    def __init__(self, systems: Mapping[str, FaultyLis]) -> None:
+        self._systems = systems
 
     def get(self, name: str | None = None) -> FaultyLis:
-        assert name in {None, "folder"}
-        return self._lis
+        return self._systems[name or "folder"]
 
     def running(self) -> Any:
-        return iter([("folder", self._lis)])
+        return iter(self._systems.items())

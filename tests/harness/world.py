@@ -10,7 +10,7 @@ import contextlib
 import copy
 import json
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -47,9 +47,9 @@ from tests.harness.fault_injection import (
     FaultyLis,
     FaultyStore,
     FaultyTransport,
+    SimulatedAdapterSource,
     SimulatedCrash,
     SimulatedLis,
-    SingleAdapterSource,
 )
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
 from tests.harness.settings import SERVICE_TOKENS, make_settings
@@ -84,7 +84,7 @@ class SimulatedAgent:
         self.injector = injector
         self.name = name
         self.store = FaultyStore(world.store, injector)
-        self.adapters = SingleAdapterSource(FaultyLis(world.lis, injector))
+        self.adapters = SimulatedAdapterSource({name: FaultyLis(lis, injector) for name, lis in world.systems.items()})
         self._http = HttpClient(
             http_options(world.settings.exchange),
             transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
@@ -146,16 +146,26 @@ class SimulatedAgent:
 class World:
     """The partner, the service and the laboratory, and what they did."""
 
-    def __init__(self, seed: object, *, store: Store | None = None, rules: dict[str, Any] | None = None, **worker: Any) -> None:
+    def __init__(
+        self,
+        seed: object,
+        *,
+        store: Store | None = None,
+        rules: dict[str, Any] | None = None,
+        routes: Sequence[dict[str, Any]] = (),
+        **worker: Any,
+    ) -> None:
+        """`routes` are those of `[[lis.routes]]`: each of their adapters is a laboratory system beside `lis`, the default one."""
         self.rng = Random(repr(seed))
         self.clock = VirtualClock()
-        self.settings = make_settings(worker=worker, results={"documents": "none"})
+        self.settings = make_settings(worker=worker, results={"documents": "none"}, lis={"routes": routes})
         config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})), tokens=SERVICE_TOKENS)
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service
         self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]
         self.store: Store = store or MemoryStore()
         self.lis = SimulatedLis()
+        self.systems = {"folder": self.lis, **{route["adapter"]: SimulatedLis() for route in routes}}
         self.catalogues = StubCatalogues()
         self.truncated_orders: set[str] = set()
         self.edits: dict[str, list[str]] = {}

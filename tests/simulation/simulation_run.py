@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from lab_agent.domain.ids import LineKey, OrderKey, line_key
+from lab_agent.domain.jobs import adapter_of
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import JobKind, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
 from tests.harness.fault_injection import SimulatedCrash
-from tests.harness.orders import BASE, procedure_requests, templates
+from tests.harness.orders import BASE, catalogue, procedure_requests, templates
 from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World
 
 _TASK_JOBS = (JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
@@ -47,9 +49,13 @@ class SimulationRun:
             "acknowledge_status": chance.choice([None, None, "accepted"]),
             "on_line_error": chance.choice(["cancel_line", "cancel_line", "cancel_order"]),
         }
-        self.world = World(seed, rules={"stale_code": chance.choice([409, 412])}, **options)
+        groups = sorted({item.group for item in catalogue().contract("C-100").items.values()})
+        shared = [{"groups": chance.sample(groups, len(groups) // 2), "adapter": "micro"}]
+        routes = shared if chance.random() < 0.5 else []
+        self.world = World(seed, rules={"stale_code": chance.choice([409, 412])}, routes=routes, **options)
         self.crashes, self.faults = chance.choice([0.0, 0.004, 0.02]), chance.choice([0.0, 0.05, 0.2])
-        self.world.lis.can_confirm = chance.random() < 0.75
+        for lis in self.world.systems.values():
+            lis.can_confirm = chance.random() < 0.75
         self.unruly = chance.random() < 0.5
         """Whether others set statuses, take back ends, and order twice."""
         self.rng = self.world.rng
@@ -186,7 +192,7 @@ class SimulationRun:
 
     def _pick_submitted_line(self, order: SimulatedOrder) -> tuple[str, LineKey] | None:
         keys = {line_key(self.world.settings.exchange.base_url, task): task for task in order.lines}  # type: ignore[arg-type]
-        there = [line.key for each in self.world.lis.submitted for line in each.lines if line.key in keys]
+        there = [line.key for _, each in self.submitted() for line in each.lines if line.key in keys]
         if not there:
             return None
         key = self.rng.choice(sorted(there))
@@ -223,9 +229,9 @@ class SimulationRun:
         for order in self.orders:
             for job in await self.world.jobs(order.task):
                 if job.state is JobState.NEEDS_REVIEW:
-                    assert not self.world.lis.can_confirm, "the laboratory system knows what it received; no person is needed"
-                    now = self.world.clock.now()
-                    if self.world.lis.has_received(OrderKey(job.target)):
+                    lis, now = self.world.systems[adapter_of(job)], self.world.clock.now()
+                    assert not lis.can_confirm, "the laboratory system knows what it received; no person is needed"
+                    if lis.has_received(OrderKey(job.target)):
                         await operator_jobs.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
                     else:
                         await operator_jobs.retry_job(self.world.store, job.id, by="person", now=now)
@@ -248,7 +254,7 @@ class SimulationRun:
         for order in await self.known_orders():
             _, lines = await self.world.stored_order(order.task)
             keys = {line.key for line in lines if line.state is LineState.ACCEPTED}
-            for submitted in self.world.lis.submitted:
+            for _, submitted in self.submitted():
                 for line in submitted.lines:
                     if line.key in keys:
                         await self.world.end_line(agent.store, line.key)
@@ -257,6 +263,10 @@ class SimulationRun:
         orders = await self.known_orders()
         closed = [(await self.world.stored_order(order.task))[0].state is OrderState.CLOSED for order in orders]
         return all(closed) and not any([await self.world.jobs(order.task) for order in orders])
+
+    def submitted(self) -> list[tuple[str, LabOrder]]:
+        """What the laboratory systems have got, each with its name."""
+        return [(name, order) for name, lis in self.world.systems.items() for order in lis.submitted]
 
     def repeated(self, order: SimulatedOrder) -> bool:
         """Whether there is a second order about the same ProcedureRequests."""
@@ -292,8 +302,10 @@ class Invariants:
 
     async def check_at_any_time(self) -> None:
         """What holds after every step: no order goes to the laboratory twice, no request is done twice, no line changes hands."""
-        submitted = self.run.world.lis.submitted
-        assert max(Counter(order.key for order in submitted).values(), default=0) <= 1, "handed over twice"
+        submitted = self.run.submitted()
+        assert max(Counter((name, order.key) for name, order in submitted).values(), default=0) <= 1, "handed over twice"
+        lines_there = Counter(line.key for _, order in submitted for line in order.lines)
+        assert max(lines_there.values(), default=0) <= 1, "a line went to two laboratory systems"
         for order in await self.run.known_orders():
             record, lines = await self.run.world.stored_order(order.task)
             assert {line.task_id for line in lines} <= set(order.lines), "a line of another order was taken"
@@ -328,12 +340,12 @@ class Invariants:
 
     async def _check_submitted_once(self, order: SimulatedOrder) -> None:
         key = self.run.world.order_key_of(order.task)
-        times = Counter(each.key for each in self.run.world.lis.submitted)[key]
-        assert times <= 1, "handed over twice"
-        assert all(each.lines for each in self.run.world.lis.submitted), "an order of no lines was handed over"
+        names = [name for name, each in self.run.submitted() if each.key == key]
+        assert max(Counter(names).values(), default=0) <= 1, "handed over twice"
+        assert all(each.lines for _, each in self.run.submitted()), "an order of no lines was handed over"
         _, lines = await self.run.world.stored_order(order.task)
-        if any(line.state in {LineState.COMPLETED, LineState.CANCELLED} for line in lines):
-            assert times == 1
+        for line in lines:
+            assert line.adapter in names or line.state not in {LineState.COMPLETED, LineState.CANCELLED}
 
     async def _check_task_statuses(self, order: SimulatedOrder) -> None:
         world = self.run.world
@@ -378,10 +390,11 @@ class Invariants:
 
     async def _check_cancellations(self, order: SimulatedOrder) -> None:
         _, lines = await self.run.world.stored_order(order.task)
-        lis = self.run.world.lis
-        there = {line.key for each in lis.submitted for line in each.lines}
+        systems = self.run.world.systems
+        there = {line.key for _, each in self.run.submitted() for line in each.lines}
         for line in lines:
-            count = lis.cancel_count(line.key)
+            count = systems[line.adapter].cancel_count(line.key) if line.adapter else 0
+            assert sum(lis.cancel_count(line.key) for lis in systems.values()) == count, "another system's line was cancelled"
             if line.state is LineState.WITHDRAWN and line.key in there:
                 assert count >= 1, "the laboratory works on a withdrawn line that was not cancelled"
             if line.state is not LineState.WITHDRAWN:

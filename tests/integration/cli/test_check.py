@@ -138,6 +138,7 @@ def test_pending_setup_steps_are_not_errors(cli, lab):
         ("[api]", '[rules.severities]\n"tube.lable" = "warn"\n[api]', "tube.lable"),
         ('results = "results"', 'reslts = "results"', "lis.folder"),
         ("[api]", "[[api.tokens]]\nname='x'\nsha256='" + "0" * 64 + "'\ncontracts=['C-9']\n[api]", "C-9"),
+        ("[api]", "[[lis.routes]]\ngroups=['Chemistri']\nadapter='folder'\n[api]", "lis.routes.0.groups"),
     ],
 )
 def test_failed_check_exits_with_code_1(cli, lab, before, after, says):

@@ -12,7 +12,8 @@ from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.rules.engine import RULES
 from lab_agent.serialization.identity import pack_identity
@@ -73,6 +74,7 @@ def test_order_assessed_from_store_without_exchange(cli: Cli, lab: LaboratoryFol
     assert output["held_because"] is None
     assert output["findings"] == []
     assert len(output["accepted"]) == 2
+    assert output["routed_to"] == dict.fromkeys(output["accepted"], "folder")
     assert len(output["silent"]) == len(RULES)
 
 
@@ -153,13 +155,20 @@ def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: st
         state=LineState.HELD,
         changed_at=NOW,
     )
-    lab.write(lambda uow: uow.orders.add_line(line))
+    part = WorkOrder(order=KEY, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=NOW)
+    lab.write(lambda uow: (uow.orders.add_line(line), uow.orders.save_work_order(part)))
     reason = ["--reason", "came too late"] if command == "refuse-line" else []
     assert cli("orders", command, "LLATE", *reason, "--by", "eve").code == 0
     shown = json.loads(cli("orders", "show", KEY, "--json").out)
     assert [each["state"] for each in shown["lines"]] == [state]
     assert shown["events"][-1]["by"] == "eve"
     assert cli("orders", command, "LLATE", *reason).code == 1
+
+
+def test_late_line_at_unknown_laboratory_system_is_refused(cli: Cli, lab: LaboratoryFolder) -> None:
+    done = cli("orders", "accept-line", "LLATE", "--adapter", "foldr")
+    assert done.code == 2
+    assert "did you mean 'folder'?" in done.err
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Event, JobKind, LineRecord, NewJob, OrderRecord, ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, ReportState
+from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
+from lab_agent.domain.work_orders import WorkOrder
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA"), ReportKey("PAAA")
@@ -42,7 +43,11 @@ def seed(uow) -> None:
             state=LineState.REJECTED,
             changed_at=NOW,
             outputs=("no label on the tube",),
+            adapter="micro",
         )
+    )
+    uow.orders.save_work_order(
+        WorkOrder(order=ORDER, adapter="micro", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession="M-7")
     )
     uow.events.add(Event(order=ORDER, at=NOW, action="seen", text="order seen", by=None))
     uow.jobs.add(effect(JobKind.FETCH_ORDER, "look"))
@@ -104,6 +109,9 @@ def test_truncated_list_says_there_is_more(cli, seeded):
 def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
     shown = cli("orders", "show", ORDER).out
     for part in ("REQ-1", "no label on the tube", "042.036", "submit_order", "R-1", "order seen"):
+        assert part in shown
+    assert "Laboratory systems" in shown
+    for part in ("micro", "handed_over", "M-7", "1/1"):
         assert part in shown
     detail = cli("orders", "show", ORDER, "--json").json()
     assert detail["order"]["requisition"]["value"] == "REQ-1"

@@ -160,6 +160,8 @@ async def test_order_page_shows_everything_about_it(seeded: Any):
         "rep-0",
         "assessed: handed_over",
         "in its laboratory systems; results are awaited",
+        "in its laboratory system; the results of its lines are awaited",
+        "Laboratory systems",
     ):
         assert shown in text
 

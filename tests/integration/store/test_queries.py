@@ -123,6 +123,8 @@ async def test_orders_are_listed_newest_first(queries, day):
     given = page.items[0]
     assert (given.lines, given.ended_lines, given.open_jobs, given.attention_count) == (2, 1, 2, 2)
     assert given.requisition == Identifier(system="s", value="0042")
+    assert [(each.adapter, each.accession) for each in given.work_orders] == [("folder", "A7")]
+    assert page.items[1].work_orders == ()
     assert [each.key for each in (await queries.orders(states=[OrderState.HELD, OrderState.CLOSED])).items] == [
         "RHELD",
         "RCLOSED",

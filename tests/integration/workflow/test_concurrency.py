@@ -49,7 +49,7 @@ class LostAnswer(FaultInjector):
 def lose_one_answer(scenario: Scenario, method: str) -> LostAnswer:
     """From now on the worker's next call of that method is done, and its answer is lost."""
     injector = LostAnswer(method)
-    for part in (scenario.agent._http._transport, scenario.agent.adapters._lis, scenario.agent.store):  # type: ignore[attr-defined]
+    for part in (scenario.agent._http._transport, scenario.agent.adapters.get(), scenario.agent.store):  # type: ignore[attr-defined]
         part._injector = injector
     return injector
 

@@ -114,7 +114,7 @@ async def test_tasks_are_checked_again_before_repeated_handover(
         raise LisOutcomeUnknown
 
     with monkeypatch.context() as lost:
-        lost.setattr(scenario.agent.adapters._lis, "submit", lose)
+        lost.setattr(scenario.agent.adapters.get(), "submit", lose)
         await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
     request_again = set_task(scenario, scenario.task, {"status": status})
     await later(scenario, 3600)

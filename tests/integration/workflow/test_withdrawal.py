@@ -101,7 +101,7 @@ async def test_withdrawal_during_submit_is_sent_afterwards(make_scenario: MakeSc
     scenario = make_scenario(2)
     await scenario.assess()
     (job,) = await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
-    lis = scenario.agent.adapters._lis
+    lis = scenario.agent.adapters.get()
     submit = lis.submit
 
     async def partner_is_faster(order: object) -> object:
@@ -196,7 +196,7 @@ async def test_uncancellable_withdrawal_is_recorded_in_timeline(make_scenario: M
     async def refuses(*_: object) -> None:
         raise LisRejected("already measured")
 
-    scenario.agent.adapters._lis.cancel = refuses  # type: ignore[method-assign]
+    scenario.agent.adapters.get().cancel = refuses  # type: ignore[method-assign]
     withdraw_whole(scenario)
     await settle(scenario)
     assert any("already measured" in event.text for event in await scenario.events())

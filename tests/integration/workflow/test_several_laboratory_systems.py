@@ -1,0 +1,323 @@
+"""One order, several laboratory systems: each has its own part of it, and what one does holds back no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import LineKey, report_key
+from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport, NotPerformed
+from lab_agent.domain.records import JobKind, LineRecord, ReportRecord
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.errors import StoreError
+from lab_agent.ports.lis import SubmitResult
+from lab_agent.workflow import operator_jobs, operator_orders, operator_results
+from lab_agent.workflow.result_inbox import StoreInbox
+from tests.harness.fault_injection import SimulatedLis
+from tests.harness.orders import OrderTemplate, procedure_requests
+from tests.harness.results import haemoglobin, make_report
+from tests.harness.world import World
+from tests.integration.workflow.conftest import Scenario, pick_template
+
+CHEMISTRY, MICROBIOLOGY = "folder", "micro"
+NOTE: dict[str, Any] = {"by": "eve", "note": "I asked them"}
+
+
+@dataclass
+class Laboratory(Scenario):
+    """An order of three lines, of which the last goes to the laboratory system for microbiology."""
+
+    @property
+    def chemistry(self) -> SimulatedLis:
+        return self.world.systems[CHEMISTRY]
+
+    @property
+    def microbiology(self) -> SimulatedLis:
+        return self.world.systems[MICROBIOLOGY]
+
+    async def work_orders(self) -> dict[str, WorkOrderState]:
+        key = self.world.order_key_of(self.task)
+        return {each.adapter: each.state for each in await self.world.store.run(lambda uow: uow.orders.work_orders(key))}
+
+    async def lines_at(self, adapter: str) -> list[LineRecord]:
+        return [line for line in await self.lines() if line.adapter == adapter]
+
+    async def states_at(self, adapter: str) -> set[LineState]:
+        return {line.state for line in await self.lines_at(adapter)}
+
+    async def receive(self, adapter: str, message: Any) -> ReportRecord:
+        """A message of one laboratory system comes in, and everything that follows happens."""
+        name = f"m{id(message)}"
+        await StoreInbox(self.world.store, self.world.clock, adapter, lambda: None).accept(name, message)
+        await self.world.drain(self.agent)
+        return await self.world.store.run(lambda uow: uow.reports.get_for_update(report_key(adapter, name)))
+
+    def report(self, **fields: Any) -> LabReport:
+        """A final report of the order."""
+        now = self.world.clock.now()
+        given = {"order": self.world.order_key_of(self.task), "effective": now, "issued": now}
+        return make_report(haemoglobin("13.2"), **{**given, **fields})
+
+    async def wait(self, minutes: int = 30) -> None:
+        """Let time go by, and everything happen that is due."""
+        for _ in range(minutes // 5):
+            self.world.clock.advance(300)
+            await self.world.drain(self.agent)
+
+    def reports_on_service(self) -> list[Any]:
+        return list(self.world.service.store.find("DiagnosticReport", [], lambda _: True, limit=9))
+
+
+def order_template(world: World) -> OrderTemplate:
+    return pick_template(world, 3)
+
+
+@pytest.fixture
+def make_laboratory() -> Any:
+    def make(**worker: Any) -> Laboratory:
+        template = order_template(World("scenario"))
+        item = procedure_requests(template.bundle)[-1]["code"]["coding"][0]["code"]
+        world = World("scenario", routes=[{"items": [item], "adapter": MICROBIOLOGY}], **worker)
+        return Laboratory(world, world.agent(), world.place_order(template))
+
+    return make
+
+
+@pytest.fixture
+def laboratory(make_laboratory: Any) -> Laboratory:
+    made: Laboratory = make_laboratory()
+    return made
+
+
+async def test_each_laboratory_system_gets_its_own_lines(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    ((chemistry,), (culture,)) = laboratory.chemistry.submitted, laboratory.microbiology.submitted
+    assert (len(chemistry.lines), len(culture.lines)) == (2, 1)
+    assert {line.key for line in culture.lines} == {line.key for line in await laboratory.lines_at(MICROBIOLOGY)}
+    for part in (chemistry, culture):
+        assert {each.id for each in part.specimens} == {each for line in part.lines for each in line.specimens}
+        assert part.answers == chemistry.answers
+    assert chemistry.key == culture.key == laboratory.world.order_key_of(laboratory.task)
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+    assert set((await laboratory.work_orders()).values()) == {WorkOrderState.HANDED_OVER}
+
+
+async def test_system_that_is_down_holds_no_other_back(laboratory: Laboratory) -> None:
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    assert (len(laboratory.chemistry.submitted), laboratory.microbiology.submitted) == (1, [])
+    assert (await laboratory.order_record()).state is OrderState.FETCHED, "it is handed over when all of it is"
+    assert (await laboratory.receive(CHEMISTRY, laboratory.report())).state is ReportState.DELIVERED
+    assert await laboratory.states_at(CHEMISTRY) == {LineState.COMPLETED}
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.ACCEPTED}
+    assert sorted(laboratory.statuses()) == ["completed", "completed", "requested"]
+    assert laboratory.status() == "requested", "the order waits for its other part"
+    laboratory.microbiology.is_down = False
+    await laboratory.wait()
+    assert len(laboratory.microbiology.submitted) == 1
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+    await laboratory.receive(MICROBIOLOGY, laboratory.report(report_id="culture"))
+    assert laboratory.statuses() == ["completed"] * 3
+    assert laboratory.status() == "completed"
+    assert (await laboratory.order_record()).state is OrderState.CLOSED
+
+
+async def test_crash_between_two_handovers_repeats_none(laboratory: Laboratory) -> None:
+    await laboratory.assess()
+    (first,) = await laboratory.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    await laboratory.agent.runner.run(first)
+    assert len(laboratory.chemistry.submitted) + len(laboratory.microbiology.submitted) == 1
+    laboratory.agent = laboratory.world.agent("after the crash")
+    await laboratory.process_all()
+    assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_unknown_outcome_is_verified_where_it_happened(laboratory: Laboratory) -> None:
+    """A process dies right after one of two submits: that system alone is asked whether it has its part."""
+    await laboratory.assess()
+    (first,) = await laboratory.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    doomed = laboratory.agent
+    adapter = doomed.adapters.get(str(first.payload["adapter"]))
+    submit = adapter.submit
+
+    async def dies_after_submit(order: Any) -> Any:
+        await submit(order)
+        doomed.injector.dead = True
+        await doomed.injector.checkpoint("after submit")
+
+    adapter.submit = dies_after_submit  # type: ignore[method-assign]
+    doomed.spawn(doomed.runner.run(first))
+    await doomed.wait_idle()
+    laboratory.agent = laboratory.world.agent("after the crash")
+    await laboratory.wait(10)
+    assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
+    assert set((await laboratory.work_orders()).values()) == {WorkOrderState.HANDED_OVER}
+
+
+async def test_withdrawn_line_is_cancelled_at_its_system_alone(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    (line,) = await laboratory.lines_at(MICROBIOLOGY)
+    laboratory.world.end_task(line.task_id)
+    await laboratory.agent.reconcile.run()
+    await laboratory.world.drain(laboratory.agent)
+    assert laboratory.microbiology.cancelled == [(line.order, (line.key,))]
+    assert laboratory.chemistry.cancelled == []
+    await laboratory.receive(CHEMISTRY, laboratory.report())
+    assert laboratory.status() == "completed"
+
+
+async def test_part_withdrawn_before_its_handover_is_not_handed_over(make_laboratory: Any) -> None:
+    laboratory: Laboratory = make_laboratory(acknowledge_status="in-progress")
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    assert sorted(laboratory.statuses()) == ["in-progress", "in-progress", "requested"], "what is handed over is acknowledged"
+    assert laboratory.status() == "requested"
+    (line,) = await laboratory.lines_at(MICROBIOLOGY)
+    laboratory.world.end_task(line.task_id)
+    await laboratory.agent.reconcile.run()
+    laboratory.microbiology.is_down = False
+    await laboratory.wait()
+    assert laboratory.microbiology.submitted == []
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+    assert laboratory.status() == "in-progress"
+    assert (await laboratory.work_orders())[MICROBIOLOGY] is WorkOrderState.CANCELLED
+
+
+async def test_rejected_part_dismissed_cancels_its_lines_alone(laboratory: Laboratory) -> None:
+    laboratory.microbiology.rejects = True
+    await laboratory.process_all()
+    (dead,) = [job for job in await laboratory.jobs() if job.state is JobState.DEAD_LETTER]
+    await operator_jobs.dismiss_job(laboratory.world.store, dead.id, now=laboratory.world.clock.now(), **NOTE)
+    await laboratory.world.drain(laboratory.agent)
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.CANCELLED}
+    assert await laboratory.states_at(CHEMISTRY) == {LineState.ACCEPTED}
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+    await laboratory.receive(CHEMISTRY, laboratory.report())
+    assert sorted(laboratory.statuses()) == ["cancelled", "completed", "completed"]
+    assert laboratory.status() == "completed"
+
+
+async def test_same_report_id_and_number_of_two_systems_stay_apart(laboratory: Laboratory) -> None:
+    for lis in (laboratory.chemistry, laboratory.microbiology):
+        lis.answer = SubmitResult(accession="2403-17")
+    await laboratory.process_all()
+    blood = await laboratory.receive(CHEMISTRY, laboratory.report(order=None, accession="2403-17", report_id="17"))
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.ACCEPTED}
+    culture = await laboratory.receive(MICROBIOLOGY, laboratory.report(order=None, accession="2403-17", report_id="17"))
+    assert {each.state for each in (blood, culture)} == {ReportState.DELIVERED}
+    assert culture.lines == tuple(line.key for line in await laboratory.lines_at(MICROBIOLOGY))
+    assert len(laboratory.reports_on_service()) == 2
+    assert laboratory.status() == "completed"
+
+
+async def test_number_of_another_system_finds_nothing(laboratory: Laboratory) -> None:
+    laboratory.chemistry.answer = SubmitResult(accession="C-1")
+    await laboratory.process_all()
+    lost = await laboratory.receive(MICROBIOLOGY, laboratory.report(order=None, accession="C-1"))
+    assert (lost.state, lost.order) == (ReportState.UNMATCHED, None)
+
+
+async def test_numbers_that_come_later_number_their_part_alone(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    update = AccessionUpdate(order=laboratory.world.order_key_of(laboratory.task), accession="M-9")
+    await laboratory.receive(MICROBIOLOGY, update)
+    key = laboratory.world.order_key_of(laboratory.task)
+    parts = await laboratory.world.store.run(lambda uow: uow.orders.work_orders(key))
+    assert {each.adapter: each.accession for each in parts} == {CHEMISTRY: None, MICROBIOLOGY: "M-9"}
+
+
+@pytest.mark.parametrize("named", ["line", "line and order", "item", "not performed"])
+async def test_report_about_another_systems_line_waits(laboratory: Laboratory, named: str) -> None:
+    await laboratory.process_all()
+    (line,) = await laboratory.lines_at(MICROBIOLOGY)
+    order = laboratory.world.order_key_of(laboratory.task)
+    message = {
+        "line": laboratory.report(order=None, lines=(line.key,)),
+        "line and order": laboratory.report(lines=(line.key,)),
+        "item": laboratory.report(items=(line.item,)),
+        "not performed": LabRejection(order=order, not_performed=(NotPerformed(item=line.item, reason="broken"),)),
+    }[named]
+    held = await laboratory.receive(CHEMISTRY, message)
+    assert held.state is ReportState.UNMATCHED
+    assert "is at the laboratory system micro, not at folder" in (held.reason or "")
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.ACCEPTED}
+
+
+async def test_operator_matches_result_to_another_systems_line(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    (line,) = await laboratory.lines_at(MICROBIOLOGY)
+    held = await laboratory.receive(CHEMISTRY, laboratory.report(lines=(line.key,)))
+    store, matcher, now = laboratory.world.store, _matcher(laboratory), laboratory.world.clock.now()
+    await operator_results.match_result(store, matcher, held.key, line.order, lines=(line.key,), now=now, **NOTE)
+    await laboratory.world.drain(laboratory.agent)
+    after = await store.run(lambda uow: uow.reports.get_for_update(held.key))
+    assert (after.state, after.source, after.adapter) == (ReportState.DELIVERED, CHEMISTRY, MICROBIOLOGY)
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.COMPLETED}
+    assert await laboratory.states_at(CHEMISTRY) == {LineState.ACCEPTED}
+
+
+async def test_changed_route_moves_no_line(laboratory: Laboratory) -> None:
+    await laboratory.assess()
+    lis = laboratory.world.settings.lis.model_copy(update={"routes": ()})
+    laboratory.world.settings = laboratory.world.settings.model_copy(update={"lis": lis})
+    laboratory.agent = laboratory.world.agent("with other settings")
+    await laboratory.process_all()
+    assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
+
+
+async def test_task_on_hold_keeps_back_what_is_not_handed_over(laboratory: Laboratory) -> None:
+    """One part is at its system when the partner puts the order on hold: the other waits, and goes on with the order."""
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    laboratory.world.force_task(laboratory.task, status="on-hold")
+    laboratory.microbiology.is_down = False
+    await laboratory.wait()
+    assert laboratory.microbiology.submitted == []
+    assert await laboratory.is_alert_open(f"order.{laboratory.world.order_key_of(laboratory.task)}.micro.waits")
+    laboratory.world.force_task(laboratory.task, status="requested")
+    await laboratory.wait()
+    assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
+
+
+async def test_order_taken_back_is_handed_over_once(laboratory: Laboratory) -> None:
+    """Nothing went out when the order was put on hold: it is held as a whole, and decided and handed over once more."""
+    await laboratory.assess()
+    laboratory.world.force_task(laboratory.task, status="on-hold")
+    await laboratory.wait(10)
+    assert (await laboratory.order_record()).state is OrderState.HELD
+    laboratory.world.force_task(laboratory.task, status="requested")
+    await laboratory.wait()
+    assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_line_entered_by_hand_names_its_system(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    first = (await laboratory.lines())[0]
+    late = LineRecord(
+        key=LineKey("LLATE"),
+        order=first.order,
+        task_id=first.task_id,
+        procedure_request_id=first.procedure_request_id,
+        state=LineState.HELD,
+        changed_at=laboratory.world.clock.now(),
+    )
+
+    def add(uow: Any) -> None:
+        uow.orders.add_line(late)
+        uow.commit()
+
+    await laboratory.world.store.run(add)
+    now = laboratory.world.clock.now() + timedelta(seconds=1)
+    with pytest.raises(StoreError, match="--adapter"):
+        await operator_orders.accept_line(laboratory.world.store, late.key, by="eve", now=now)
+    await operator_orders.accept_line(laboratory.world.store, late.key, adapter=MICROBIOLOGY, by="eve", now=now)
+    assert late.key in {line.key for line in await laboratory.lines_at(MICROBIOLOGY)}
+
+
+def _matcher(laboratory: Laboratory) -> Any:
+    return laboratory.agent.runner.handlers[JobKind.MATCH_REPORT].matcher  # type: ignore[attr-defined]

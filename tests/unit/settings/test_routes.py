@@ -1,0 +1,81 @@
+"""Routes of lines to laboratory systems: what fits, what contradicts, and what the catalogue does not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab_agent.catalogue.settings_check import find_route_problems
+from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.settings.groups import LisRouteSettings
+from lab_agent.settings.root import load_settings
+from tests.harness.paths import CATALOGUE
+from tests.unit.settings.test_sources import VALID, problems, written
+
+SYSTEMS = VALID + '[lis.micro]\nadapter = "folder"\norders = "cultures"\n'
+
+
+def route(**keys: object) -> str:
+    lines = (f"{key} = {value!r}" for key, value in {"adapter": "micro", **keys}.items())
+    return "[[lis.routes]]\n" + "\n".join(lines).replace("'", '"') + "\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "fits"),
+    [
+        ({"contract": "C-1"}, True),
+        ({"contract": "C-2"}, False),
+        ({"items": ("010",)}, True),
+        ({"groups": ("Cultures",)}, True),
+        ({"groups": ("Other",), "items": ("010",)}, True),
+        ({"groups": ("Other",)}, False),
+        ({"contract": "C-1", "items": ("011",)}, False),
+    ],
+)
+def test_route_fits_contract_and_group_or_item(keys: dict[str, object], fits: bool) -> None:
+    assert LisRouteSettings(adapter="micro", **keys).fits("C-1", "010", "Cultures") is fits  # type: ignore[arg-type]
+
+
+def test_routes_are_read(tmp_path: Path) -> None:
+    text = SYSTEMS + route(contract="C-1", groups=["Cultures"]) + route(items=["1", "2"], adapter="folder")
+    assert [each.adapter for each in load_settings(written(tmp_path, text), {}).lis.routes] == ["micro", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "says"),
+    [
+        (route(items=["1"], adapter="micr"), "lis.routes.0.adapter", "did you mean 'micro'?"),
+        (route(items=["1"], contract="C1"), "lis.routes.0.contract", "did you mean 'C-1'?"),
+        (route(), "lis.routes.0", "names no contract, group or item"),
+        (route(items=["1"]) + route(items=["2", "1"], adapter="folder"), "lis.routes.1.items", "lis.routes.0 takes it first"),
+        (route(contract="C-1") + route(contract="C-1", groups=["G"]), "lis.routes.1", "is never reached"),
+        (route(items=["1"], grups=["G"]), "lis.routes.0.grups", "did you mean 'groups'?"),
+        (SYSTEMS.replace(VALID, "").replace("micro", "third"), "lis.third.orders", "is that of [lis.micro] too"),
+    ],
+)
+def test_contradicting_routes_are_rejected(tmp_path: Path, text: str, where: str, says: str) -> None:
+    found = problems(written(tmp_path, SYSTEMS + text))
+    assert list(found) == [where]
+    assert says in found[where]
+
+
+def test_narrower_contract_may_name_the_same_item(tmp_path: Path) -> None:
+    """What holds for one contract comes first, what holds for the others after it."""
+    text = SYSTEMS + route(contract="C-1", items=["1"]) + route(items=["1"], adapter="folder")
+    assert len(load_settings(written(tmp_path, text), {}).lis.routes) == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "where", "hint"),
+    [
+        ({"groups": ("Clinical chemistri",)}, "lis.routes.0.groups", "did you mean 'Clinical chemistry'?"),
+        ({"items": ("001.0010",)}, "lis.routes.0.items", "did you mean '001.010'?"),
+        ({"contract": "C-100", "items": ("nothing",)}, "lis.routes.0.items", "correct it, or import the catalogue that has it"),
+    ],
+)
+def test_names_missing_in_the_catalogue_are_found(keys: dict[str, object], where: str, hint: str) -> None:
+    routes = [LisRouteSettings(adapter="micro", **keys)]  # type: ignore[arg-type]
+    (problem,) = find_route_problems(load_catalogue(CATALOGUE), routes)
+    assert (problem.where, problem.hint) == (where, hint)
+    assert find_route_problems(load_catalogue(CATALOGUE), [LisRouteSettings(adapter="m", groups=("Clinical chemistry",))]) == []
