@@ -119,7 +119,7 @@ class Rehearsal:
         if isinstance(content, AccessionUpdate):
             return PartOutcome(part=part, fate=Fate.NUMBERS, content=content)
         add_stand_in_order(uow, content, self.source, self.clock.now())
-        outcome = self._match(uow, part, f"{part.message_id}/trial", address_to(content, STAND_IN_ORDER))
+        outcome = self._match(uow, part, f"{part.message_id}/trial", address_to(replace(content, patient=None), STAND_IN_ORDER))
         return replace(outcome, order=None, lines=(), content=content)
 
     def _match(self, uow: UnitOfWork, part: ParsedPart, name: str, content: LabMessage) -> PartOutcome:

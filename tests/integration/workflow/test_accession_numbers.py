@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from lab_agent.lis.adapter_checks import check_submit_result as checked
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.groups import ResultsSettings
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
@@ -29,7 +31,8 @@ ORDER = next(
     order for order in map(make_order, range(200)) if len(order.lines) > 2 and len({line.specimens for line in order.lines}) == 2
 )
 TUBES = {specimen.id: specimen.containers[0].barcode or "" for specimen in ORDER.specimens}
-MATCHER = ReportMatcher(checks=None)  # type: ignore[arg-type]  # it is not asked about receipts and refusals
+_SETTINGS = SimpleNamespace(planner=SimpleNamespace(settings=ResultsSettings()))
+MATCHER = ReportMatcher(checks=_SETTINGS)  # type: ignore[arg-type]  # of the checks, receipts and refusals need the settings
 
 
 @pytest.fixture
