@@ -1,4 +1,4 @@
-"""Each dialect: `try` says what is missing, adds what is certain; once a person has filled in the rest, the clinic gets it all."""
+"""Each dialect: `try` says what is missing, adds what is certain; with what a person fills in, the clinic reads every value."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def shown(observation: Json) -> tuple[str, str]:
 
 async def send_over_mllp(settings: Settings, bench: ResultsBench, dialect: Dialect) -> list[str]:
     """Send the messages to the adapter as it is configured now; MSA-1 and the reasons of the answers."""
-    table = settings.lis.tables["hl7v2"] | {"results": {"role": "server", "port": 0}, "answer_results": "original"}
+    table = {**settings.lis.tables["hl7v2"], "results": {"role": "server", "port": 0}, "answer_results": "original"}
     adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(table), "lis")
     await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis", lambda: None), "lis"))
     try:

@@ -259,7 +259,9 @@ async def open_bench(
     order: BenchOrder | None = None,
     **more: Any,
 ) -> AsyncIterator[ResultsBench]:
-    """`order` is what the clinic orders, else three lines; `exchange` changes single settings of the agent; `strict` and `rules` are those of the service."""
+    """`order` is what the clinic orders, else three lines; `exchange` changes single settings of the agent; `strict` and `rules`
+    are those of the service.
+    """
     settings, order = make_settings(results, **more), order or BenchOrder()
     changes = {**({"paths": UrlTemplateSettings(**STU3_PATHS)} if strict else {}), **(exchange or {})}
     settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=changes)})
