@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -106,7 +106,7 @@ def _delimiter(data: bytes, settings: CsvSettings) -> Iterator[tuple[str, Any, s
 
 
 def _columns(data: bytes, settings: CsvSettings, table: str) -> list[MapSuggestion]:
-    """The columns that are missing, each with the heading that is most like it."""
+    """The columns that are missing, each with its heading where only its writing differs: a person answers for anything else."""
     headings = _head(data, settings, settings.delimiter) if settings.headings else []
     unused = [heading for heading in headings if heading not in settings.columns.values()]
     missing = {name: column for name, column in settings.columns.items() if headings and column not in headings}
@@ -114,10 +114,14 @@ def _columns(data: bytes, settings: CsvSettings, table: str) -> list[MapSuggesti
 
 
 def _column(table: str, name: str, column: str, unused: Sequence[str]) -> MapSuggestion:
-    spelled = {heading.casefold(): heading for heading in unused}
-    close = [*get_close_matches(column.casefold(), spelled, 1), *get_close_matches(name.replace("_", " "), spelled, 1)]
-    heading = spelled[close[0]] if close else None
+    alike = [heading for heading in unused if _letters(heading) == _letters(column)]
+    heading = alike[0] if len(alike) == 1 else None
     return _suggestion(table, name, heading, f"no column has the heading {column}; not used yet: {', '.join(unused)}")
+
+
+def _letters(heading: str) -> str:
+    """A heading without what people write differently: case, spaces and punctuation."""
+    return "".join(char for char in unicodedata.normalize("NFKC", heading).casefold() if char.isalnum())
 
 
 def _numbers(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
