@@ -29,6 +29,8 @@ _DATES = (
 )
 _SLASH_DATE = re.compile(r"\d\d?/\d\d?/\d{4}\b.*")
 _NEEDED_COLUMNS = ("report_id", "barcode", "effective", "code", "value", "unit")
+_LOINC = CsvSettings.model_fields["code_system"].default
+_LOINC_FORM = re.compile(r"\d{1,7}-\d", re.ASCII)
 _CYRILLIC = re.compile(r"[А-Яа-яЁё]")
 
 
@@ -48,6 +50,7 @@ def suggest_csv_settings(data: bytes, settings: CsvSettings, zone: ZoneInfo | No
     if (read := _read(data, settings)) is not None:
         apply(_numbers(read, settings))
         apply(_dates(read, settings))
+        apply(_code_system(read, settings))
         if zone is None and _problem_count(data, settings, None) > _problem_count(data, settings, UTC):
             found.append(time_zone_suggestion(table))
     return tuple(found)
@@ -139,6 +142,17 @@ def _dates(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, s
         yield "date_format", formats[0], reason
     elif any(map(_SLASH_DATE.fullmatch, written)):
         yield "date_format", None, f"{reason}: nobody can tell the day from the month here"
+
+
+def _code_system(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
+    """The codes cannot be LOINC's: nobody but the laboratory knows whose they are."""
+    if settings.code_system != _LOINC:
+        return
+    codes = (table.cell(row, "code") for _, row in table.rows if not table.cell(row, "code_system"))
+    own = next((code for code in codes if code and not _LOINC_FORM.fullmatch(code)), None)
+    if own is not None:
+        reason = f"{own} is no LOINC code: name the laboratory's own code system, such as urn:lab:codes"
+        yield "code_system", None, reason
 
 
 def _cells(table: CsvTable, fields: Sequence[str]) -> Iterator[str]:
