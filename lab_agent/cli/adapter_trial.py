@@ -120,7 +120,9 @@ def _adapter_table(given: TrialInput, settings: Settings) -> tuple[dict[str, Any
     has_map = _MAP_SETTING in getattr(getattr(made, "Settings", None), "model_fields", {})
     if given.map_file is not None:
         table = deep_merge(table, _map_settings(given.map_file, has_map=has_map))
-    return table | dict(map(_parse_assignment, given.assignments)), has_map
+    for text in given.assignments:
+        table = deep_merge(table, _parse_assignment(text))
+    return table, has_map
 
 
 def _adapter_class(kind: str) -> Any:
@@ -144,11 +146,18 @@ def _map_settings(path: Path, *, has_map: bool) -> dict[str, Any]:
         raise InputError(f"{path} is not TOML: {error}") from error
 
 
-def _parse_assignment(text: str) -> tuple[str, Any]:
+def _parse_assignment(text: str) -> dict[str, Any]:
+    """The setting as a tree; a dot leads into a table of the adapter's, as in TOML."""
     key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set {text}: write it as KEY=VALUE, such as --set time_zone=Europe/Berlin")
-    return key.strip(), tomllib.loads(f"value = {toml_value(value.strip())}")["value"]
+    try:
+        assigned = tomllib.loads(f"{key} = {toml_value(value.strip())}") if equals else {}
+    except tomllib.TOMLDecodeError:
+        assigned = {}
+    if not assigned:
+        raise InputError(
+            f"--set {text}: write it as KEY=VALUE, such as --set time_zone=Europe/Berlin or --set csv.dialect=excel-de"
+        )
+    return assigned
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ OrderOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the adapter, such as time_zone=Europe/Berlin."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting of the adapter, such as time_zone=Europe/Berlin or csv.dialect=excel-de."
+    ),
 ]
 
 

@@ -1,31 +1,25 @@
-"""Each dialect: `try` says what is missing, adds what is certain, and after a person has filled in the rest all is delivered."""
+"""Each dialect: `try` says what is missing, adds what is certain; with what a person fills in, the clinic reads every value."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
+import tomllib
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab_agent import bootstrap
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.records import ReportRecord
-from lab_agent.domain.state_machines import ReportState
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.mappings.loader import COLUMNS
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.result_inbox import StoreInbox
-from lab_agent.workflow.result_matching import ReportMatcher
-from tests.harness.dialects import ORDER, Dialect, Person, dialects, put_order
+from lab_sandbox.partner.errors import Json
+from tests.harness.dialects import ORDER, Dialect, Person, bench_order, dialects, put_order
+from tests.harness.results import ResultsBench, open_bench
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
 
 _ROUNDS = 5
@@ -94,38 +88,66 @@ def test_dialect_is_connected_by_what_try_proposes(cli: Cli, lab: LaboratoryFold
     assert values == [(code, value) for code, value in dialect.becomes]
     assert {part["order"] for part in parts if part["observations"]} <= {ORDER}
 
+    assert (added_lines(lab, dialect), added_rows(lab, dialect)) == (tomllib.loads(dialect.lines), dialect.rows)
     asyncio.run(check_arrival(lab, dialect))
 
 
+def added_lines(lab: LaboratoryFolder, dialect: Dialect) -> dict[str, Any]:
+    """What the map and the adapter's settings say beyond those of `set_up`; what `settings` gave is among it."""
+    found = tomllib.loads((lab.folder / "map.toml").read_text(encoding="utf-8"))
+    before = tomllib.loads(_ADAPTER.format(more=""))["lis"]["hl7v2"]
+    now = tomllib.loads(lab.config.read_text(encoding="utf-8"))["lis"]["hl7v2"]
+    settings = {key: value for key, value in now.items() if key not in before}
+    return {**found, **({"lis": {"hl7v2": settings}} if settings else {})}
+
+
+def added_rows(lab: LaboratoryFolder, dialect: Dialect) -> dict[str, int]:
+    """How many rows each mapping table has."""
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in (lab.folder / "tables").iterdir()}
+    counts = {kind: len(list(csv.DictReader(text.splitlines()))) for kind, text in texts.items()}
+    return {kind: count for kind, count in counts.items() if count}
+
+
 async def check_arrival(lab: LaboratoryFolder, dialect: Dialect) -> None:
-    """What was connected works on the wire: the messages are acknowledged, and every report of them meets its order."""
+    """What was connected works on the wire: the messages are acknowledged, and the clinic reads every value of them."""
     settings = load_settings(lab.config)
-    store = bootstrap.open_store(settings)
-    try:
-        answers = await send_over_mllp(settings, store, dialect)
+    async with open_bench({"mappings": settings.results.mappings}, order=bench_order(dialect)) as bench:
+        answers = await send_over_mllp(settings, bench, dialect)
         assert {answer[:2] for answer in answers} <= {"AA", "CA"}, answers
-        catalogues = await bootstrap.load_catalogues(settings, store)
-        matcher = bootstrap.build_manual_matcher(settings, catalogues)
-        waiting = await SqlQueries(store).reports(limit=20)
-        matched = [await store.run(partial(match, matcher, summary.key)) for summary in waiting.items]
-    finally:
-        await store.close()
-    assert [(report.state, report.reason) for report in matched] == [(ReportState.MATCHED, None)] * len(matched)
-    assert {report.order for report in matched} == ({ORDER} if dialect.becomes else set())
+        await bench.run_until_idle()
+        assert not bench.event_texts("result_held")
+        reports = await bench.clinic_reports()
+        lines = await bench.line_states()
+    read = [shown(one) for report in reports for one in report.observations]
+    assert sorted(read) == sorted(dialect.becomes)
+    assert bool(reports) is bool(dialect.becomes)
+    assert ("completed" in lines) is any(report.status == "final" for report in reports)
 
 
-def match(matcher: ReportMatcher, key: ReportKey, uow: UnitOfWork) -> ReportRecord:
-    report = matcher.match(uow, key, datetime.now(UTC))
-    uow.commit()
-    return report
+def shown(observation: Json) -> tuple[str, str]:
+    """The code of an Observation and its value, as `becomes` writes them."""
+    code = observation["code"]["coding"][0]["code"]
+    if "valueQuantity" in observation:
+        quantity = observation["valueQuantity"]
+        return code, f"{quantity.get('comparator', '')}{quantity['value']} {quantity.get('unit', '')}".strip()
+    if "valueCodeableConcept" in observation:
+        concept = observation["valueCodeableConcept"]
+        codes = (f"{one.get('display', '')} {one['code']}".strip() for one in concept.get("coding", ()))
+        return code, ", ".join(codes) or concept["text"]
+    if "valueRatio" in observation:
+        parts = observation["valueRatio"]
+        return code, " : ".join(str(parts[name]["value"]) for name in ("numerator", "denominator"))
+    if "valueRange" in observation:
+        low, high = (observation["valueRange"][name] for name in ("low", "high"))
+        return code, f"{low['value']} – {high['value']} {high.get('unit', '')}".strip()
+    return code, observation["valueString"]
 
 
-async def send_over_mllp(settings: Settings, store: SqlStore, dialect: Dialect) -> list[str]:
+async def send_over_mllp(settings: Settings, bench: ResultsBench, dialect: Dialect) -> list[str]:
     """Send the messages to the adapter as it is configured now; MSA-1 and the reasons of the answers."""
-    table = settings.lis.tables["hl7v2"] | {"results": {"role": "server", "port": 0}, "answer_results": "original"}
-    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(table), "hl7v2")
-    inbox = StoreInbox(store, bootstrap.SystemClock(), "hl7v2", lambda: None)
-    await adapter.start(GuardedInbox(inbox, "hl7v2"))
+    table = {**settings.lis.tables["hl7v2"], "results": {"role": "server", "port": 0}, "answer_results": "original"}
+    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(table), "lis")
+    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis", lambda: None), "lis"))
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
         answers = []

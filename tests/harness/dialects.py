@@ -19,6 +19,7 @@ from lab_agent.mappings.loader import COLUMNS
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workbench.map_lines import TomlLine, add_lines, split_table
 from tests.harness.paths import ROOT
+from tests.harness.results import BenchOrder
 
 FOLDER = ROOT / "tests" / "dialects"
 ORDER = OrderKey("RDIALECTAAAAAAAA")
@@ -62,6 +63,20 @@ class Dialect:
         return dict(self.table.get("tests", {"100": "X"}))
 
     @property
+    def barcode(self) -> str:
+        return str(self.table.get("barcode", "1000000099"))
+
+    @property
+    def lines(self) -> str:
+        """The lines of the map and the settings with which the messages are delivered."""
+        return str(self.table.get("lines", ""))
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows of each mapping table they need."""
+        return dict(self.table.get("rows", {}))
+
+    @property
     def lacks(self) -> list[str]:
         return list(self.table.get("lacks", []))
 
@@ -87,7 +102,7 @@ def line_key(number: int) -> LineKey:
 
 def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
     """Write the order that the message is about, as it stands after the handover."""
-    barcode = dialect.table.get("barcode", "1000000099")
+    barcode = dialect.barcode
     lines = [
         {"key": line_key(number), "item": item, "lab_code": code, "specimens": ["s1"]}
         for number, (item, code) in enumerate(dialect.tests.items())
@@ -130,6 +145,17 @@ def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
         )
     use = LabelUse(barcode=barcode, order=ORDER, line=line_key(0), specimen_id="s1", patient_reference="Patient/p1")
     uow.orders.set_labels(ORDER, [use])
+
+
+def bench_order(dialect: Dialect) -> BenchOrder:
+    """The same order for a bench, which has the clinic, too."""
+    return BenchOrder(
+        key=ORDER,
+        lab_codes=dialect.tests,
+        line_keys=tuple(map(line_key, range(len(dialect.tests)))),
+        barcode=dialect.barcode,
+        accession=dialect.table.get("accession"),
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -67,6 +67,17 @@ LOINC = "http://loinc.org"
 _SAMPLE_CATALOGUE = CatalogueHistory.from_catalogue(load_catalogue(CATALOGUE))
 
 
+@dataclass(frozen=True)
+class BenchOrder:
+    """The order of a bench. `lab_codes`: item of the nomenclature → the laboratory's code; one line each, in this order."""
+
+    key: OrderKey = ORDER
+    lab_codes: Mapping[str, str] = field(default_factory=lambda: {item: f"lab-{n}" for n, item in enumerate(ITEMS)})
+    line_keys: tuple[LineKey, ...] = tuple(LineKey(f"L{n}") for n in range(len(ITEMS)))
+    barcode: str = "1000000017"
+    accession: str | None = "A-1"
+
+
 @dataclass
 class ResultsBench:
     app: Any
@@ -77,6 +88,7 @@ class ResultsBench:
     exchange: ExchangeClient
     clock: VirtualClock
     mappings: MappingCache
+    order: BenchOrder = field(default_factory=BenchOrder)
     catalogue: CatalogueSource = field(default=lambda: _SAMPLE_CATALOGUE)
     message_count: int = 0
     _runner: JobRunner | None = field(default=None)
@@ -114,7 +126,7 @@ class ResultsBench:
         return bootstrap.build_matcher(self.settings, self.mappings, self.catalogue)
 
     def line_key(self, number: int) -> LineKey:
-        return LineKey(f"L{number}")
+        return self.order.line_keys[number]
 
     def restart_agent(self, transport: httpx.AsyncBaseTransport, **changes: Any) -> None:
         """A new run of the agent, which reaches the service by this transport, with these settings of the exchange."""
@@ -169,10 +181,10 @@ class ResultsBench:
         return [(await self.get_report(f"m{number}")).state for number in range(1, self.message_count + 1)]
 
     async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
-        return await self.store.run(lambda uow: uow.jobs.list_for_order(ORDER, open_only=open_only))
+        return await self.store.run(lambda uow: uow.jobs.list_for_order(self.order.key, open_only=open_only))
 
     async def get_order(self) -> OrderRecord:
-        return await self.store.run(lambda uow: uow.orders.get_for_update(ORDER))
+        return await self.store.run(lambda uow: uow.orders.get_for_update(self.order.key))
 
     async def clinic_reports(self) -> list[ReceivedReport]:
         """What the clinic reads."""
@@ -183,7 +195,7 @@ class ResultsBench:
 
     async def change_order(self, **changes: Any) -> None:
         def write(uow: Any) -> None:
-            uow.orders.save(replace(uow.orders.get_for_update(ORDER), **changes))
+            uow.orders.save(replace(uow.orders.get_for_update(self.order.key), **changes))
             uow.commit()
 
         await self.store.run(write)
@@ -192,7 +204,7 @@ class ResultsBench:
         """Change what is stored of the laboratory system's part of the order."""
 
         def write(uow: Any) -> None:
-            (part,) = uow.orders.work_orders(ORDER)
+            (part,) = uow.orders.work_orders(self.order.key)
             uow.orders.save_work_order(replace(part, **changes))
             uow.commit()
 
@@ -206,14 +218,14 @@ class ResultsBench:
                 withdraw_line(uow, line, self.clock.now(), "its Task was set to cancelled by somebody else", "cancelled")
             if not lines:
                 text = "the order-level Task was set to cancelled by somebody else"
-                withdraw_order(uow, ORDER, self.clock.now(), text, "cancelled")
+                withdraw_order(uow, self.order.key, self.clock.now(), text, "cancelled")
             uow.commit()
 
         await self.store.run(write)
         await self.run_until_idle()
 
     async def line_states(self) -> list[str]:
-        return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(ORDER))]
+        return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(self.order.key))]
 
     def event_texts(self, action: str) -> list[str]:
         return [event.text for event in self.store._data.events if event.action == action]
@@ -223,7 +235,7 @@ class ResultsBench:
 
         `identifier` begins with the order's key, which stands for that of its part at the laboratory system.
         """
-        identifier = identifier.replace(ORDER, PART)
+        identifier = identifier.replace(self.order.key, work_order_key(self.order.key, "lis"))
         found = [
             each for each in await self.partner.search(kind, {}) if each.get("identifier", [{}])[0].get("value") == identifier
         ]
@@ -244,10 +256,13 @@ async def open_bench(
     exchange: dict[str, Any] | None = None,
     strict: bool = False,
     rules: dict[str, Any] | None = None,
+    order: BenchOrder | None = None,
     **more: Any,
 ) -> AsyncIterator[ResultsBench]:
-    """`exchange` changes single settings of the agent; `strict` and `rules` are those of the service."""
-    settings = make_settings(results, **more)
+    """`order` is what the clinic orders, else three lines; `exchange` changes single settings of the agent; `strict` and `rules`
+    are those of the service.
+    """
+    settings, order = make_settings(results, **more), order or BenchOrder()
     changes = {**({"paths": UrlTemplateSettings(**STU3_PATHS)} if strict else {}), **(exchange or {})}
     settings = settings.model_copy(update={"exchange": settings.exchange.model_copy(update=changes)})
     account = replace(ACCOUNT, spelling="fhir") if strict else ACCOUNT
@@ -260,11 +275,11 @@ async def open_bench(
         open_partner_client(account, transport=httpx.ASGITransport(app)) as partner,
         HttpClient(http_options(settings.exchange), transport=transport) as http,
     ):
-        placed = parse_placed_order(await _place_order(partner), f"{CODES}/labels")
+        placed = parse_placed_order(await _place_order(partner, order), f"{CODES}/labels")
         tokens = Authenticator(settings.exchange.oauth, http, store, clock, "bench")
         exchange = ExchangeClient(settings.exchange, http, tokens)
         mappings = MappingCache(settings.results.mappings)
-        bench = ResultsBench(app, settings, store, partner, placed, exchange, clock, mappings)
+        bench = ResultsBench(app, settings, store, partner, placed, exchange, clock, mappings, order)
         await _store_submitted_order(bench)
         yield bench
         await tokens.aclose()
@@ -290,7 +305,7 @@ def haemoglobin(value: str, **fields: Any) -> ReportedObservation:
     return ReportedObservation(**{**given, **fields})
 
 
-async def _place_order(partner: PartnerClient) -> Json:
+async def _place_order(partner: PartnerClient, order: BenchOrder) -> Json:
     account = partner.account
     patient = await partner.create_patient(
         {
@@ -301,10 +316,10 @@ async def _place_order(partner: PartnerClient) -> Json:
             "birthDate": "1980-02-29",
         }
     )
-    return await partner.create_order(_order_bundle(account, account.reference("Patient", patient["id"])))
+    return await partner.create_order(_order_bundle(account, account.reference("Patient", patient["id"]), order))
 
 
-def _order_bundle(account: PartnerAccount, patient: str) -> Json:
+def _order_bundle(account: PartnerAccount, patient: str, order: BenchOrder) -> Json:
     def concept(system: str, code: str) -> Json:
         return {"coding": [{"system": system, "code": code}]}
 
@@ -317,11 +332,11 @@ def _order_bundle(account: PartnerAccount, patient: str) -> Json:
          "subject": subject,
          "collection": {"collectedDateTime": "2026-01-05T07:30:00+00:00",
                         "method": concept(account.service_system("treatment_protocol"), "fasting")},
-         "container": [{"identifier": [{"system": account.lab_system("labels"), "value": "1000000017"}],
+         "container": [{"identifier": [{"system": account.lab_system("labels"), "value": order.barcode}],
                         "type": concept(account.service_system("specimen_type"), "EDTA"), "specimenQuantity": {"value": 3}}],
          "extension": [{"url": f"{account.base_url}extra/supportingInfo", "valueString": "a,b"}]},
     ]  # fmt: skip
-    for item in ITEMS:
+    for item in order.lab_codes:
         found.append(
             {"resourceType": "ProcedureRequest", "meta": read, "requisition": {"system": "urn:clinic:orders", "value": "77"},
              "identifier": [{"system": "urn:clinic:lines", "value": item}],
@@ -339,18 +354,23 @@ def _order_bundle(account: PartnerAccount, patient: str) -> Json:
 
 async def _store_submitted_order(bench: ResultsBench) -> None:
     """Write the order into the store as it stands after the handover."""
-    placed = bench.placed
+    placed, key = bench.placed, bench.order.key
     specimens = await bench.partner.search("Specimen", {})
     specimen = specimens[0]["id"]
     lab_order = {
         "lines": [
-            {"key": f"L{n}", "item": line.item, "lab_code": f"lab-{n}", "specimens": [specimen]}
+            {
+                "key": bench.line_key(n),
+                "item": line.item,
+                "lab_code": bench.order.lab_codes[line.item],
+                "specimens": [specimen],
+            }
             for n, line in enumerate(placed.lines)
         ],
-        "specimens": [{"id": specimen, "containers": [{"barcode": "1000000017"}]}],
+        "specimens": [{"id": specimen, "containers": [{"barcode": bench.order.barcode}]}],
     }
     order = OrderRecord(
-        key=ORDER,
+        key=key,
         task_id=ResourceId(placed.order_task),
         state=OrderState.HANDED_OVER,
         seen_at=NOW,
@@ -365,7 +385,7 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
     lines = [
         LineRecord(
             key=bench.line_key(n),
-            order=ORDER,
+            order=key,
             task_id=ResourceId(line.task),
             procedure_request_id=ResourceId(line.procedure_request),
             item=line.item,
@@ -375,15 +395,19 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
         )
         for n, line in enumerate(placed.lines)
     ]
-    label = LabelUse(barcode="1000000017", order=ORDER, line=lines[0].key, specimen_id=specimen, patient_reference=placed.patient)
+    label = LabelUse(
+        barcode=bench.order.barcode, order=key, line=lines[0].key, specimen_id=specimen, patient_reference=placed.patient
+    )
 
     def write(uow: Any) -> None:
         uow.orders.add(order)
-        at_lis = WorkOrder(order=ORDER, adapter="lis", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession="A-1")
+        at_lis = WorkOrder(
+            order=key, adapter="lis", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession=bench.order.accession
+        )
         uow.orders.save_work_order(at_lis)
         for line in lines:
             uow.orders.add_line(line)
-        uow.orders.set_labels(ORDER, [label])
+        uow.orders.set_labels(key, [label])
         uow.commit()
 
     await bench.store.run(write)

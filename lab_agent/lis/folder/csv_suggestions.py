@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,6 +29,8 @@ _DATES = (
 )
 _SLASH_DATE = re.compile(r"\d\d?/\d\d?/\d{4}\b.*")
 _NEEDED_COLUMNS = ("report_id", "barcode", "effective", "code", "value", "unit")
+_LOINC = CsvSettings.model_fields["code_system"].default
+_LOINC_FORM = re.compile(r"\d{1,7}-\d", re.ASCII)
 _CYRILLIC = re.compile(r"[А-Яа-яЁё]")
 
 
@@ -48,6 +50,7 @@ def suggest_csv_settings(data: bytes, settings: CsvSettings, zone: ZoneInfo | No
     if (read := _read(data, settings)) is not None:
         apply(_numbers(read, settings))
         apply(_dates(read, settings))
+        apply(_code_system(read, settings))
         if zone is None and _problem_count(data, settings, None) > _problem_count(data, settings, UTC):
             found.append(time_zone_suggestion(table))
     return tuple(found)
@@ -106,7 +109,7 @@ def _delimiter(data: bytes, settings: CsvSettings) -> Iterator[tuple[str, Any, s
 
 
 def _columns(data: bytes, settings: CsvSettings, table: str) -> list[MapSuggestion]:
-    """The columns that are missing, each with the heading that is most like it."""
+    """The columns that are missing, each with its heading where only its writing differs: a person answers for anything else."""
     headings = _head(data, settings, settings.delimiter) if settings.headings else []
     unused = [heading for heading in headings if heading not in settings.columns.values()]
     missing = {name: column for name, column in settings.columns.items() if headings and column not in headings}
@@ -114,10 +117,14 @@ def _columns(data: bytes, settings: CsvSettings, table: str) -> list[MapSuggesti
 
 
 def _column(table: str, name: str, column: str, unused: Sequence[str]) -> MapSuggestion:
-    spelled = {heading.casefold(): heading for heading in unused}
-    close = [*get_close_matches(column.casefold(), spelled, 1), *get_close_matches(name.replace("_", " "), spelled, 1)]
-    heading = spelled[close[0]] if close else None
+    alike = [heading for heading in unused if _letters(heading) == _letters(column)]
+    heading = alike[0] if len(alike) == 1 else None
     return _suggestion(table, name, heading, f"no column has the heading {column}; not used yet: {', '.join(unused)}")
+
+
+def _letters(heading: str) -> str:
+    """A heading without what people write differently: case, spaces and punctuation."""
+    return "".join(char for char in unicodedata.normalize("NFKC", heading).casefold() if char.isalnum())
 
 
 def _numbers(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
@@ -135,6 +142,17 @@ def _dates(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, s
         yield "date_format", formats[0], reason
     elif any(map(_SLASH_DATE.fullmatch, written)):
         yield "date_format", None, f"{reason}: nobody can tell the day from the month here"
+
+
+def _code_system(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
+    """The codes cannot be LOINC's: nobody but the laboratory knows whose they are."""
+    if settings.code_system != _LOINC:
+        return
+    codes = (table.cell(row, "code") for _, row in table.rows if not table.cell(row, "code_system"))
+    own = next((code for code in codes if code and not _LOINC_FORM.fullmatch(code)), None)
+    if own is not None:
+        reason = f"{own} is no LOINC code: name the laboratory's own code system, such as urn:lab:codes"
+        yield "code_system", None, reason
 
 
 def _cells(table: CsvTable, fields: Sequence[str]) -> Iterator[str]:

@@ -167,6 +167,7 @@ def test_standard_input_is_read(cli: Cli, connected: LaboratoryFolder, monkeypat
         (("hl7v2", "try", "none.hl7"), "no such file"),
         (("hl7v2", "try", "one.hl7", "--yes"), "--yes belongs to --write"),
         (("hl7v2", "try", "one.hl7", "--set", "time_zone"), "KEY=VALUE"),
+        (("folder", "try", "one.hl7", "--set", "csv.=excel-de"), "KEY=VALUE"),
         (("hl7v2", "try", "one.hl7", "--set", "time_zone=Mars"), "time_zone"),
         (("hl7v2", "try", "one.hl7", "--order", "RX"), "no order is known"),
         (("hl7v2", "try", "one.hl7", "--json", "--write"), "--write asks questions"),

@@ -147,6 +147,9 @@ async def test_folder_without_its_document_is_a_problem(folder: FolderAdapter) -
         (f"{HEAD}\n{GOOD}".replace("g/dL", "µg/l").encode("cp1252"), {("csv", "encoding", '"cp1252"')}),
         (f"{HEAD}\n{GOOD}".replace("Tube", "TUBE ").encode(), {("csv.columns", "barcode", '"TUBE"')}),
         (f"{HEAD}\n{GOOD}".replace("Tube", "Sample").encode(), {("csv.columns", "barcode", None)}),
+        (f"{HEAD}\n{GOOD}".replace("718-7", "HB").encode(), {("csv", "code_system", None)}),
+        (f"{HEAD}\n{GOOD}".replace("Tube", "Tubes").encode(), {("csv.columns", "barcode", None)}),
+        (f"{HEAD}X\n{GOOD};".replace("Tube", "TUBE").replace("X", ";_tube").encode(), {("csv.columns", "barcode", None)}),
         (f"{HEAD}\n{GOOD}".replace("+03:00", "").encode(), {("", "time_zone", None)}),
         (
             f"{HEAD}\n{GOOD}".replace("2024-05-17T08:30:00+03:00", "17.05.2024 8:30").encode(),
