@@ -79,7 +79,7 @@ ISOLATES = (
 
 def build_culture(order: Json, line: Json, stage: str, control_id: str, now: datetime) -> str:
     """The report of a culture as ORU^R01; preliminary (`P`), the organisms are not identified yet and nothing was tested."""
-    filler, moment = f"M{line['key'][1:9]}", format_timestamp(now)
+    filler, moment = f"S{line['key'][1:]}", format_timestamp(now)  # the number that its acknowledgement gave
     head = f"MSH|^~\\&|MICROBIOLOGY|LAB|LAB-AGENT||{moment}||ORU^R01^ORU_R01|{control_id}|P|2.5.1||||||UNICODE UTF-8"
     numbers = count(1)
     segments = [head, f"PID|1||{order['key']}", *_culture_group(line, filler, stage, moment, numbers)]
