@@ -102,7 +102,8 @@ class ResultReader:
         """Whether an OBR says nothing by itself, and the results of its line stand under another OBR."""
         paths, field_map = self.value_reader.field_map.results.paths, self.value_reader.field_map
         code = group.find_first(paths["status"])
-        is_silent = not (group.obx_entries or group.notes or group.skipped or group.find_first(paths["reject"]))
+        says_something = group.obx_entries or group.skipped or group.doubt or len(group.notes) > group.shared_notes
+        is_silent = not (says_something or group.find_first(paths["reject"]))
         if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
             return False
         own = read_order_references(group, field_map).names
@@ -111,6 +112,8 @@ class ResultReader:
     def _read_content(self, group: ObrGroup) -> ParsedReport:
         if group.skipped:
             raise InvalidValueError(_describe_skipped(group.skipped))
+        if group.doubt:
+            raise InvalidValueError(group.doubt)
         if group.isolate and group.isolate.problem:
             raise InvalidValueError(group.isolate.problem)
         references = self._read_references(group)

@@ -8,7 +8,8 @@
 | OUL^R24 | for each order: OBR, ORC, SPM, SAC, OBX |
 
 So a specimen that comes before the first OBR leads: it belongs to every OBR up to the next specimen. Else it belongs to the OBR
-before it. Nothing is left out silently: what has no place here is listed in `skipped`.
+before it. Nothing is left out silently: what has no place here is listed in `skipped`. Where an ORC or a specimen is left over,
+each of the others may be that of its neighbour, too: what was read with their help is not delivered.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class ObrGroup:
     other_segments: list[Segment] = field(default_factory=list)
     obx_entries: list[ObxEntry] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    shared_notes: int = 0
+    """How many of the notes, the first ones, are about more than this OBR: its patient, or its specimen."""
     results_ended: bool = False
     """Whether the results have ended: an OBX after a specimen that follows results need not be one."""
     patient: int = 0
@@ -59,6 +62,10 @@ class ObrGroup:
     shared: Sequence[Segment] = ()
     skipped: list[str] = field(default_factory=list)
     isolate: Isolate | None = None
+    has_leading_orc: bool = False
+    """Whether its ORC stands before it."""
+    doubt: str = ""
+    """Why what was taken from before it may be another group's."""
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
         """The value at the first path that has one; empty if none has."""
@@ -111,10 +118,20 @@ def split_message(message: Message, is_unused: Callable[[str], bool], is_mapped:
     map reads it.
     """
     splitter = _Splitter(message, is_unused, is_mapped)
-    for number, segment in enumerate(message.segments, 1):
-        following = message.segments[number] if number < len(message.segments) else None
-        splitter.add(number, segment, following)
+    for number, (segment, obr) in enumerate(zip(message.segments, _next_obrs(message.segments), strict=True), 1):
+        splitter.add(number, segment, obr)
     return splitter.finish()
+
+
+def _next_obrs(segments: Sequence[Segment]) -> list[Segment | None]:
+    """For each segment the OBR that an ORC in its place stands before: the next one, unless an ORC or PID comes first."""
+    found: list[Segment | None] = []
+    coming: Segment | None = None
+    for segment in reversed(segments):
+        found.append(coming)
+        if segment.name in {"OBR", "ORC", "PID"}:
+            coming = segment if segment.name == "OBR" else None
+    return found[::-1]
 
 
 @dataclass(slots=True)
@@ -124,6 +141,7 @@ class _Context:
     segments: list[Segment] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    name: str = ""
     place: str = ""
     has_orders: bool = False
 
@@ -151,14 +169,20 @@ class _Splitter:
     """An ORC whose OBR has not come yet."""
     waiting: _Context = field(default_factory=_Context)
     """What stands between that ORC and its OBR."""
+    led: list[ObrGroup] = field(default_factory=list)
+    """The groups since the last PID that have a specimen which stands before them."""
+    preceded: list[ObrGroup] = field(default_factory=list)
+    """The groups since the last PID that have an ORC which stands before them, and no number of it."""
+    first: ObrGroup | None = None
+    """The first group since the last PID."""
 
-    def add(self, number: int, segment: Segment, following: Segment | None) -> None:
-        """Add the segment in place `number`; `following` is the next one."""
+    def add(self, number: int, segment: Segment, next_obr: Segment | None) -> None:
+        """Add the segment in place `number`; `next_obr` is the OBR that it stands before."""
         match segment.name:
             case "PID":
                 self._begin_patient(segment)
             case "ORC":
-                self._add_orc(number, segment, following)
+                self._add_orc(number, segment, next_obr)
             case "OBR":
                 self._begin_group(segment)
             case "SPM" | "SAC" if self.orc is None and self._do_specimens_lead():
@@ -172,13 +196,19 @@ class _Splitter:
 
     def finish(self) -> SplitMessage:
         """Return what was found."""
-        self._end_orc()
-        self._end_specimen()
+        self._end_patient()
         return SplitMessage(tuple(self.groups), tuple(self.skipped))
 
-    def _begin_patient(self, segment: Segment) -> None:
+    def _end_patient(self) -> None:
+        if self.orc is not None and self.first is not None and self.first.orc is None:
+            for group in self.preceded:
+                group.doubt = f"may have the ORC of the OBR before it, since ORC (segment {self.orc[0]}) has no OBR"
         self._end_orc()
         self._end_specimen()
+        self.led, self.preceded, self.first = [], [], None
+
+    def _begin_patient(self, segment: Segment) -> None:
+        self._end_patient()
         if self.pid is None or self.pid.fields[_PID_AFTER_SET_ID:] != segment.fields[_PID_AFTER_SET_ID:]:
             self.patient += 1
         self.pid, self.shared, self.group, self.specimens_lead = segment, [segment], None, None
@@ -201,32 +231,49 @@ class _Splitter:
         is_next_specimen = segment.name == "SPM" and earlier is not None and any(one.name == "SPM" for one in earlier.segments)
         if earlier is None or is_next_specimen:
             self._end_specimen()
-            self.specimen = _Context([segment], place=place)
+            self.specimen = _Context([segment], name=segment.name, place=place)
         elif self.group is None:
             earlier.segments.append(segment)
         else:
             kept = [one for one in earlier.segments if one.name == "SPM"]
-            self.specimen = _Context([*kept, segment], list(earlier.notes), place=place)
+            self.specimen = _Context([*kept, segment], list(earlier.notes), name=segment.name, place=place)
         self.group = None
 
     def _end_specimen(self) -> None:
         if self.specimen is not None and not self.specimen.has_orders:
-            self.skipped.append(f"{self.specimen.place} without an OBR")
+            self._leave_out_specimen(self.specimen)
         self.specimen = None
 
-    def _add_orc(self, number: int, segment: Segment, following: Segment | None) -> None:
-        """An ORC before any OBX of an OBR that has none belongs to that OBR, unless its numbers are those of the next OBR."""
+    def _leave_out_specimen(self, specimen: _Context) -> None:
+        """A specimen too many: the others may stand behind their orders, too, whatever the type of the message says."""
+        is_unused = self.is_unused(specimen.name)
+        if not is_unused:
+            self.skipped.append(f"{specimen.place} without an OBR")
+        if not is_unused or not (self.led and self.led[0] is self.first):
+            for group in self.led:
+                group.doubt = f"may have the specimen of the OBR before it, since {specimen.place} has no OBR"
+
+    def _add_orc(self, number: int, segment: Segment, next_obr: Segment | None) -> None:
+        """An ORC before any OBX of an OBR that has none belongs to that OBR, unless its numbers are those of the next OBR.
+
+        Behind the results of an OBR that has none, with its number and not that of the next, it belongs to neither.
+        """
         self._begin_order()
         self._end_orc()
         group = self.group
-        if group is not None and group.orc is None and not group.obx_entries and not _is_of_next(segment, group.obr, following):
+        if group is None or group.has_leading_orc:
+            self.orc, self.group = (number, segment), None
+        elif group.orc is None and not group.obx_entries and not _is_of_next(segment, group.obr, next_obr):
             group.orc = segment
+        elif next_obr is not None and _share_number(segment, group.obr) and not _share_number(segment, next_obr):
+            self.skipped.append(f"ORC (segment {number}) behind the results of its OBR")
         else:
-            self.orc, self.waiting, self.group = (number, segment), _Context(), None
+            self.orc, self.group = (number, segment), None
 
     def _end_orc(self) -> None:
         if self.orc is not None:
-            self.skipped.append(f"ORC (segment {self.orc[0]}) without an OBR")
+            if not self.is_unused("ORC"):
+                self.skipped.append(f"ORC (segment {self.orc[0]}) without an OBR")
             self.skipped += self.waiting.skipped
         self.orc, self.waiting = None, _Context()
 
@@ -234,20 +281,32 @@ class _Splitter:
         self._begin_order()
         leading, before = self.specimen or _Context(), self.waiting
         leading.has_orders = True
+        shared_notes = [*(self.patient_notes if self.patient else self.message_notes), *leading.notes]
         self.group = ObrGroup(
             number=len(self.groups) + 1,
             obr=segment,
             orc=self.orc[1] if self.orc else None,
             message=self.message,
             other_segments=[*leading.segments, *before.segments],
-            notes=[*(self.patient_notes if self.patient else self.message_notes), *leading.notes, *before.notes],
+            notes=[*shared_notes, *before.notes],
+            shared_notes=len(shared_notes),
             patient=self.patient,
             pid=self.pid,
             shared=(*self.header, *self.shared),
             skipped=[*before.skipped],
+            has_leading_orc=self.orc is not None,
         )
         self.groups.append(self.group)
+        self._note_neighbours(self.group, has_specimen=self.specimen is not None)
         self.orc, self.waiting = None, _Context()
+
+    def _note_neighbours(self, group: ObrGroup, *, has_specimen: bool) -> None:
+        """Note what was taken from before the OBR, in case it turns out to belong to the OBR before."""
+        self.first = self.first or group
+        if has_specimen:
+            self.led.append(group)
+        if group.orc is not None and not _share_number(group.orc, group.obr):
+            self.preceded.append(group)
 
     def _add_obx(self, number: int, segment: Segment) -> None:
         group = self.group
@@ -301,11 +360,9 @@ class _Splitter:
             self.skipped.append(place)
 
 
-def _is_of_next(orc: Segment, obr: Segment, following: Segment | None) -> bool:
+def _is_of_next(orc: Segment, obr: Segment, next_obr: Segment | None) -> bool:
     """Whether the numbers of an ORC are those of the OBR after it, and not those of the OBR before it."""
-    if following is None or following.name != "OBR":
-        return False
-    return _share_number(orc, following) and not _share_number(orc, obr)
+    return next_obr is not None and _share_number(orc, next_obr) and not _share_number(orc, obr)
 
 
 def _share_number(orc: Segment, obr: Segment) -> bool:
