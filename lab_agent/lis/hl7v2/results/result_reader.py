@@ -216,15 +216,20 @@ class ResultReader:
         return int(text) if text else None
 
     def _read_issued(self, group: ObrGroup) -> datetime:
-        """Read the first moment at the paths; a day alone is none, since midnight would be invented."""
-        texts = [group.find_first((path,)) for path in self.value_reader.field_map.results.paths["issued"]]
-        with _time_named("time of issue"):
-            given = [parse_date_or_time(text, self.value_reader.zone) for text in texts if text]
-        moment = next((each for each in given if isinstance(each, datetime)), None)
-        if moment is None:
-            lacks = "a time of issue without hours and minutes" if given else "no time of issue, neither in OBR-22 nor in MSH-7"
-            raise InvalidValueError(f"has {lacks}")
-        return moment
+        """Read the first moment at the paths; a day alone is none, since midnight would be invented.
+
+        What comes behind it is not read: a header without a time zone does not spoil a good OBR-22.
+        """
+        is_given = False
+        for path in self.value_reader.field_map.results.paths["issued"]:
+            if text := group.find_first((path,)):
+                is_given = True
+                with _time_named("time of issue"):
+                    moment = parse_date_or_time(text, self.value_reader.zone)
+                if isinstance(moment, datetime):
+                    return moment
+        lacks = "a time of issue without hours and minutes" if is_given else "no time of issue, neither in OBR-22 nor in MSH-7"
+        raise InvalidValueError(f"has {lacks}")
 
     def _read_collected(self, group: ObrGroup) -> DateOrTime | None:
         text = group.find_first(self.value_reader.field_map.results.paths["collected"])
