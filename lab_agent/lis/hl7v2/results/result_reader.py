@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,14 +23,24 @@ from lab_agent.lis.hl7v2.results.microbiology import split_isolates
 from lab_agent.lis.hl7v2.results.obx_entries import drop_empty_entries, rename_value_types
 from lab_agent.lis.hl7v2.results.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
-from lab_agent.lis.hl7v2.results.order_references import OrderReferences, build_report_id, read_order_references
+from lab_agent.lis.hl7v2.results.order_references import (
+    Distinction,
+    OrderReferences,
+    build_report_id,
+    read_order_references,
+    tell_apart,
+)
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.patient_reader import read_patient
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
-from lab_agent.lis.hl7v2.results.segment_groups import Isolate, ObrGroup, split_message
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _MAX_NAMED = 5
+_SAME_REPORT = (
+    "has the number and the test of other OBR that are told apart by specimen, time of collection or number, and lacks it: "
+    "have the laboratory system send it in each of them"
+)
 _CANCELLED_REASON = "the laboratory cancelled this test"
 
 
@@ -61,7 +71,30 @@ class ResultReader:
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
         with_results = frozenset(self._names_with_results(groups))
-        return list(merge_same_reports(self._read_part(group, with_results) for group in split_isolates(groups)))
+        parts = list(split_isolates(groups))
+        found = [self._identify(group, with_results) for group in parts]
+        names = tell_apart([name for name, _ in found], [distinction for _, distinction in found])
+        cultures = {
+            group.number: name for group, name in zip(parts, names, strict=True) if not (group.isolate and group.isolate.number)
+        }
+        read = (self._read_part(group, name, cultures, with_results) for group, name in zip(parts, names, strict=True))
+        return list(merge_same_reports(read))
+
+    def _identify(self, group: ObrGroup, with_results: Collection[str]) -> tuple[str | None, Distinction | None]:
+        """The id of a group's report, and what tells it from others of that id: nothing where the LIS gives ids of its own."""
+        field_map = self.value_reader.field_map
+        with suppress(InvalidValueError):  # it is refused when it is read
+            if not (self._is_ignored(group) or self._is_heading(group, with_results)):
+                references = self._read_references(group)
+                if group.find_first(field_map.results.paths["report_id"]):
+                    return self._report_id(group, references), None
+                distinction = Distinction.read(group, references, field_map, self.value_reader.zone)
+                return self._report_id(group, references), distinction
+        return None, None
+
+    def _is_ignored(self, group: ObrGroup) -> bool:
+        rules = self.value_reader.field_map.results.ignore
+        return any(rule.value in group.find_all((rule.field_path,)) for rule in rules)
 
     def _names_with_results(self, groups: Sequence[ObrGroup]) -> Iterator[str]:
         """The lines and numbers of the groups that have results."""
@@ -71,30 +104,23 @@ class ResultReader:
                     found = read_order_references(group, self.value_reader.field_map)
                     yield from (*found.lines, found.name)
 
-    def _read_part(self, group: ObrGroup, with_results: Collection[str]) -> ParsedReport:
-        part, isolate = self._read_group(group, with_results), group.isolate
+    def _read_part(
+        self, group: ObrGroup, name: str | None, cultures: Mapping[int, str | None], with_results: Collection[str]
+    ) -> ParsedReport:
+        part, isolate = self._read_group(group, name, with_results), group.isolate
         if isolate is None:
             return part
-        return replace(part, is_isolate=True, isolate=isolate.place, culture=self._culture_id(isolate))
+        culture = cultures.get(isolate.culture.number) if isolate.culture else None
+        return replace(part, is_isolate=True, isolate=isolate.place, culture=culture)
 
-    def _culture_id(self, isolate: Isolate) -> str | None:
-        """The id of the report that the isolate belongs to."""
-        if isolate.culture is None:
-            return None
-        try:
-            references = read_order_references(isolate.culture, self.value_reader.field_map)
-        except InvalidValueError:
-            return None  # that report is refused
-        return self._report_id(isolate.culture, references)
-
-    def _read_group(self, group: ObrGroup, with_results: Collection[str]) -> ParsedReport:
+    def _read_group(self, group: ObrGroup, name: str | None, with_results: Collection[str]) -> ParsedReport:
         for rule in self.value_reader.field_map.results.ignore:
             if rule.value in group.find_all((rule.field_path,)):
                 return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
         try:
             if self._is_heading(group, with_results):
                 return ParsedReport(group.number, notes=("has no OBX; its results stand under another OBR",))
-            return self._read_content(group)
+            return self._read_content(group, name)
         except InvalidValueError as error:
             return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
 
@@ -109,7 +135,7 @@ class ResultReader:
         own = read_order_references(group, field_map).names
         return bool(own) and all(name in with_results for name in own)
 
-    def _read_content(self, group: ObrGroup) -> ParsedReport:
+    def _read_content(self, group: ObrGroup, name: str | None) -> ParsedReport:
         if group.skipped:
             raise InvalidValueError(_describe_skipped(group.skipped))
         if group.doubt:
@@ -124,7 +150,9 @@ class ResultReader:
         if rejection := self._read_rejection(group, references, status):
             return ParsedReport(group.number, rejection)
         notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
-        report = self._build_report(group, references, status)
+        if not name:
+            raise InvalidValueError(_SAME_REPORT)
+        report = self._build_report(group, name, references, status)
         _check_content(report, group, is_emptied=bool(notes))
         return ParsedReport(group.number, report, notes=notes)
 
@@ -181,8 +209,7 @@ class ResultReader:
             patient=read_patient(group, self.value_reader.field_map),
         )
 
-    def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
-        report_id = self._report_id(group, references)
+    def _build_report(self, group: ObrGroup, report_id: str, references: OrderReferences, status: str) -> LabReport:
         content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
         issued = self._read_issued(group)
         completes = () if group.isolate and group.isolate.culture else references.completes
