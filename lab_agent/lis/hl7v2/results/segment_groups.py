@@ -14,8 +14,9 @@ each of the others may be that of its neighbour, too: what was read with their h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from lab_agent.lis.hl7v2.parser import FieldPath, Message, Segment
 
@@ -42,8 +43,8 @@ class ObxEntry:
 class ObrGroup:
     """One OBR, with its ORC, its specimen and its results. `number` counts from 1; `patient` counts the PID of the message.
 
-    `shared` are the segments of the message and of its patient that belong to no order. `skipped` names the segments that
-    nothing reads.
+    `shared` are the segments of the message and of its patient that belong to no order, by their names: one table for all groups
+    of the patient. `skipped` names the segments that nothing reads.
     """
 
     number: int
@@ -59,7 +60,7 @@ class ObrGroup:
     """Whether the results have ended: an OBX after a specimen that follows results need not be one."""
     patient: int = 0
     pid: Segment | None = None
-    shared: Sequence[Segment] = ()
+    shared: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     isolate: Isolate | None = None
     has_leading_orc: bool = False
@@ -69,23 +70,29 @@ class ObrGroup:
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
         """The value at the first path that has one; empty if none has."""
-        return next(iter(self.find_all(paths)), "")
+        return next((text for path in paths for text in self._texts_at(path)), "")
 
     def find_all(self, paths: Sequence[FieldPath]) -> tuple[str, ...]:
         """All repetitions at the first path that has a value."""
-        for path in paths:
-            found = tuple(text for segment in self.segments_named(path.segment) for text in segment.texts_at(path))
-            if found:
-                return found
-        return ()
+        return next((found for path in paths if (found := tuple(self._texts_at(path)))), ())
+
+    def _texts_at(self, path: FieldPath) -> Iterator[str]:
+        return (text for segment in self.segments_named(path.segment) for text in segment.texts_at(path))
 
     def segments_named(self, name: str) -> Iterator[Segment]:
         """The segments with a name: those of this group, else those of its patient and of the message."""
-        results = (entry.obx for entry in self.obx_entries) if name == "OBX" else ()
-        own = (self.orc, self.obr, *results, *self.other_segments)
-        mine = [segment for segment in own if segment is not None and segment.name == name]
-        shared = () if name in _GROUP_SEGMENTS else (one for one in self.shared if one.name == name)
-        return iter(mine or shared)
+        match name:
+            case "OBR":
+                return iter((self.obr,))
+            case "ORC":
+                return iter((self.orc,) if self.orc else ())
+            case "OBX":
+                return (entry.obx for entry in self.obx_entries)
+        mine = (segment for segment in self.other_segments if segment.name == name)
+        if name in _GROUP_SEGMENTS:
+            return mine
+        first = next(mine, None)
+        return chain((first,), mine) if first is not None else iter(self.shared.get(name, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +160,9 @@ class _Splitter:
     is_mapped: Callable[[str], bool]
     groups: list[ObrGroup] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    header: list[Segment] = field(default_factory=list)
-    shared: list[Segment] = field(default_factory=list)
+    shared: dict[str, list[Segment]] = field(default_factory=dict)
+    """The segments that stand before the orders of the patient, by their names, those of the message among them."""
+    header: dict[str, list[Segment]] = field(default_factory=dict)
     patient: int = 0
     pid: Segment | None = None
     message_notes: list[str] = field(default_factory=list)
@@ -175,6 +183,8 @@ class _Splitter:
     """The groups since the last PID that have an ORC which stands before them, and no number of it."""
     first: ObrGroup | None = None
     """The first group since the last PID."""
+    left_over: str = ""
+    """The first specimen since the last PID that has no order."""
 
     def add(self, number: int, segment: Segment, next_obr: Segment | None) -> None:
         """Add the segment in place `number`; `next_obr` is the OBR that it stands before."""
@@ -205,13 +215,16 @@ class _Splitter:
                 group.doubt = f"may have the ORC of the OBR before it, since ORC (segment {self.orc[0]}) has no OBR"
         self._end_orc()
         self._end_specimen()
-        self.led, self.preceded, self.first = [], [], None
+        for group in self.led if self.left_over else ():
+            group.doubt = f"may have the specimen of the OBR before it, since {self.left_over} has no OBR"
+        self.led, self.preceded, self.first, self.left_over = [], [], None, ""
 
     def _begin_patient(self, segment: Segment) -> None:
         self._end_patient()
         if self.pid is None or self.pid.fields[_PID_AFTER_SET_ID:] != segment.fields[_PID_AFTER_SET_ID:]:
             self.patient += 1
-        self.pid, self.shared, self.group, self.specimens_lead = segment, [segment], None, None
+        self.pid, self.group, self.specimens_lead = segment, None, None
+        self.shared = {**{name: list(found) for name, found in self.header.items()}, "PID": [segment]}
         self.patient_notes = list(self.message_notes)
 
     def _do_specimens_lead(self) -> bool:
@@ -249,9 +262,9 @@ class _Splitter:
         is_unused = self.is_unused(specimen.name)
         if not is_unused:
             self.skipped.append(f"{specimen.place} without an OBR")
-        if not is_unused or not (self.led and self.led[0] is self.first):
-            for group in self.led:
-                group.doubt = f"may have the specimen of the OBR before it, since {specimen.place} has no OBR"
+        is_trailing = self.first is not None and not any(group is self.first for group in self.led[:1])
+        if not is_unused or is_trailing:
+            self.left_over = self.left_over or specimen.place
 
     def _add_orc(self, number: int, segment: Segment, next_obr: Segment | None) -> None:
         """An ORC before any OBX of an OBR that has none belongs to that OBR, unless its numbers are those of the next OBR.
@@ -292,7 +305,7 @@ class _Splitter:
             shared_notes=len(shared_notes),
             patient=self.patient,
             pid=self.pid,
-            shared=(*self.header, *self.shared),
+            shared=self.shared if self.patient else self.header,
             skipped=[*before.skipped],
             has_leading_orc=self.orc is not None,
         )
@@ -332,18 +345,22 @@ class _Splitter:
         known = segment.name in _READ_SEGMENTS or self.is_mapped(segment.name)
         if not known:
             self._skip(number, segment.name)
-        self._segments().append(segment)
+        if (own := self._segments()) is not None:
+            own.append(segment)
+        else:
+            (self.shared if self.patient else self.header).setdefault(segment.name, []).append(segment)
         if self.group is not None and self.orc is None and segment.name == "SPM":
             self.group.results_ended |= bool(self.group.obx_entries)
 
-    def _segments(self) -> list[Segment]:
+    def _segments(self) -> list[Segment] | None:
+        """Where a segment belongs to: to the order or the specimen; None if to all orders of the patient."""
         if self.orc is not None:
             return self.waiting.segments
         if self.group is not None:
             return self.group.other_segments
         if self.specimen is not None:
             return self.specimen.segments
-        return self.shared if self.patient else self.header
+        return None
 
     def _skip(self, number: int, name: str) -> None:
         """Note a segment that nothing reads: in its group if it has one, else in the message."""
