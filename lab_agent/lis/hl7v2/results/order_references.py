@@ -147,6 +147,14 @@ def tell_apart(report_ids: Sequence[str | None], distinctions: Sequence[Distinct
     return found
 
 
+def read_cancellation(group: ObrGroup, field_map: FieldMap) -> str:
+    """What ORC-1 and ORC-5 say of a cancellation, by the tables `order_control` and `order_status`: `refused`, `held` or ``."""
+    if group.orc is None:
+        return ""
+    given = (("order_control", group.orc.text(1)), ("order_status", group.orc.text(5)))
+    return next((meaning for table, code in given if (meaning := field_map.table(table).get(code, ""))), "")
+
+
 def _read_lines(group: ObrGroup, paths: tuple[FieldPath, ...]) -> tuple[str, ...]:
     """The line keys at the first path that has any. What the other paths name must be among them, or the other way round."""
     found = [keys for path in paths if (keys := tuple(dict.fromkeys(_keys_at(group, path))))]

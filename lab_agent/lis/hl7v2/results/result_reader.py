@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,9 +27,11 @@ from lab_agent.lis.hl7v2.results.order_references import (
     Distinction,
     OrderReferences,
     build_report_id,
+    read_cancellation,
     read_order_references,
     tell_apart,
 )
+from lab_agent.lis.hl7v2.results.organisms import order_numbers
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.patient_reader import read_patient
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
@@ -42,6 +44,14 @@ _SAME_REPORT = (
     "have the laboratory system send it in each of them"
 )
 _CANCELLED_REASON = "the laboratory cancelled this test"
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultNames:
+    """The lines and numbers of the groups that have results, and those that such groups name as their parent (OBR-29)."""
+
+    names: frozenset[str]
+    parents: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class ResultReader:
 
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
-        with_results = frozenset(self._names_with_results(groups))
+        with_results = self._find_results(groups)
         parts = list(split_isolates(groups))
         found = [self._identify(group, with_results) for group in parts]
         names = tell_apart([name for name, _ in found], [distinction for _, distinction in found])
@@ -80,7 +90,7 @@ class ResultReader:
         read = (self._read_part(group, name, cultures, with_results) for group, name in zip(parts, names, strict=True))
         return list(merge_same_reports(read))
 
-    def _identify(self, group: ObrGroup, with_results: Collection[str]) -> tuple[str | None, Distinction | None]:
+    def _identify(self, group: ObrGroup, with_results: _ResultNames) -> tuple[str | None, Distinction | None]:
         """The id of a group's report, and what tells it from others of that id: nothing where the LIS gives ids of its own."""
         field_map = self.value_reader.field_map
         with suppress(InvalidValueError):  # it is refused when it is read
@@ -96,16 +106,19 @@ class ResultReader:
         rules = self.value_reader.field_map.results.ignore
         return any(rule.value in group.find_all((rule.field_path,)) for rule in rules)
 
-    def _names_with_results(self, groups: Sequence[ObrGroup]) -> Iterator[str]:
-        """The lines and numbers of the groups that have results."""
+    def _find_results(self, groups: Sequence[ObrGroup]) -> _ResultNames:
+        names: set[str] = set()
+        parents: set[str] = set()
         for group in groups:
             if group.obx_entries:
                 with suppress(InvalidValueError):  # it is refused when it is read
                     found = read_order_references(group, self.value_reader.field_map)
-                    yield from (*found.lines, found.name)
+                    names.update((*found.lines, found.name))
+                    parents.update((group.obr.text(29, 1), group.obr.text(29, 2)))
+        return _ResultNames(frozenset(names - {""}), frozenset(parents - {""}))
 
     def _read_part(
-        self, group: ObrGroup, name: str | None, cultures: Mapping[int, str | None], with_results: Collection[str]
+        self, group: ObrGroup, name: str | None, cultures: Mapping[int, str | None], with_results: _ResultNames
     ) -> ParsedReport:
         part, isolate = self._read_group(group, name, with_results), group.isolate
         if isolate is None:
@@ -113,7 +126,7 @@ class ResultReader:
         culture = cultures.get(isolate.culture.number) if isolate.culture else None
         return replace(part, is_isolate=True, isolate=isolate.place, culture=culture)
 
-    def _read_group(self, group: ObrGroup, name: str | None, with_results: Collection[str]) -> ParsedReport:
+    def _read_group(self, group: ObrGroup, name: str | None, with_results: _ResultNames) -> ParsedReport:
         for rule in self.value_reader.field_map.results.ignore:
             if rule.value in group.find_all((rule.field_path,)):
                 return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
@@ -124,16 +137,17 @@ class ResultReader:
         except InvalidValueError as error:
             return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
 
-    def _is_heading(self, group: ObrGroup, with_results: Collection[str]) -> bool:
+    def _is_heading(self, group: ObrGroup, with_results: _ResultNames) -> bool:
         """Whether an OBR says nothing by itself, and the results of its line stand under another OBR."""
         paths, field_map = self.value_reader.field_map.results.paths, self.value_reader.field_map
         code = group.find_first(paths["status"])
         says_something = group.obx_entries or group.skipped or group.doubt or len(group.notes) > group.shared_notes
-        is_silent = not (says_something or group.find_first(paths["reject"]))
+        is_silent = not (says_something or group.find_first(paths["reject"]) or read_cancellation(group, field_map))
         if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
             return False
-        own = read_order_references(group, field_map).names
-        return bool(own) and all(name in with_results for name in own)
+        references = read_order_references(group, field_map)
+        is_parent = not order_numbers(group).isdisjoint(with_results.parents)
+        return is_parent or (bool(references.names) and with_results.names.issuperset(references.names))
 
     def _read_content(self, group: ObrGroup, name: str | None) -> ParsedReport:
         if group.skipped:
@@ -176,10 +190,16 @@ class ResultReader:
         return None
 
     def _read_status(self, group: ObrGroup) -> str:
-        code = group.find_first(self.value_reader.field_map.results.paths["status"])
-        if not code:
-            return ""
-        meaning = self.value_reader.field_map.table("report_status").get(code)
+        field_map = self.value_reader.field_map
+        cancelled = read_cancellation(group, field_map)
+        if cancelled and any(entry.obx.repetitions(5) for entry in group.obx_entries):
+            raise InvalidValueError("has both results and a cancelled order (ORC-1, ORC-5), which an operator must decide")
+        if cancelled == "held":
+            raise InvalidValueError("has a cancelled order (ORC-1, ORC-5), which an operator must decide")
+        code = group.find_first(field_map.results.paths["status"])
+        if cancelled or not code:
+            return cancelled
+        meaning = field_map.table("report_status").get(code)
         if meaning is None:
             raise InvalidValueError("has an unknown status in OBR-25")
         if meaning == "held":

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lab_agent.domain.lab_messages import LabRejection
 from tests.harness.hl7_peer import Hl7Peer, connected_peer
 
 L1 = "LAAAAAAAAAAAAAAA"
@@ -92,3 +93,42 @@ async def test_final_with_a_filler_number_is_the_preliminary_one(tmp_path: Path)
         final = (f"ORC|RE|{L1}|F1", obr("F1", placer=L1), obx("A", "5"))
         assert await peer.send(msh(control_id="2"), PID, *final) == "AA"
         assert [report.report_id for report in peer.reports] == [f"{L1}/GLU", f"{L1}/GLU"]
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        ("NTE|1||fasted", "ORC|RE||F1", obr("F1", code="PANEL"), obr("F1"), obx("A", "5")),
+        (obr("F1", code="PANEL"), obr("F1.1") + "||||^F1", obx("A", "5"), obr("F1.2", code="K") + "||||^F1", obx("B", "4")),
+        ("SPM|1|T1", "NTE|1||half full", obr("F1", code="PANEL"), obr("F1"), obx("A", "5")),
+    ],
+)
+async def test_heading_of_a_panel_is_left_out(tmp_path: Path, segments: tuple[str, ...]) -> None:
+    """A comment on the patient is none of the heading; its tests may have numbers of their own, and name it in OBR-29."""
+    async with connected_peer(tmp_path) as peer:
+        assert await peer.send(msh(), PID, *segments) == "AA"
+        assert len(peer.inbox.skipped) == 1
+        assert all(report.observations for report in peer.reports)
+
+
+CANCELLED = [f"ORC|OC|{L1}|F1||CA", f"ORC|OC|{L1}|F1", f"ORC|SC|{L1}|F1||CA", f"ORC|OD|{L1}|F1||DC"]
+
+
+@pytest.mark.parametrize("orc", CANCELLED)
+@pytest.mark.parametrize("status", ["", "F"])
+async def test_order_cancelled_in_orc_is_held(tmp_path: Path, orc: str, status: str) -> None:
+    async with connected_peer(tmp_path) as peer:
+        assert "has a cancelled order" in await peer.send(msh(), PID, orc, obr("F1", placer=L1, status=status))
+        assert not peer.inbox.contents
+        both = await peer.send(msh(control_id="2"), PID, orc, obr("F1", placer=L1, status=status), obx("A", "5"))
+        assert "has both results and a cancelled order" in both
+
+
+@pytest.mark.parametrize("orc", CANCELLED)
+async def test_order_cancelled_in_orc_is_rejected_where_the_map_says_so(tmp_path: Path, orc: str) -> None:
+    mapping = '[tables.order_control]\nOC = "refused"\nOD = "refused"\n[tables.order_status]\nCA = "refused"\nDC = "refused"\n'
+    async with connected_peer(tmp_path, mapping=mapping) as peer:
+        assert await peer.send(msh(), PID, orc, obr("F1", placer=L1, status="")) == "AA"
+        [rejection] = peer.inbox.contents
+    assert isinstance(rejection, LabRejection)
+    assert [one.line for one in rejection.not_performed] == [L1]
