@@ -106,24 +106,32 @@ def join_report_id(parts: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Distinction:
-    """What tells an OBR from another one of the same report: its specimen, time of collection, placer's or filler's number."""
+    """What tells an OBR from another one of the same report; first what changes least, since ids are made of it."""
 
     barcode: str
-    collected: str
     placer: str
     filler: str
+    collected: str
 
     @classmethod
     def read(cls, group: ObrGroup, references: OrderReferences, field_map: FieldMap, zone: tzinfo | None) -> Distinction:
         """Read it; one moment is the same in any time zone, and with or without seconds."""
         text = group.find_first(field_map.results.paths["collected"])
         with suppress(InvalidTimestampError):  # it is refused when it is read
-            text = str(_in_utc(parse_date_or_time(text, zone))) if text else ""
-        return cls(references.barcode or "", text, group.find_first(_PLACER), group.find_first(_FILLER))
+            text = _in_utc(parse_date_or_time(text, zone)) if text else ""
+        return cls(references.barcode or "", group.find_first(_PLACER), group.find_first(_FILLER), text)
 
 
-def _in_utc(moment: DateOrTime) -> DateOrTime:
-    return moment.astimezone(UTC) if isinstance(moment, datetime) else moment
+def _in_utc(moment: DateOrTime) -> str:
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ") if isinstance(moment, datetime) else moment.text
+
+
+def _telling_numbers(told: Sequence[tuple[str, ...]]) -> list[int]:
+    """Which of the values tell apart: one that is enough where there is one, so that a correction of the others changes no id."""
+    columns = list(zip(*told, strict=True))
+    telling = [number for number, values in enumerate(columns) if len({*values} - {""}) > 1]
+    different = len({tuple(values[number] for number in telling) for values in told})
+    return next(([number] for number in telling if "" not in columns[number] and len({*columns[number]}) == different), telling)
 
 
 def tell_apart(report_ids: Sequence[str | None], distinctions: Sequence[Distinction | None]) -> list[str | None]:
@@ -140,7 +148,7 @@ def tell_apart(report_ids: Sequence[str | None], distinctions: Sequence[Distinct
     for report_id, same in places.items():
         if len(same) > 1:
             told = [astuple(one) for place in same if (one := distinctions[place])]
-            telling = [number for number, values in enumerate(zip(*told, strict=True)) if len({*values} - {""}) > 1]
+            telling = _telling_numbers(told)
             for place, values in zip(same, told, strict=True):
                 own = [values[number] for number in telling]
                 found[place] = join_report_id((report_id, *own)) if all(own) else ""

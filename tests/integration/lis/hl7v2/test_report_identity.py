@@ -57,6 +57,7 @@ async def test_each_tube_of_a_curve_keeps_its_time(tmp_path: Path) -> None:
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(msh(), PID, *segments) == "AA"
         assert [(one.barcode, str(one.effective)[11:16]) for one in peer.reports] == [("T1", "08:30"), ("T2", "09:30")]
+        assert [one.report_id for one in peer.reports] == ["F1/GLU/T1", "F1/GLU/T2"], "the time may be corrected"
 
 
 @pytest.mark.parametrize(
