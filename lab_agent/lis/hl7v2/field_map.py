@@ -26,6 +26,13 @@ _SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "e
 _REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "refused", "held"})
 _VALUE_TYPES = frozenset({"NM", "SN", "ST", "TX", "FT", "IS", "ID", "CE", "CWE", "CNE", "TM", "DT", "TS", "DTM", "ED", "RP"})
 _OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
+_CANCELLATIONS = frozenset({"refused", "held", ""})
+_STATUS_TABLES = {
+    "report_status": _REPORT_STATUSES,
+    "observation_status": _OBSERVATION_STATUSES,
+    "order_control": _CANCELLATIONS,
+    "order_status": _CANCELLATIONS,
+}
 
 
 class MessageLayout(BaseModel):
@@ -174,7 +181,7 @@ class FieldMap(BaseModel):
         return table is not None and table not in self.tables
 
     def _status_problems(self) -> Iterable[str]:
-        for name, known in (("report_status", _REPORT_STATUSES), ("observation_status", _OBSERVATION_STATUSES)):
+        for name, known in _STATUS_TABLES.items():
             for code, meaning in self.table(name).items():
                 if meaning not in known:
                     yield f"tables.{name}.{code} is {meaning!r} instead of one of {', '.join(sorted(known))}"

@@ -16,57 +16,21 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_CODECS_BY_HL7_NAME = {
-    "UNICODE UTF-8": "utf-8",
-    "UNICODE": "utf-8",
-    "UTF-8": "utf-8",
-    "UTF8": "utf-8",
-    "ASCII": "ascii",
-    "ISO IR6": "ascii",
-    "ISO IR14": "shift_jis",
-    "KS X 1001": "euc_kr",
-    "GB 18030-2000": "gb18030",
-    "BIG-5": "big5",
-}
-_ISO_8859 = re.compile(r"(?:ISO[ -]?)?8859[/-](\d{1,2})\Z")
-_WINDOWS_CODE_PAGE = re.compile(r"(?:CP|WINDOWS|WIN)[ -]?(\d{3,4})\Z")
-_SUPPORTED_CODECS = re.compile(r"(?:iso8859-|cp125|koi8-|cp866|utf-8\Z|ascii\Z|gb18030\Z)")
+from lab_agent.lis.hl7v2.code_pages import UnknownCharsetError, codec_name
+
+_BYTE_ORDER_MARK = codecs.BOM_UTF8
+_PADDING_BEFORE = b" \t\r\n"
+_PADDING_BEHIND = b"\x00\x1a \t\r\n"
 
 
-class UnknownCharsetError(ValueError):
-    """A code page that is unknown, or whose bytes could be confused with framing bytes."""
-
-
-def codec_name(name: str) -> str:
-    """The codec for a name in MSH-18 or in the settings. Raises `UnknownCharsetError`."""
-    wanted = name.strip().upper()
-    if found := _ISO_8859.match(wanted):
-        guess = f"iso8859-{found[1]}"
-    elif found := _WINDOWS_CODE_PAGE.match(wanted):
-        guess = f"cp{found[1]}"
-    else:
-        guess = _CODECS_BY_HL7_NAME.get(wanted, wanted)
-    try:
-        found_name = codecs.lookup(guess).name
-    except (LookupError, ValueError) as exc:
-        raise UnknownCharsetError(name) from exc
-    if not _SUPPORTED_CODECS.match(found_name):
-        raise UnknownCharsetError(name)
-    return found_name
-
-
-def hl7_charset_name(encoding: str) -> str:
-    """The name of a codec in MSH-18."""
-    if encoding == "utf-8":
-        return "UNICODE UTF-8"
-    if encoding.startswith("iso8859-"):
-        return "8859/" + encoding.removeprefix("iso8859-")
-    return encoding.upper()
+def strip_padding(data: bytes) -> bytes:
+    """A message without what some systems send around it: a byte order mark, blanks, line ends, NUL or SUB at the end."""
+    return data.lstrip(_PADDING_BEFORE).removeprefix(_BYTE_ORDER_MARK).lstrip(_PADDING_BEFORE).rstrip(_PADDING_BEHIND)
 
 
 def declared_charset(data: bytes) -> str:
     """Read MSH-18 of a message that is not decoded yet; empty if it has none."""
-    header = re.split(rb"[\r\n]", data, maxsplit=1)[0]
+    header = re.split(rb"[\r\n]", strip_padding(data), maxsplit=1)[0]
     separator = header[3:4]
     fields = header.split(separator) if separator else []
     field = fields[17] if len(fields) > 17 else b""
@@ -336,12 +300,17 @@ class Message:
 
 
 def decode_message(data: bytes, encoding: str) -> Message:
-    """Decode and parse a message, in `encoding` unless MSH-18 names another. Raises `InvalidMessageError`."""
+    """Decode and parse a message, in `encoding` unless MSH-18 names another. Raises `InvalidMessageError`.
+
+    Many name ASCII by default and send letters beyond it: then `encoding` says what they are.
+    """
+    data = strip_padding(data)
     if not data.startswith(b"MSH"):
         raise InvalidMessageError("the message does not begin with MSH")
     named = declared_charset(data)
     try:
-        encoding = codec_name(named) if named else encoding
+        declared = codec_name(named) if named else encoding
+        encoding = encoding if declared == "ascii" and not data.isascii() else declared
         text = data.decode(encoding)
     except UnknownCharsetError as exc:
         raise InvalidMessageError("the code page in MSH-18 is unknown") from exc
@@ -353,11 +322,18 @@ def decode_message(data: bytes, encoding: str) -> Message:
 def parse_message(text: str, encoding: str = "utf-8") -> Message:
     """Parse a text as a message. Raises `InvalidMessageError`."""
     separators = _parse_separators(text)
-    lines = re.split(r"\r\n?" if "\r" in text else r"\n", text)
+    lines = _split_lines(text, separators)
     segments = tuple(_parse_segment(line, number, separators, encoding) for number, line in enumerate(lines, 1) if line.strip())
     if sum(segment.name == "MSH" for segment in segments) != 1:
         raise InvalidMessageError("the message has more than one MSH: each message needs a frame of its own")
     return Message(segments)
+
+
+def _split_lines(text: str, separators: Separators) -> list[str]:
+    """Split at CR; at LF too where a segment begins behind it, since some join parts with other line ends. Others are text."""
+    if "\r" not in text:
+        return text.split("\n")
+    return re.split(rf"\r\n?|\n+(?=[A-Z][A-Z0-9]{{2}}{re.escape(separators.field)})", text)
 
 
 def _parse_separators(text: str) -> Separators:

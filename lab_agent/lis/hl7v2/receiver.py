@@ -29,13 +29,21 @@ from lab_agent.lis.hl7v2.acks import (
     parse_ack,
     requested_acks,
 )
+from lab_agent.lis.hl7v2.code_pages import hl7_charset_name
 from lab_agent.lis.hl7v2.field_map import FieldMap, IgnoreRule
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.orders.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.orders.sender import is_accepted, is_final
 from lab_agent.lis.hl7v2.orders.sent_messages import SentMessage, SentMessageLog
 from lab_agent.lis.hl7v2.orders.submission import report_answer
-from lab_agent.lis.hl7v2.parser import InvalidMessageError, Message, Segment, decode_message, hl7_charset_name, parse_message
+from lab_agent.lis.hl7v2.parser import (
+    InvalidMessageError,
+    Message,
+    Segment,
+    decode_message,
+    parse_message,
+    strip_padding,
+)
 from lab_agent.lis.hl7v2.results.continued_messages import UNFINISHED, ContinuedMessages
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.results.result_reader import ResultReader
@@ -78,6 +86,8 @@ class Receiver:
         if isinstance(frame, InvalidFrame):
             await self._handle_unreadable(connection, frame.data, frame.reason, answerable=frame.answerable)
             return
+        if not strip_padding(frame.data):
+            return  # an empty frame keeps the connection open, and asks for nothing
         try:
             message = await asyncio.to_thread(decode_message, frame.data, self.settings.encoding)
         except InvalidMessageError as error:
@@ -282,7 +292,7 @@ def _message_key(message: Message, data: bytes) -> str:
     MSH itself is left out: its time may differ when a message is sent again.
     """
     header = message.header
-    body = re.split(rb"[\r\n]", data, maxsplit=1)[-1]
+    body = re.split(rb"[\r\n]", data.lstrip(), maxsplit=1)[-1]
     return f"{message.control_id}/{_digest(header.raw(3).encode(), header.raw(4).encode(), body)}"
 
 
@@ -296,7 +306,7 @@ def _digest(*parts: bytes) -> str:
 
 def _parse_header(data: bytes) -> Segment | None:
     """Parse the first segment of damaged bytes; None if that is impossible."""
-    first = re.split(rb"[\r\n]", data, maxsplit=1)[0].decode("ascii", "replace")
+    first = re.split(rb"[\r\n]", strip_padding(data), maxsplit=1)[0].decode("ascii", "replace")
     try:
         return parse_message(first, "ascii").header if first.startswith("MSH") else None
     except InvalidMessageError:

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from lab_agent.lis.hl7v2.code_pages import UnknownCharsetError, codec_name, hl7_charset_name
 from lab_agent.lis.hl7v2.field_map import FieldMap, default_field_map, load_field_map
-from lab_agent.lis.hl7v2.parser import UnknownCharsetError, codec_name, hl7_charset_name
 from lab_agent.lis.time_zones import TimeZoneName, to_zone
 
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)

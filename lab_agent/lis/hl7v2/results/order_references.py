@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime, tzinfo
 
+from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError
+from lab_agent.lis.hl7v2.results.organisms import has_susceptibility
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
+from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
 _MAX_ID_LENGTH = 200
 _FILLER = (FieldPath("OBR", 3, 1),)
+_PLACER = (FieldPath("OBR", 2, 1), FieldPath("ORC", 2, 1))
 _CODES = (FieldPath("OBR", 4, 1), FieldPath("OBR", 4, 4), FieldPath("OBR", 4, 2))
 
 
@@ -73,17 +79,88 @@ def read_order_references(group: ObrGroup, field_map: FieldMap) -> OrderReferenc
 def build_report_id(group: ObrGroup, references: OrderReferences) -> str:
     """The id of a report whose LIS gives none: everything that tells it from the other reports of its order.
 
-    Two tests of one number, two lines of one test and two isolates of one culture are different reports.
+    Two tests of one number, two lines of one test and two isolates of one culture are different reports. Where our line keys say
+    which part it is, no filler number takes part: many systems give one only with the final result. Susceptibilities keep it,
+    since a further isolate of the line may come in a message of its own.
     """
-    parts = [references.name]
-    if references.lines and references.accession:
+    filler = group.find_first(_FILLER)
+    if references.lines and not any(has_susceptibility(entry.obx) for entry in group.obx_entries):
+        name, filler = "+".join(references.lines), ""
+    else:
+        name = references.name
+    parts = [name]
+    if references.lines and name == references.accession:
         parts.append("+".join(references.lines))
     parts += [group.find_first(_CODES), parent_name(group)]
-    filler = group.find_first(_FILLER)
     if filler not in {references.accession or "", ""}:
         parts.append(filler)
-    whole = "/".join(part for part in parts if part)
-    return whole if len(whole) <= _MAX_ID_LENGTH else f"{references.name[:100]}/{hashlib.sha256(whole.encode()).hexdigest()}"
+    return join_report_id(parts)
+
+
+def join_report_id(parts: Iterable[str]) -> str:
+    """The parts of a report's id as one, of limited length."""
+    known = [part for part in parts if part]
+    whole = "/".join(known)
+    return whole if len(whole) <= _MAX_ID_LENGTH else f"{known[0][:100]}/{hashlib.sha256(whole.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Distinction:
+    """What tells an OBR from another one of the same report; first what changes least, since ids are made of it."""
+
+    barcode: str
+    placer: str
+    filler: str
+    collected: str
+
+    @classmethod
+    def read(cls, group: ObrGroup, references: OrderReferences, field_map: FieldMap, zone: tzinfo | None) -> Distinction:
+        """Read it; one moment is the same in any time zone, and with or without seconds."""
+        text = group.find_first(field_map.results.paths["collected"])
+        with suppress(InvalidTimestampError):  # it is refused when it is read
+            text = _in_utc(parse_date_or_time(text, zone)) if text else ""
+        return cls(references.barcode or "", group.find_first(_PLACER), group.find_first(_FILLER), text)
+
+
+def _in_utc(moment: DateOrTime) -> str:
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ") if isinstance(moment, datetime) else moment.text
+
+
+def _telling_numbers(told: Sequence[tuple[str, ...]]) -> list[int]:
+    """Which of the values tell apart: one that is enough where there is one, so that a correction of the others changes no id."""
+    columns = list(zip(*told, strict=True))
+    telling = [number for number, values in enumerate(columns) if len({*values} - {""}) > 1]
+    different = len({tuple(values[number] for number in telling) for values in told})
+    return next(([number] for number in telling if "" not in columns[number] and len({*columns[number]}) == different), telling)
+
+
+def tell_apart(report_ids: Sequence[str | None], distinctions: Sequence[Distinction | None]) -> list[str | None]:
+    """The ids of the reports of a message, with what tells those apart that would have the same one.
+
+    Several OBR are one report only if nothing tells them apart. An id is empty where its OBR may belong to any of several: it
+    lacks what tells those apart.
+    """
+    places: dict[str, list[int]] = {}
+    for place, (report_id, distinction) in enumerate(zip(report_ids, distinctions, strict=True)):
+        if report_id and distinction:
+            places.setdefault(report_id, []).append(place)
+    found = list(report_ids)
+    for report_id, same in places.items():
+        if len(same) > 1:
+            told = [astuple(one) for place in same if (one := distinctions[place])]
+            telling = _telling_numbers(told)
+            for place, values in zip(same, told, strict=True):
+                own = [values[number] for number in telling]
+                found[place] = join_report_id((report_id, *own)) if all(own) else ""
+    return found
+
+
+def read_cancellation(group: ObrGroup, field_map: FieldMap) -> str:
+    """What ORC-1 and ORC-5 say of a cancellation, by the tables `order_control` and `order_status`: `refused`, `held` or ``."""
+    if group.orc is None:
+        return ""
+    given = (("order_control", group.orc.text(1)), ("order_status", group.orc.text(5)))
+    return next((meaning for table, code in given if (meaning := field_map.table(table).get(code, ""))), "")
 
 
 def _read_lines(group: ObrGroup, paths: tuple[FieldPath, ...]) -> tuple[str, ...]:

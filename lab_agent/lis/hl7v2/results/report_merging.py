@@ -86,6 +86,8 @@ def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
     return replace(
         first,
         status=min(first.status, second.status, key=_STATUS_ORDER.index),
+        barcode=first.barcode or second.barcode,
+        effective=first.effective if first.effective != first.issued else second.effective,
         issued=max(first.issued, second.issued),
         lines=tuple(dict.fromkeys((*first.lines, *second.lines))),
         items=tuple(dict.fromkeys((*first.items, *second.items))),

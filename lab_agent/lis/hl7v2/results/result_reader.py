@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,15 +23,35 @@ from lab_agent.lis.hl7v2.results.microbiology import split_isolates
 from lab_agent.lis.hl7v2.results.obx_entries import drop_empty_entries, rename_value_types
 from lab_agent.lis.hl7v2.results.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
-from lab_agent.lis.hl7v2.results.order_references import OrderReferences, build_report_id, read_order_references
+from lab_agent.lis.hl7v2.results.order_references import (
+    Distinction,
+    OrderReferences,
+    build_report_id,
+    read_cancellation,
+    read_order_references,
+    tell_apart,
+)
+from lab_agent.lis.hl7v2.results.organisms import order_numbers
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.patient_reader import read_patient
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
-from lab_agent.lis.hl7v2.results.segment_groups import Isolate, ObrGroup, split_message
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 _MAX_NAMED = 5
+_SAME_REPORT = (
+    "has the number and the test of other OBR that are told apart by specimen, time of collection or number, and lacks it: "
+    "have the laboratory system send it in each of them"
+)
 _CANCELLED_REASON = "the laboratory cancelled this test"
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultNames:
+    """The lines and numbers of the groups that have results, and those that such groups name as their parent (OBR-29)."""
+
+    names: frozenset[str]
+    parents: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,57 +80,80 @@ class ResultReader:
 
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
-        with_results = frozenset(self._names_with_results(groups))
-        return list(merge_same_reports(self._read_part(group, with_results) for group in split_isolates(groups)))
+        with_results = self._find_results(groups)
+        parts = list(split_isolates(groups))
+        found = [self._identify(group, with_results) for group in parts]
+        names = tell_apart([name for name, _ in found], [distinction for _, distinction in found])
+        cultures = {
+            group.number: name for group, name in zip(parts, names, strict=True) if not (group.isolate and group.isolate.number)
+        }
+        read = (self._read_part(group, name, cultures, with_results) for group, name in zip(parts, names, strict=True))
+        return list(merge_same_reports(read))
 
-    def _names_with_results(self, groups: Sequence[ObrGroup]) -> Iterator[str]:
-        """The lines and numbers of the groups that have results."""
+    def _identify(self, group: ObrGroup, with_results: _ResultNames) -> tuple[str | None, Distinction | None]:
+        """The id of a group's report, and what tells it from others of that id: nothing where the LIS gives ids of its own."""
+        field_map = self.value_reader.field_map
+        with suppress(InvalidValueError):  # it is refused when it is read
+            if not (self._is_ignored(group) or self._is_heading(group, with_results)):
+                references = self._read_references(group)
+                if group.find_first(field_map.results.paths["report_id"]):
+                    return self._report_id(group, references), None
+                distinction = Distinction.read(group, references, field_map, self.value_reader.zone)
+                return self._report_id(group, references), distinction
+        return None, None
+
+    def _is_ignored(self, group: ObrGroup) -> bool:
+        rules = self.value_reader.field_map.results.ignore
+        return any(rule.value in group.find_all((rule.field_path,)) for rule in rules)
+
+    def _find_results(self, groups: Sequence[ObrGroup]) -> _ResultNames:
+        names: set[str] = set()
+        parents: set[str] = set()
         for group in groups:
             if group.obx_entries:
                 with suppress(InvalidValueError):  # it is refused when it is read
                     found = read_order_references(group, self.value_reader.field_map)
-                    yield from (*found.lines, found.name)
+                    names.update((*found.lines, found.name))
+                    parents.update((group.obr.text(29, 1), group.obr.text(29, 2)))
+        return _ResultNames(frozenset(names - {""}), frozenset(parents - {""}))
 
-    def _read_part(self, group: ObrGroup, with_results: Collection[str]) -> ParsedReport:
-        part, isolate = self._read_group(group, with_results), group.isolate
+    def _read_part(
+        self, group: ObrGroup, name: str | None, cultures: Mapping[int, str | None], with_results: _ResultNames
+    ) -> ParsedReport:
+        part, isolate = self._read_group(group, name, with_results), group.isolate
         if isolate is None:
             return part
-        return replace(part, is_isolate=True, isolate=isolate.place, culture=self._culture_id(isolate))
+        culture = cultures.get(isolate.culture.number) if isolate.culture else None
+        return replace(part, is_isolate=True, isolate=isolate.place, culture=culture)
 
-    def _culture_id(self, isolate: Isolate) -> str | None:
-        """The id of the report that the isolate belongs to."""
-        if isolate.culture is None:
-            return None
-        try:
-            references = read_order_references(isolate.culture, self.value_reader.field_map)
-        except InvalidValueError:
-            return None  # that report is refused
-        return self._report_id(isolate.culture, references)
-
-    def _read_group(self, group: ObrGroup, with_results: Collection[str]) -> ParsedReport:
+    def _read_group(self, group: ObrGroup, name: str | None, with_results: _ResultNames) -> ParsedReport:
         for rule in self.value_reader.field_map.results.ignore:
             if rule.value in group.find_all((rule.field_path,)):
                 return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
         try:
             if self._is_heading(group, with_results):
                 return ParsedReport(group.number, notes=("has no OBX; its results stand under another OBR",))
-            return self._read_content(group)
+            return self._read_content(group, name)
         except InvalidValueError as error:
             return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
 
-    def _is_heading(self, group: ObrGroup, with_results: Collection[str]) -> bool:
+    def _is_heading(self, group: ObrGroup, with_results: _ResultNames) -> bool:
         """Whether an OBR says nothing by itself, and the results of its line stand under another OBR."""
         paths, field_map = self.value_reader.field_map.results.paths, self.value_reader.field_map
         code = group.find_first(paths["status"])
-        is_silent = not (group.obx_entries or group.notes or group.skipped or group.find_first(paths["reject"]))
+        says_something = group.obx_entries or group.skipped or group.doubt or len(group.notes) > group.shared_notes
+        is_silent = not (says_something or group.find_first(paths["reject"]) or read_cancellation(group, field_map))
         if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
             return False
-        own = read_order_references(group, field_map).names
-        return bool(own) and all(name in with_results for name in own)
+        references = read_order_references(group, field_map)
+        is_parent = not order_numbers(group).isdisjoint(with_results.parents)
+        return is_parent or (bool(references.names) and with_results.names.issuperset(references.names))
 
-    def _read_content(self, group: ObrGroup) -> ParsedReport:
+    def _read_content(self, group: ObrGroup, name: str | None) -> ParsedReport:
         if group.skipped:
             raise InvalidValueError(_describe_skipped(group.skipped))
+        if group.doubt:
+            raise InvalidValueError(group.doubt)
         if group.isolate and group.isolate.problem:
             raise InvalidValueError(group.isolate.problem)
         references = self._read_references(group)
@@ -121,7 +164,9 @@ class ResultReader:
         if rejection := self._read_rejection(group, references, status):
             return ParsedReport(group.number, rejection)
         notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
-        report = self._build_report(group, references, status)
+        if not name:
+            raise InvalidValueError(_SAME_REPORT)
+        report = self._build_report(group, name, references, status)
         _check_content(report, group, is_emptied=bool(notes))
         return ParsedReport(group.number, report, notes=notes)
 
@@ -145,10 +190,16 @@ class ResultReader:
         return None
 
     def _read_status(self, group: ObrGroup) -> str:
-        code = group.find_first(self.value_reader.field_map.results.paths["status"])
-        if not code:
-            return ""
-        meaning = self.value_reader.field_map.table("report_status").get(code)
+        field_map = self.value_reader.field_map
+        cancelled = read_cancellation(group, field_map)
+        if cancelled and any(entry.obx.repetitions(5) for entry in group.obx_entries):
+            raise InvalidValueError("has both results and a cancelled order (ORC-1, ORC-5), which an operator must decide")
+        if cancelled == "held":
+            raise InvalidValueError("has a cancelled order (ORC-1, ORC-5), which an operator must decide")
+        code = group.find_first(field_map.results.paths["status"])
+        if cancelled or not code:
+            return cancelled
+        meaning = field_map.table("report_status").get(code)
         if meaning is None:
             raise InvalidValueError("has an unknown status in OBR-25")
         if meaning == "held":
@@ -178,8 +229,7 @@ class ResultReader:
             patient=read_patient(group, self.value_reader.field_map),
         )
 
-    def _build_report(self, group: ObrGroup, references: OrderReferences, status: str) -> LabReport:
-        report_id = self._report_id(group, references)
+    def _build_report(self, group: ObrGroup, report_id: str, references: OrderReferences, status: str) -> LabReport:
         content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
         issued = self._read_issued(group)
         completes = () if group.isolate and group.isolate.culture else references.completes
@@ -213,15 +263,20 @@ class ResultReader:
         return int(text) if text else None
 
     def _read_issued(self, group: ObrGroup) -> datetime:
-        """Read the first moment at the paths; a day alone is none, since midnight would be invented."""
-        texts = [group.find_first((path,)) for path in self.value_reader.field_map.results.paths["issued"]]
-        with _time_named("time of issue"):
-            given = [parse_date_or_time(text, self.value_reader.zone) for text in texts if text]
-        moment = next((each for each in given if isinstance(each, datetime)), None)
-        if moment is None:
-            lacks = "a time of issue without hours and minutes" if given else "no time of issue, neither in OBR-22 nor in MSH-7"
-            raise InvalidValueError(f"has {lacks}")
-        return moment
+        """Read the first moment at the paths; a day alone is none, since midnight would be invented.
+
+        What comes behind it is not read: a header without a time zone does not spoil a good OBR-22.
+        """
+        is_given = False
+        for path in self.value_reader.field_map.results.paths["issued"]:
+            if text := group.find_first((path,)):
+                is_given = True
+                with _time_named("time of issue"):
+                    moment = parse_date_or_time(text, self.value_reader.zone)
+                if isinstance(moment, datetime):
+                    return moment
+        lacks = "a time of issue without hours and minutes" if is_given else "no time of issue, neither in OBR-22 nor in MSH-7"
+        raise InvalidValueError(f"has {lacks}")
 
     def _read_collected(self, group: ObrGroup) -> DateOrTime | None:
         text = group.find_first(self.value_reader.field_map.results.paths["collected"])

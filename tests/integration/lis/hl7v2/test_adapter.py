@@ -151,7 +151,6 @@ async def test_receiver_invalid_message_refused_with_reason_and_kept(
         (framed(GOOD + "NTE|1||" + "x" * 30_000 + "\r"), "M1", "longer than"),
         (framed("no HL7 at all"), "", "does not begin with MSH"),
         (framed("MSH|^~"), "", "five separators"),
-        (framed(b""), "", "does not begin with MSH"),
     ],
 )
 async def test_receiver_invalid_frame_refused_next_message_read(tmp_path: Path, stream: bytes, about: str, why: str) -> None:

@@ -79,10 +79,10 @@ class Hl7Contract(AdapterContract):
     test_an_adapter_starts_again_after_it_could_not = None  # type: ignore[assignment]
 
     def expected(self, message: LabMessage) -> LabMessage:
-        """An ORU names neither our order's key nor a version; the report's name is the filler number, the lines and the test."""
+        """An ORU names neither our order's key nor a version; the report's name is its lines and its test."""
         patient = ReportedPatient(identifiers=(Identifier(value="X"),))
         if isinstance(message, LabReport):
-            name, seen = f"{message.report_id}/{'+'.join(message.lines)}/T", tuple(map(in_one_unit, message.observations))
+            name, seen = f"{'+'.join(message.lines) or message.report_id}/T", tuple(map(in_one_unit, message.observations))
             said = replace(message, order=None, version=None, patient=patient)
             return replace(said, report_id=name, accession=message.report_id, observations=seen)
         assert isinstance(message, LabRejection)

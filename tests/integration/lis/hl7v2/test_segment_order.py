@@ -99,6 +99,52 @@ async def test_orc_behind_obr_takes_no_other_results(tmp_path: Path) -> None:
         assert [report.lines for report in peer.reports] == [()]
 
 
+@pytest.mark.parametrize("before", [(), ("SPM|1|T1",)])
+@pytest.mark.parametrize("between", [(), ("TQ1|1",)])
+async def test_orc_behind_results_is_not_that_of_the_next_order(
+    tmp_path: Path, before: tuple[str, ...], between: tuple[str, ...]
+) -> None:
+    """An ORC with the number of the OBR before it does not make the results of the next one those of its line."""
+    segments = (*before, obr("A"), obx("1.1"), f"ORC|RE|{L1}|A", *between, obr("UNKNOWN"), obx("77.7"))
+    async with connected_peer(tmp_path) as peer:
+        answer = await peer.send(msh("OUL^R22" if before else "ORU^R01"), *segments)
+        assert "behind the results of its OBR" in answer
+        assert peer.values() == {"A": ["1.1"], "UNKNOWN": ["77.7"]}
+        assert [report.lines for report in peer.reports] == [(), ()]
+
+
+async def test_trailing_orcs_move_no_values(tmp_path: Path) -> None:
+    """Each ORC stands behind its results, without a number: the last one is left over, so none is known to lead."""
+    segments = (obr("A"), obx("1.1"), f"ORC|RE|{L1}", obr("B"), obx("2.1"), f"ORC|RE|{L2}")
+    async with connected_peer(tmp_path) as peer:
+        assert (await peer.send(msh("ORU^R01"), *segments)).startswith("AE: ")
+        assert [(report.accession, report.lines) for report in peer.reports] == [("A", ())]
+
+
+@pytest.mark.parametrize(
+    ("kind", "segments"),
+    [
+        ("OUL^R22", (obr("A"), obx("1.1"), "SPM|1|T1", obr("B"), obx("2.1"), "SPM|2|T2")),
+        ("OUL^R21", ("ORC|RE", obr("A"), obx("1.1"), "SAC|||T1", "ORC|RE", obr("B"), obx("2.1"), "SAC|||T2")),
+    ],
+)
+async def test_trailing_specimens_of_oul_move_no_values(tmp_path: Path, kind: str, segments: tuple[str, ...]) -> None:
+    """The last specimen is left over: the one before B may be that of A."""
+    async with connected_peer(tmp_path) as peer:
+        assert (await peer.send(msh(kind), *segments)).startswith("AE: ")
+        assert [(report.accession, report.barcode) for report in peer.reports] == [("A", None)]
+
+
+@pytest.mark.parametrize(
+    "segments", [("SPM|1|T1", "SPM|2|T2", obr("B"), obx("2.1")), ("SPM|2|T2", obr("B"), obx("2.1"), f"ORC|RE|{L1}")]
+)
+async def test_segment_in_the_map_is_left_out_without_an_order(tmp_path: Path, segments: tuple[str, ...]) -> None:
+    mapping = '[tables.unused_segments]\nSPM = "all tubes of the rack"\nORC = "nothing"\n'
+    async with connected_peer(tmp_path, mapping=mapping) as peer:
+        assert await peer.send(msh("OUL^R22"), *segments) == "AA"
+        assert [(report.accession, report.lines) for report in peer.reports] == [("B", ())]
+
+
 @pytest.mark.parametrize("kind", ["ORU^R01", "OUL^R22"])
 async def test_orc_belongs_to_obr_with_its_number(tmp_path: Path, kind: str) -> None:
     """A heading without ORC and OBX does not take the ORC of the next OBR, which has the same number."""
@@ -161,7 +207,7 @@ SKIPPED = {
     "OBX of a specimen": (("SPM|1|T1", obx("2.1"), obr("B"), obx("1.1")), "OBX (segment 3) behind an SPM", {"B": ["1.1"]}),
     "ORC without an OBR": ((obr("B"), obx("1.1"), f"ORC|CA|{L1}"), "ORC (segment 4) without an OBR", {"B": ["1.1"]}),
     "two ORC": (("ORC|RE||A", f"ORC|RE|{L1}", obr("B"), obx("1.1")), "ORC (segment 2) without an OBR", {"B": ["1.1"]}),
-    "SPM without an OBR": (("SPM|1|T1", obr("B"), obx("1.1"), "SPM|2|T2"), "SPM (segment 5) without an OBR", {"B": ["1.1"]}),
+    "SPM without an OBR": (("SPM|1|T1", obr("B"), obx("1.1"), "SPM|2|T2"), "SPM (segment 5) without an OBR", {}),
     "Z segment": ((obr("A"), obx("1.1"), "ZRS|critical"), "ZRS (segment 4)", {}),
     "Z segment of the message": (("ZMS|1", obr("B"), obx("1.1")), "ZMS (segment 2)", {"B": ["1.1"]}),
     "ADD in one message": ((obr("A"), obx("1.1"), "ADD|more"), "ADD (segment 4)", {}),
