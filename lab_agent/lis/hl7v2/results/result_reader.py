@@ -60,6 +60,8 @@ class ResultReader:
 
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
+        for group in groups:
+            rename_value_types(group, self.value_reader.field_map)
         with_results = frozenset(self._names_with_results(groups))
         return list(merge_same_reports(self._read_part(group, with_results) for group in split_isolates(groups)))
 
@@ -117,7 +119,6 @@ class ResultReader:
         if not references.has_any:
             raise InvalidValueError("has no reference to an order: no placer number of ours, no filler number, no barcode")
         status = self._read_status(group)
-        rename_value_types(group, self.value_reader.field_map)
         if rejection := self._read_rejection(group, references, status):
             return ParsedReport(group.number, rejection)
         notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
@@ -126,13 +127,30 @@ class ResultReader:
         return ParsedReport(group.number, report, notes=notes)
 
     def _read_references(self, group: ObrGroup) -> OrderReferences:
-        """As the group has them; an isolate is about the lines and items that its culture is about."""
+        """As the group has them; an isolate that names no line or known test of its own is about those of its culture."""
         own = read_order_references(group, self.value_reader.field_map)
         culture = group.isolate.culture if group.isolate else None
-        if culture is None or own.lines:
+        if culture is None or own.lines or self._has_known_item(group):
             return own
         parent = read_order_references(culture, self.value_reader.field_map)
         return replace(own, lines=parent.lines, items=parent.items or own.items)
+
+    def _has_known_item(self, group: ObrGroup) -> bool:
+        """Whether `[tables.items]` has the test."""
+        field_map = self.value_reader.field_map
+        return any(
+            field_map.table("items").get(code) for path in field_map.results.paths["item"] for code in group.find_all((path,))
+        )
+
+    def _read_completes(self, group: ObrGroup, references: OrderReferences) -> tuple[str, ...] | None:
+        """What a final report completes; an isolate completes nothing that its culture is about."""
+        culture = group.isolate.culture if group.isolate else None
+        if culture is None:
+            return references.completes
+        parent = read_order_references(culture, self.value_reader.field_map)
+        is_own = bool(references.lines) and not set(references.lines) & set(parent.lines)
+        is_own |= bool(references.items) and not references.lines and not set(references.items) & set(parent.items)
+        return references.completes if is_own else ()
 
     def _read_rejection(self, group: ObrGroup, references: OrderReferences, status: str) -> LabRejection | None:
         if rejected := self._specimen_rejection(group):
@@ -182,7 +200,7 @@ class ResultReader:
         report_id = self._report_id(group, references)
         content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
         issued = self._read_issued(group)
-        completes = () if group.isolate and group.isolate.culture else references.completes
+        completes = self._read_completes(group, references)
         whole_order = bool(references.order) and not references.lines and bool(content.documents) and not content.observations
         return LabReport(
             report_id=report_id,
