@@ -14,7 +14,7 @@ from tests.harness.hl7_results import Hl7Results, observation_code, results_over
 from tests.harness.results import ResultsBench
 
 ORGANISM, AMPICILLIN, CIPROFLOXACIN, COUNT = "6463-4", "18864-9", "18906-8", "564-5"
-CULTURE = "001.001"
+CULTURE, SECOND_LINE = "001.001", "004.001"
 TIMES = "|||20260303080000+0000|||||||||||||||20260303093000+0000|||"
 ECOLI, STAPH = "112283007^Escherichia coli^SCT", "3092008^Staphylococcus aureus^SCT"
 
@@ -252,22 +252,18 @@ async def test_susceptibilities_counted_by_line_belong_to_the_only_organism(resu
 
 async def test_reflex_test_is_about_its_own_line(results: Hl7Results) -> None:
     """OBR-26 of a reflex test names the result that caused it, which is neither repeated nor its order's line."""
-    first, second = (results.bench.line_key(number) for number in (0, 1))
-    tsh = (obr(1, "TSH").replace("||A-1|", f"|{first}|A-1|"), "OBX|1|ST|3016-3^TSH^LN||7.9|mU/L|||||F")
-    ft4 = obr(2, "FT4", parent="3016-3&TSH&LN^^7.9", order="^A-1").replace("||A-1|", f"|{second}|A-1|")
+    tsh = (obr(1), "OBX|1|ST|3016-3^TSH^LN||7.9|mU/L|||||F")
+    ft4 = obr(2, SECOND_LINE, parent="3016-3&TSH&LN^^7.9", order="^A-1")
     assert await results.send(*tsh, ft4, "OBX|1|NM|3024-7^FT4^LN||12|pmol/L|||||F") == "AA"
-    assert await results.bench.line_states() == ["completed", "completed"]
-    assert len(await results.values("3016-3")) == 1
-    assert len(await results.values("3024-7")) == 1
+    assert (await results.bench.line_states())[:2] == ["completed", "completed"]
+    assert [len(await results.values(code)) for code in ("3016-3", "3024-7")] == [1, 1]
 
 
-async def test_susceptibilities_ordered_as_a_line_complete_it(results: Hl7Results) -> None:
-    first, second = (results.bench.line_key(number) for number in (0, 1))
-    culture = (obr(1).replace("||A-1|", f"|{first}|A-1|"), organism("1", ECOLI))
-    ast = obr(2, "AST", parent=f"{ORGANISM}^1").replace("||A-1|", f"|{second}|A-1|")
-    assert await results.send(*culture, ast, *FIRST) == "AA"
-    assert await results.bench.line_states() == ["completed", "completed"]
-    assert await antibiograms(results) == [TWO_ISOLATES[0]]
+async def test_susceptibilities_ordered_as_a_line_complete_it(bench: ResultsBench, tmp_path: Path) -> None:
+    async with results_over_mllp(bench, tmp_path, f'[tables.items]\nAST = "{SECOND_LINE}"\n') as results:
+        assert await results.send(obr(1), organism("1", ECOLI), obr(2, "AST", parent=f"{ORGANISM}^1"), *FIRST) == "AA"
+        assert (await results.bench.line_states())[:2] == ["completed", "completed"]
+        assert await antibiograms(results) == [TWO_ISOLATES[0]]
 
 
 async def test_letters_of_serology_are_no_susceptibilities(results: Hl7Results) -> None:

@@ -94,6 +94,9 @@ def is_antibiogram(entries: Sequence[ObxEntry]) -> bool:
     if any(_is_evident(entry.obx) for entry in entries):
         return True
     possible = {entry.obx.text(3) for entry in entries if _is_possible(entry.obx)}
+    measured = {entry.obx.text(3) for entry in entries if is_concentration(entry.obx)}
+    if measured & {entry.obx.text(3) for entry in entries if stated_susceptibility(entry.obx)}:
+        return True
     named = are_several(organisms) and any(is_coded(entry.obx) for entry in organisms)
     return len(possible) > 1 or bool(possible and named)
 
