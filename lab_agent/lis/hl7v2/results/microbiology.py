@@ -3,135 +3,248 @@
 | A laboratory system says it by | Here |
 |---|---|
 | OBR-26, the parent result (HL7 4.5.3.26) | the OBR is the isolate; its organism is the parent's OBX, else named in OBR-26.3 |
-| OBX-4: `1` for an organism, and `1` or `1.1`, `1.2` for its drugs | each number is an isolate |
+| OBX-4: `1` for an organism, and `1`, `1.1`, `1-1` for its drugs | each number of an organism is an isolate |
 | OBX-4 of drugs, the organisms in another OBR of the order | each number is an isolate, its organism the OBX of that number |
+| OBX-4 that counts the OBX, and one organism | the OBR is the isolate |
 
 The number of an isolate never changes, though its organism may get another name (HL7 7.4.2.4): reports are known by it.
 The OBR of the culture stays a report, too: with the organisms and all that is no susceptibility, as before there were any.
+What cannot be told apart is refused: never joined, and never guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from itertools import pairwise
 
-from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES
 from lab_agent.lis.hl7v2.results.organisms import (
     are_several,
+    find_contradiction,
     find_organisms,
-    has_susceptibility,
+    find_owner,
+    is_antibiogram,
+    is_coded,
     is_concentration,
-    possible_parents,
+    is_known_organism,
+    isolate_number,
+    join_interpretations,
+    organism_code,
+    says_susceptibility,
+    stand_among_drugs,
     sub_id,
 )
-from lab_agent.lis.hl7v2.results.parent_results import NO_ORGANISM, ParentLink, with_only_organism, with_parent_result
+from lab_agent.lis.hl7v2.results.parent_groups import ParentGroups, Place
+from lab_agent.lis.hl7v2.results.parent_results import (
+    NO_ORGANISM,
+    ParentLink,
+    insert_organism,
+    parent_name,
+    with_parent_result,
+)
 from lab_agent.lis.hl7v2.results.segment_groups import Isolate, ObrGroup, ObxEntry
 
 _NO_NUMBER = (
     "has several organisms, and susceptibilities that belong to none of them: give an organism and its drugs one number in OBX-4"
 )
+_SEVERAL_ELSEWHERE = (
+    "has susceptibilities without their organism, of which the order has several: name it in OBR-26, or send it in the same OBR"
+)
+_JOINED = "has the same number and code as another OBR with another organism: send OBR-26, or number the organisms in OBX-4"
 
 
 def split_isolates(groups: Sequence[ObrGroup]) -> Iterator[ObrGroup]:
     """Give the groups of a patient with every isolate as a group of its own."""
+    parents = ParentGroups(groups)
+    yield from _refuse_joined([isolate for group in groups for isolate in _split(group, parents)], parents)
+
+
+def _split(group: ObrGroup, parents: ParentGroups) -> Iterator[ObrGroup]:
+    if problem := find_contradiction(group.obx_entries):
+        yield _refused(group, problem)
+    elif ParentLink.read(group.obr).is_given:
+        yield with_parent_result(group, parents)
+    elif is_antibiogram(group.obx_entries):
+        yield from _Antibiogram(group, parents).split()
+    else:
+        yield group
+
+
+def _refused(group: ObrGroup, problem: str) -> ObrGroup:
+    return replace(group, isolate=Isolate(problem=problem))
+
+
+def _refuse_joined(groups: Sequence[ObrGroup], parents: ParentGroups) -> Iterator[ObrGroup]:
+    """Refuse antibiograms of different organisms that would be one report."""
+    found: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
     for group in groups:
-        if ParentLink.read(group.obr).is_given:
-            yield with_parent_result(group, groups)
-        else:
-            yield from _Numbers(group, groups).split()
+        if name := _joined_name(group, parents):
+            found.setdefault(name, set()).update(_organism_names(group))
+    for group in groups:
+        name = _joined_name(group, parents)
+        yield _refused(group, _JOINED) if name and len(found[name]) > 1 else group
 
 
-def _root(obx: Segment) -> str:
-    return sub_id(obx).partition(".")[0]
+def _joined_name(group: ObrGroup, parents: ParentGroups) -> tuple[object, ...]:
+    """By what the report of an antibiogram is known; empty for any other group."""
+    if not is_antibiogram(group.obx_entries) or (group.isolate and group.isolate.problem):
+        return ()
+    number = group.isolate.number if group.isolate else ""
+    numbers = (group.obr.text(2), group.obr.text(3), group.obr.text(4))
+    return (*numbers, parent_name(group), number, group.patient, parents.specimen(group))
 
 
-class _Numbers:
-    """The OBX of one group by their numbers (OBX-4)."""
+def _organism_names(group: ObrGroup) -> Iterator[tuple[str, ...]]:
+    first = next(iter(find_organisms(group.obx_entries)), None)
+    if first is not None:
+        yield (organism_code(first.obx), first.obx.raw(5))
 
-    def __init__(self, group: ObrGroup, groups: Sequence[ObrGroup]) -> None:
-        self.group = group
-        self.groups = groups
-        entries = [entry for entry in group.obx_entries if entry.obx.text(2).upper() not in DOCUMENT_TYPES]
-        self.flagged = {entry.number for entry in entries if has_susceptibility(entry.obx)}
-        self.flagged_codes = {entry.obx.text(3) for entry in entries if entry.number in self.flagged}
-        self.roots: dict[str, list[ObxEntry]] = {}
-        for entry in entries:
-            if root := _root(entry.obx):
-                self.roots.setdefault(root, []).append(entry)
-        self.drugs = {entry.number for root, members in self.roots.items() for entry in self._drugs(root, members)}
+
+class _Antibiogram:
+    """The OBX of a group with susceptibilities, by their numbers (OBX-4)."""
+
+    def __init__(self, group: ObrGroup, parents: ParentGroups) -> None:
+        self.group = replace(group, obx_entries=join_interpretations(group.obx_entries))
+        self.parents = parents
+        self.entries = [entry for entry in self.group.obx_entries if entry.obx.text(2).upper() not in DOCUMENT_TYPES]
+        self.organisms = self._own_organisms()
+        organisms = {entry.number for entry in self.organisms}
+        codes = {entry.obx.text(3) for entry in self.entries if says_susceptibility(entry.obx)}
+        self.drugs = [
+            entry
+            for entry in self.entries
+            if entry.number not in organisms and (entry.obx.text(3) in codes or is_concentration(entry.obx))
+        ]
+        self.organism_places = organisms
+        self.drug_places = {entry.number for entry in self.drugs}
+        self.elsewhere: dict[str, Place] = {}
+
+    def _own_organisms(self) -> list[ObxEntry]:
+        """The organisms; of coded answers to several questions the ones to the question that is asked for several numbers."""
+        found = find_organisms(self.entries)
+        numbers: dict[str, set[str]] = {}
+        for entry in found:
+            numbers.setdefault(organism_code(entry.obx), set()).add(isolate_number(entry.obx))
+        repeated = {code for code, of_code in numbers.items() if len(of_code) > 1}
+        return [entry for entry in found if organism_code(entry.obx) in repeated] or found
 
     def split(self) -> Iterator[ObrGroup]:
         """Give the culture without susceptibilities, if anything is left of it, then its isolates."""
-        numbers = [root for root, members in self.roots.items() if any(entry.number in self.drugs for entry in members)]
-        if self._are_running_numbers(numbers):
-            numbers, self.drugs = [], set()
-        left = [entry for entry in self.group.obx_entries if entry.number not in self.drugs]
-        culture = replace(self.group, obx_entries=left) if left else None
-        if not numbers:
+        if self._are_running_numbers():
             yield self._undivided()
             return
-        isolates = [self._isolate(root, place, culture) for place, root in enumerate(numbers, 1)]
-        if len(isolates) > 1 and not all(each.isolate and each.isolate.has_organism for each in isolates):
-            yield replace(self.group, isolate=Isolate(problem=NO_ORGANISM))
-        elif problem := self._find_problem():
-            yield replace(self.group, isolate=Isolate(problem=problem))
+        numbered = self._by_owner(self.drugs)
+        problem = self._find_problem(numbered)
+        if problem:
+            yield _refused(self.group, problem)
+        elif not numbered:
+            yield self._undivided()
         else:
-            yield from (culture, *isolates) if culture else isolates
+            yield from self._isolates(list(numbered))
+
+    def _are_running_numbers(self) -> bool:
+        """Whether OBX-4 counts the OBX of the group, and joins none of them."""
+        numbers = [sub_id(entry.obx) for entry in self.entries if sub_id(entry.obx)]
+        codes = [entry.obx.text(3) for entry in self.entries]
+        if len(numbers) < 2 or not all(number.isdecimal() for number in numbers) or len(set(codes)) < len(codes):
+            return False
+        values = [int(number) for number in numbers]
+        return all(one < other for one, other in pairwise(values)) and not are_several(self.organisms)
+
+    def _by_owner(self, drugs: Sequence[ObxEntry]) -> dict[str, list[ObxEntry]]:
+        """The drugs by the numbers of their organisms; by their own number where there is no such organism."""
+        own = {isolate_number(entry.obx) for entry in self.organisms} - {""}
+        others: set[str] | None = None
+        found: dict[str, list[ObxEntry]] = {}
+        for entry in drugs:
+            if not (number := isolate_number(entry.obx)):
+                continue
+            owner = find_owner(number, own)
+            if not owner:
+                others = self.parents.numbers(self.group) if others is None else others
+                owner = find_owner(number, others)
+            found.setdefault(owner or number, []).append(entry)
+        return found
+
+    def _find_problem(self, numbered: dict[str, list[ObxEntry]]) -> str | None:
+        """Why it cannot be told whose susceptibilities these are; notes the organisms of other groups on its way."""
+        own = {isolate_number(entry.obx): organism_code(entry.obx) for entry in self.organisms}
+        loose = [entry for entry in self.drugs if not isolate_number(entry.obx)]
+        if loose and self._has_several():
+            return _NO_NUMBER
+        for number in numbered.keys() - own.keys():
+            found = self.parents.organisms_numbered(self.group, number)
+            if len(found) == 1:
+                self.elsewhere[number] = found[0]
+        lacking = numbered.keys() - own.keys() - self.elsewhere.keys()
+        if lacking and numbered.keys() == lacking and len(lacking) == 1 and self._is_of_unnumbered_organism():
+            numbered.clear()
+        elif lacking:
+            return NO_ORGANISM
+        codes = {own[number] for number in numbered if number in own}
+        if len(codes) > 1 and not all(is_known_organism(entry.obx) for entry in self.organisms):
+            return _NO_NUMBER
+        return None
+
+    def _has_several(self) -> bool:
+        is_known = any(is_known_organism(entry.obx) for entry in self.organisms)
+        return are_several(self.organisms) or (not is_known and stand_among_drugs(self.organisms, self.drug_places))
+
+    def _is_of_unnumbered_organism(self) -> bool:
+        """Whether the only organism has no number, though its drugs have one."""
+        found = self.organisms or [entry for _, entry in self.parents.organisms(self.group)]
+        return len(found) == 1 and not isolate_number(found[0].obx)
 
     def _undivided(self) -> ObrGroup:
-        """The group as one report: without susceptibilities, or with those of one organism."""
-        problem = self._find_problem()
-        return replace(self.group, isolate=Isolate(problem=problem)) if problem else with_only_organism(self.group, self.groups)
+        """The group as one report, with the susceptibilities of one organism: its own, or the only one of the order."""
+        own = self.organisms
+        if any(is_coded(entry.obx) or is_known_organism(entry.obx) for entry in own):
+            return _refused(self.group, _NO_NUMBER) if self._has_several() else self.group
+        found = self.parents.organisms(self.group)
+        if {entry.obx.text(3) for entry in own} & {entry.obx.text(3) for _, entry in found} or (own and not found):
+            return _refused(self.group, _NO_NUMBER) if are_several(own) else self.group
+        if len(found) != 1:
+            return _refused(self.group, _SEVERAL_ELSEWHERE if found else NO_ORGANISM)
+        return insert_organism(self.group, found[0][1], Isolate(culture=found[0][0]))
 
-    def _find_problem(self) -> str | None:
-        """Why susceptibilities without a number may belong to several organisms; None if they do not."""
-        is_loose = bool(self.flagged - self.drugs)
-        return _NO_NUMBER if is_loose and are_several(find_organisms(self.group.obx_entries)) else None
+    def _isolates(self, numbers: Sequence[str]) -> Iterator[ObrGroup]:
+        members = self._members(numbers)
+        drugs = {entry.number for number in numbers for entry in self._drugs_of(number, members[number])}
+        left = [entry for entry in self.group.obx_entries if entry.number not in drugs]
+        culture = replace(self.group, obx_entries=left) if left else None
+        if culture:
+            yield culture
+        for place, number in enumerate(numbers, 1):
+            yield self._isolate(number, place, culture, members[number], drugs)
 
-    def _drugs(self, root: str, members: Sequence[ObxEntry]) -> Iterator[ObxEntry]:
+    def _members(self, numbers: Sequence[str]) -> dict[str, list[ObxEntry]]:
+        """All OBX of each isolate."""
+        known, found = set(numbers), {number: list[ObxEntry]() for number in numbers}
+        for entry in self.entries:
+            if owner := find_owner(isolate_number(entry.obx), known):
+                found[owner].append(entry)
+        return found
+
+    def _drugs_of(self, number: str, members: Sequence[ObxEntry]) -> Iterator[ObxEntry]:
         """Those of an isolate's OBX that are not its organism: what is below its number, and what follows susceptibilities."""
-        has_parent = any(sub_id(entry.obx) == root for entry in members)
-        is_flagged = any(entry.number in self.flagged for entry in members)
+        has_parent = any(sub_id(entry.obx) == number for entry in members)
         seen = False
         for entry in members:
-            seen = seen or entry.number in self.flagged
-            is_below = sub_id(entry.obx) != root and has_parent
-            is_drug = entry.obx.text(3) in self.flagged_codes or (is_flagged and is_concentration(entry.obx))
-            if seen or is_below or is_drug:
+            seen = seen or entry.number in self.drug_places
+            is_below = has_parent and sub_id(entry.obx) != number
+            if entry.number not in self.organism_places and (seen or is_below):
                 yield entry
 
-    def _are_running_numbers(self, numbers: Sequence[str]) -> bool:
-        """Whether OBX-4 counts all OBX of the group, and joins none of them."""
-        members = [self.roots[root] for root in numbers]
-        codes = [each[0].obx.text(3) for each in members]
-        is_one_each = all(len(each) == 1 for each in members) and len(set(codes)) == len(codes)
-        is_alone = len(self.group.obx_entries) == 1
-        return is_one_each and not is_alone and not any(self._organism_elsewhere(root) for root in numbers)
-
-    def _isolate(self, root: str, place: int, culture: ObrGroup | None) -> ObrGroup:
-        members = [replace(entry) for entry in self.roots[root]]
-        members.sort(key=lambda entry: (entry.number in self.drugs, entry.number))
+    def _isolate(
+        self, number: str, place: int, culture: ObrGroup | None, members: Sequence[ObxEntry], drugs: set[int]
+    ) -> ObrGroup:
+        organisms = self.organism_places
+        ordered = sorted(members, key=lambda entry: (entry.number not in organisms, entry.number in drugs, entry.number))
+        entries = [replace(entry) for entry in ordered]
         keeps_notes = culture is None
-        if members[0].number in self.drugs and (elsewhere := self._organism_elsewhere(root)):
+        if elsewhere := self.elsewhere.get(number):
             culture, organism = elsewhere
-            members.insert(0, replace(organism, notes=[]))
-        has_organism = bool(members[0].obx.repetitions(5)) and not has_susceptibility(members[0].obx)
-        isolate = Isolate(number=root, place=place, culture=culture, has_organism=has_organism)
-        return replace(self.group, obx_entries=members, isolate=isolate, notes=list(self.group.notes) if keeps_notes else [])
-
-    def _organism_elsewhere(self, root: str) -> tuple[ObrGroup, ObxEntry] | None:
-        """The organism with the number of an isolate in another group of the order, if there is just one."""
-        numbered = self._numbered_elsewhere.get(root, [])
-        found = find_organisms(entry for _, entry in numbered)
-        return next(each for each in numbered if each[1] is found[0]) if len(found) == 1 else None
-
-    @cached_property
-    def _numbered_elsewhere(self) -> Mapping[str, list[tuple[ObrGroup, ObxEntry]]]:
-        """The OBX of the other groups of the order, by their numbers."""
-        found: dict[str, list[tuple[ObrGroup, ObxEntry]]] = {}
-        for parent in possible_parents(self.group, self.groups):
-            for entry in parent.obx_entries:
-                found.setdefault(sub_id(entry.obx), []).append((parent, entry))
-        return found
+            entries.insert(0, replace(organism, notes=[]))
+        isolate = Isolate(number=number, place=place, culture=culture)
+        return replace(self.group, obx_entries=entries, isolate=isolate, notes=list(self.group.notes) if keeps_notes else [])

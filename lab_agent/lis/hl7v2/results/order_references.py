@@ -13,7 +13,7 @@ from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError
-from lab_agent.lis.hl7v2.results.organisms import has_susceptibility
+from lab_agent.lis.hl7v2.results.organisms import is_antibiogram
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
@@ -84,7 +84,7 @@ def build_report_id(group: ObrGroup, references: OrderReferences) -> str:
     since a further isolate of the line may come in a message of its own.
     """
     filler = group.find_first(_FILLER)
-    if references.lines and not any(has_susceptibility(entry.obx) for entry in group.obx_entries):
+    if references.lines and not is_antibiogram(group.obx_entries):
         name, filler = "+".join(references.lines), ""
     else:
         name = references.name

@@ -31,7 +31,6 @@ from lab_agent.lis.hl7v2.results.order_references import (
     read_order_references,
     tell_apart,
 )
-from lab_agent.lis.hl7v2.results.organisms import order_numbers
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.patient_reader import read_patient
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
@@ -48,10 +47,13 @@ _CANCELLED_REASON = "the laboratory cancelled this test"
 
 @dataclass(frozen=True, slots=True)
 class _ResultNames:
-    """The lines and numbers of the groups that have results, and those that such groups name as their parent (OBR-29)."""
+    """The lines and numbers of the groups that have results, and those that such groups name as their parent (OBR-29).
+
+    `parents` are placer's and filler's numbers apart, each with the number of its field in OBR.
+    """
 
     names: frozenset[str]
-    parents: frozenset[str]
+    parents: frozenset[tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class ResultReader:
 
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
+        for group in groups:
+            rename_value_types(group, self.value_reader.field_map)
         with_results = self._find_results(groups)
         parts = list(split_isolates(groups))
         found = [self._identify(group, with_results) for group in parts]
@@ -108,14 +112,14 @@ class ResultReader:
 
     def _find_results(self, groups: Sequence[ObrGroup]) -> _ResultNames:
         names: set[str] = set()
-        parents: set[str] = set()
+        parents: set[tuple[int, str]] = set()
         for group in groups:
             if group.obx_entries:
                 with suppress(InvalidValueError):  # it is refused when it is read
                     found = read_order_references(group, self.value_reader.field_map)
                     names.update((*found.lines, found.name))
-                    parents.update((group.obr.text(29, 1), group.obr.text(29, 2)))
-        return _ResultNames(frozenset(names - {""}), frozenset(parents - {""}))
+                    parents.update((field, group.obr.text(29, number)) for field, number in ((2, 1), (3, 2)))
+        return _ResultNames(frozenset(names - {""}), frozenset(parents - {(2, ""), (3, "")}))
 
     def _read_part(
         self, group: ObrGroup, name: str | None, cultures: Mapping[int, str | None], with_results: _ResultNames
@@ -146,7 +150,7 @@ class ResultReader:
         if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
             return False
         references = read_order_references(group, field_map)
-        is_parent = not order_numbers(group).isdisjoint(with_results.parents)
+        is_parent = not _order_numbers(group).isdisjoint(with_results.parents)
         return is_parent or (bool(references.names) and with_results.names.issuperset(references.names))
 
     def _read_content(self, group: ObrGroup, name: str | None) -> ParsedReport:
@@ -160,7 +164,6 @@ class ResultReader:
         if not references.has_any:
             raise InvalidValueError("has no reference to an order: no placer number of ours, no filler number, no barcode")
         status = self._read_status(group)
-        rename_value_types(group, self.value_reader.field_map)
         if rejection := self._read_rejection(group, references, status):
             return ParsedReport(group.number, rejection)
         notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
@@ -171,13 +174,30 @@ class ResultReader:
         return ParsedReport(group.number, report, notes=notes)
 
     def _read_references(self, group: ObrGroup) -> OrderReferences:
-        """As the group has them; an isolate is about the lines and items that its culture is about."""
+        """As the group has them; an isolate that names no line or known test of its own is about those of its culture."""
         own = read_order_references(group, self.value_reader.field_map)
         culture = group.isolate.culture if group.isolate else None
-        if culture is None or own.lines:
+        if culture is None or own.lines or self._has_known_item(group):
             return own
         parent = read_order_references(culture, self.value_reader.field_map)
         return replace(own, lines=parent.lines, items=parent.items or own.items)
+
+    def _has_known_item(self, group: ObrGroup) -> bool:
+        """Whether `[tables.items]` has the test."""
+        field_map = self.value_reader.field_map
+        return any(
+            field_map.table("items").get(code) for path in field_map.results.paths["item"] for code in group.find_all((path,))
+        )
+
+    def _read_completes(self, group: ObrGroup, references: OrderReferences) -> tuple[str, ...] | None:
+        """What a final report completes; an isolate completes nothing that its culture is about."""
+        culture = group.isolate.culture if group.isolate else None
+        if culture is None:
+            return references.completes
+        parent = read_order_references(culture, self.value_reader.field_map)
+        is_own = bool(references.lines) and not set(references.lines) & set(parent.lines)
+        is_own |= bool(references.items) and not references.lines and not set(references.items) & set(parent.items)
+        return references.completes if is_own else ()
 
     def _read_rejection(self, group: ObrGroup, references: OrderReferences, status: str) -> LabRejection | None:
         if rejected := self._specimen_rejection(group):
@@ -232,7 +252,7 @@ class ResultReader:
     def _build_report(self, group: ObrGroup, report_id: str, references: OrderReferences, status: str) -> LabReport:
         content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
         issued = self._read_issued(group)
-        completes = () if group.isolate and group.isolate.culture else references.completes
+        completes = self._read_completes(group, references)
         whole_order = bool(references.order) and not references.lines and bool(content.documents) and not content.observations
         return LabReport(
             report_id=report_id,
@@ -328,6 +348,11 @@ def _refuse_shared_ids(patients: Iterable[Sequence[ParsedReport]]) -> Iterator[P
 
 def _report_id(part: ParsedReport) -> str | None:
     return part.content.report_id if isinstance(part.content, LabReport) else None
+
+
+def _order_numbers(group: ObrGroup) -> set[tuple[int, str]]:
+    """The placer's and the filler's number of a group, each with its field."""
+    return {(field, segment.text(field)) for segment in (group.obr, group.orc) if segment for field in (2, 3)}
 
 
 def _describe_skipped(places: Sequence[str]) -> str:

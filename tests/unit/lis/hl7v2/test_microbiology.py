@@ -1,5 +1,6 @@
 """Which susceptibilities a message gives to which organism."""
 
+import sys
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -8,9 +9,11 @@ from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.text import format_value
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.results.microbiology import split_isolates
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport
 from lab_agent.lis.hl7v2.results.result_reader import ResultReader
+from lab_agent.lis.hl7v2.results.segment_groups import split_message
 
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
 TIMES = "|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
@@ -145,3 +148,87 @@ def test_many_isolates_are_told_apart() -> None:
     said = reports(CULTURE, *(org(str(number), f"^O{number}") for number in range(100)), AST, *drugs)
     assert said["F1/AST#42"] == ["ORG O42", "D42 2 mg/L S", "D142 2 mg/L S", "D242 2 mg/L S"]
     assert len(said) == 101
+
+
+@pytest.mark.parametrize("status", ["F", "P"])
+def test_isolate_with_a_line_of_its_own_is_about_that_line(status: str) -> None:
+    first, second = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB"
+    culture = CULTURE.replace("||F1", f"|{first}|F1")[:-1] + status
+    ast = AST.replace("||F1", f"|{second}|F1") + "|ORG^1"
+    reports = [part.content for part in read(culture, org("1", ECOLI), ast, drug("AMP", "", "R"))]
+    assert [(one.lines, one.completes) for one in reports if isinstance(one, LabReport)] == [
+        ((first,), None),
+        ((second,), None),
+    ]
+
+
+def test_isolate_completes_no_line_of_its_culture() -> None:
+    line = "LAAAAAAAAAAAAAAA"
+    culture, ast = (one.replace("||F1", f"|{line}|F1") for one in (CULTURE, AST))
+    parts = read(culture[:-1] + "P", org("1", ECOLI), f"{ast}|ORG^1", drug("AMP", "", "R"))
+    assert [part.content.completes for part in parts if isinstance(part.content, LabReport)] == [None, ()]
+
+
+def test_concentration_and_its_meaning_are_one_value() -> None:
+    meaning = "OBX|1|ST|AMP|1|R||||||F"
+    said = reports(CULTURE, org("1", ECOLI), drug("AMP", "1", ""), meaning)
+    assert said["F1/CULT#1"] == ["ORG E. coli", "AMP 2 mg/L R"]
+
+
+def test_meaning_under_a_code_of_its_own_stays_a_value() -> None:
+    said = reports(CULTURE, org("1", ECOLI), drug("AMP-MIC", "1", "", unit=""), "OBX|1|ST|AMP-INT|1|R||||||F|", org("2", STAPH),
+                   drug("AMP-MIC", "2", "", unit=""), "OBX|1|ST|AMP-INT|2|S||||||F")  # fmt: skip
+    assert said["F1/CULT"] == ["ORG E. coli", "ORG S. aureus"]
+    assert said["F1/CULT#2"] == ["ORG S. aureus", "AMP-MIC 2", "AMP-INT S"]
+
+
+def test_value_types_of_the_lis_are_read_before_isolates_are_told() -> None:
+    field_map = default_field_map()
+    tables = {**field_map.tables, "value_types": {"NUM": "NM"}}
+    reader = ResultReader(ObxValueReader(field_map.model_copy(update={"tables": tables}), ZoneInfo("UTC")), lambda _: None)
+    segments = (CULTURE, org("", ECOLI), org("", "10", "NUM", "COUNT"), AST, drug("AMP", "", "R"))
+    parts = reader.read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+    assert [part.problem for part in parts] == [None, None]
+
+
+def test_gram_stain_and_organism_in_one_list_are_no_two_organisms() -> None:
+    said = reports(CULTURE, org("", "^Gram-negative rods", code="GRAM"), org("", ECOLI), drug("AMP", "", "R"))
+    assert said["F1/CULT"] == ["GRAM Gram-negative rods", "ORG E. coli", "AMP 2 mg/L R"]
+
+
+def test_abbreviated_organism_is_the_same() -> None:
+    culture = (CULTURE, org("1", "^Escherichia coli"), org("2", STAPH))
+    said = reports(*culture, f"{AST}|ORG^^E. coli", drug("AMP", "", "R"))
+    assert said["F1/AST/ORG^E. coli"] == ["ORG Escherichia coli", "AMP 2 mg/L R"]
+
+
+def many_isolates(count: int) -> tuple[str, ...]:
+    """Organisms in one OBR, and for each an OBR with its number and one with OBR-26."""
+    cultures = (CULTURE, *(org(str(number), f"^O{number}") for number in range(count)))
+    numbered = (one for number in range(count) for one in (f"{AST}", drug("AMP", str(number), "S")))
+    linked = (one for number in range(count) for one in (f"{AST}|ORG^{number}", drug("CIP", "", "S")))
+    flagged = (drug(f"D{number}", "", "S") for number in range(count))
+    return (*cultures, *numbered, *linked, CULTURE.replace("F1", "F2"), org("", ECOLI), *flagged)
+
+
+def test_isolates_take_time_in_proportion_to_the_message() -> None:
+    """Four times the isolates are about four times the calls, whatever the speed of the machine."""
+    assert calls_to_split(many_isolates(80)) < 6 * calls_to_split(many_isolates(20))
+
+
+def calls_to_split(segments: tuple[str, ...]) -> int:
+    message = parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r")
+    groups = split_message(message, lambda _: False, lambda _: False).groups
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        list(split_isolates(groups))
+    finally:
+        sys.setprofile(before)
+    return calls
