@@ -60,9 +60,7 @@ async def test_unfinished_messages_of_many_connections_are_bounded_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short messages go on, the longest that does not end is dropped, and a long one that ends is taken after it."""
-    monkeypatch.setattr(
-        "lab_agent.lis.hl7v2.adapter._PATIENCE_SECONDS", 0.2
-    )  # well below the time after which a frame is given up
+    monkeypatch.setattr("lab_agent.lis.hl7v2.adapter._PATIENCE_SECONDS", 0.2)  # well below `frame_timeout`
     inbox, limit = MemoryInbox(), 2_000_000
     keys = {"max_message_bytes": 1_000_000, "max_unfinished_bytes": limit, "frame_timeout": 5}
     async with running(tmp_path, inbox, **keys, **server()) as adapter, AsyncExitStack() as stack:
