@@ -118,7 +118,10 @@ class Receiver:
     async def refuse_unfinished(self) -> None:
         """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
         for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
-            await self._reject(data, UNFINISHED)
+            if data is None:
+                await self.inbox.reject(path.stem, UNFINISHED)  # its key is gone: nobody can read it any more
+            else:
+                await self._reject(data, UNFINISHED)
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:

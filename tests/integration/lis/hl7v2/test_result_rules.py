@@ -190,6 +190,8 @@ async def test_continued_message_read_as_one(tmp_path: Path) -> None:
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(part("1"), "PID|1||4711", OBR, FULL, TEXT, "ADD|", "DSC|P1|F") == "AA"
         assert not peer.inbox.messages
+        [kept] = (peer.folder / "continued").iterdir()
+        assert b"4711" not in kept.read_bytes()
         assert await peer.send(part("2", "P1"), "ADD|second half||||||F", "NTE|1||a note", "DSC|P2|F") == "AA"
         assert await peer.send(part("3", "P2"), "PID|1||4711", OBR.replace("GLU", "HB"), FULL.replace("5.1", "9.9")) == "AA"
         assert peer.values() == {"F1": ["5.1", "first half, second half", "9.9"]}
@@ -230,13 +232,14 @@ async def test_part_without_its_beginning_refused(tmp_path: Path, strange: tuple
 async def test_unfinished_message_refused_in_time(tmp_path: Path) -> None:
     """Its parts were acknowledged, so an operator sees it, with all that came; also after a restart."""
     async with connected_peer(tmp_path, frame_timeout=0.01) as peer:
-        assert await peer.send(part("1"), OBR, FULL, "DSC|P1|F") == "AA"
+        assert await peer.send(part("1"), "PID|1||4711", OBR, FULL, "DSC|P1|F") == "AA"
         assert len(list((peer.folder / "continued").iterdir())) == 1
         sent = time.time()
     async with connected_peer(tmp_path, frame_timeout=0.01) as peer:
         await until(lambda: time.time() > sent + 0.02)
         await peer.adapter.collect()
         assert list(peer.inbox.rejections.values()) == [UNFINISHED]
+        assert b"PID|1||4711" in next(iter(peer.inbox.raw.values()))
         assert not list((peer.folder / "continued").iterdir())
         await peer.adapter.collect()
         assert len(peer.inbox.rejections) == 1
