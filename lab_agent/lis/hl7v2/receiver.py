@@ -164,8 +164,11 @@ class Receiver:
 
     async def _handle_late_ack(self, sent: SentMessage | None) -> None:
         """Store what an acknowledgement says that came after its timeout; that it came settles the outcome (`was_received`)."""
+        if sent is None:
+            log.info("acknowledgement of nothing that waits for one", action="hl7_ack_unmatched", adapter=self.name)
+            return
         log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
-        if sent is not None and sent.answer is not None and sent.answer.accepted:
+        if sent.answer is not None and sent.answer.accepted:
             await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
     async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:

@@ -16,7 +16,7 @@ from lab_agent.lis.hl7v2.results.obx_flags import read_flags, unknown_flags
 from lab_agent.lis.hl7v2.results.obx_repeats import text_key
 from lab_agent.lis.hl7v2.results.obx_texts import readable_text
 from lab_agent.lis.hl7v2.results.obx_times import times_of_values
-from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.organisms import sub_id
 from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.report_merging import describe_repeated, find_repeated
@@ -25,7 +25,6 @@ from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_
 
 OpenReportLookup = Callable[[str], LabReport | None]
 TextKey = tuple[str, ...]
-_LOINC = "http://loinc.org"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class ObxReader:
         codings = list(self.value_reader.read_codings(obx.first_repetition(3)))
         if not codings:
             raise InvalidValueError("has no code in OBX-3")
-        return next((coding for coding in codings if coding.system == _LOINC), codings[0])
+        return next((coding for coding in codings if coding.system == LOINC), codings[0])
 
     def _observation_id(self, obx: Segment, coding: Coding) -> str | None:
         """OBX-21, else the code with OBX-4; one code may stand for several tests that have codes of their own beside it."""
@@ -143,8 +142,8 @@ class ObxReader:
 
     def _other_code(self, obx: Segment, coding: Coding) -> str | None:
         """The laboratory's own code beside a LOINC code."""
-        others = (one.code for one in self.value_reader.read_codings(obx.first_repetition(3)) if one.system != _LOINC)
-        return next(others, None) if coding.system == _LOINC else None
+        others = (one.code for one in self.value_reader.read_codings(obx.first_repetition(3)) if one.system != LOINC)
+        return next(others, None) if coding.system == LOINC else None
 
     def _read_method(self, obx: Segment) -> CodeableConcept | None:
         value = obx.first_repetition(17)

@@ -28,6 +28,7 @@ _COMPARATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "=": None, "":
 _OTHER_NOTATION = re.compile(r"\s*[<>=≤≥+-]*\s*\d[\d.,'\s]*,[\d.,'\s]*\Z", re.ASCII)
 """A number in another notation than the map's (`4,9`): it must not become a text, since the map mends it."""
 _UNREADABLE_NUMBER = "has an invalid number"
+LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 CODE_STRING_TYPES = frozenset({"IS", "ID"})

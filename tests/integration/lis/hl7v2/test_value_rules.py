@@ -67,18 +67,28 @@ async def test_flag_without_a_code(tmp_path: Path, field: str, flags: tuple[str,
 
 # --- times of values --------------------------------------------------------------------------------------------------------
 
-CURVE = (obx(_14="20240517080000+0300"), obx(K, _14="20240517090000+0300"))
+CODES = "2345-7^Glucose^LN^G0^fasting^L", "2345-7^Glucose^LN^G60^after 60 min^L"
+CURVE = (obx(CODES[0], _14="20240517080000+0300"), obx(CODES[1], _14="20240517090000+0300"))
+ANALYSER = (obx(_14="20240517080000+0300"), obx(K, _14="20240517080100+0300"))
 
 
-async def test_times_of_values_that_differ_are_said(tmp_path: Path) -> None:
-    """A curve in one OBR: the report has one time, so each value says its own."""
+async def test_times_of_values_that_differ_are_refused(tmp_path: Path) -> None:
+    """A curve in one OBR: the report has one time, and the clinic would read the same for all of its values."""
     async with connected_peer(tmp_path) as peer:
+        assert "different times" in await peer.send(msh(), OBR, *CURVE)
+        assert not peer.reports
+
+
+async def test_times_of_values_are_said_if_the_map_asks(tmp_path: Path) -> None:
+    async with connected_peer(tmp_path, mapping='[results]\nvalue_times = "note"\n') as peer:
         assert await peer.send(msh(), OBR, *CURVE) == "AA"
         notes = [one.note for one in peer.reports[0].observations]
     assert notes == [f"time of this value: 2024-05-17 0{hour}:00+03:00" for hour in (8, 9)]
 
 
-@pytest.mark.parametrize(("mapping", "values"), [('[results]\nvalue_times = "ignore"\n', CURVE), ("", (CURVE[0], CURVE[0]))])
+@pytest.mark.parametrize(
+    ("mapping", "values"), [('[results]\nvalue_times = "ignore"\n', CURVE), ("", ANALYSER), ("", (CURVE[0], CURVE[0]))]
+)
 async def test_times_of_values_are_left_out(tmp_path: Path, mapping: str, values: tuple[str, ...]) -> None:
     async with connected_peer(tmp_path, mapping=mapping) as peer:
         assert await peer.send(msh(), OBR, *values) == "AA"
