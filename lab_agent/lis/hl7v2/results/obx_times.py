@@ -2,7 +2,7 @@
 
 An Observation of the interface has no time of its own, and the report has one time for all of them. Where
 values of one code differ in nothing but their time, it is needed, and the OBR is refused; values of several codes are told apart
-by these, and analysers write there when they measured. The map (`value_times`) can ask for every time in the comment of its value.
+by these, and analysers write there when they measured. The map (`value_times`) can ask for each time in the comment of its value.
 """
 
 from __future__ import annotations

@@ -86,9 +86,10 @@ async def test_times_of_values_are_said_if_the_map_asks(tmp_path: Path) -> None:
     assert notes == [f"time of this value: 2024-05-17 0{hour}:00+03:00" for hour in (8, 9)]
 
 
-@pytest.mark.parametrize(
-    ("mapping", "values"), [('[results]\nvalue_times = "ignore"\n', CURVE), ("", ANALYSER), ("", (CURVE[0], CURVE[0]))]
-)
+IGNORED = '[results]\nvalue_times = "ignore"\n'
+
+
+@pytest.mark.parametrize(("mapping", "values"), [(IGNORED, CURVE), ("", ANALYSER), ("", (CURVE[0], CURVE[0]))])
 async def test_times_of_values_are_left_out(tmp_path: Path, mapping: str, values: tuple[str, ...]) -> None:
     async with connected_peer(tmp_path, mapping=mapping) as peer:
         assert await peer.send(msh(), OBR, *values) == "AA"
