@@ -94,6 +94,16 @@ class GuardedInbox(Inbox):
         with self._use():
             await self.inbox.alert(str(key)[:_MAX_ALERT_KEY_LENGTH], None if text is None else str(text)[:_MAX_REASON_LENGTH])
 
+    @override
+    async def seal(self, content: bytes) -> bytes:
+        with self._use():
+            return await self.inbox.seal(content)
+
+    @override
+    async def unseal(self, sealed: bytes) -> bytes | None:
+        with self._use():
+            return await self.inbox.unseal(sealed)
+
     @contextmanager
     def _use(self) -> Iterator[None]:
         self.on_use()

@@ -68,6 +68,14 @@ class Inbox(Protocol):
         """
         ...
 
+    async def seal(self, content: bytes, /) -> bytes:
+        """Encrypt what the adapter must keep in a file of its own and may name a patient, such as a part of a message."""
+        ...
+
+    async def unseal(self, sealed: bytes, /) -> bytes | None:
+        """Give back what `seal` encrypted; None where its key is gone, or it was altered."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart:

@@ -276,6 +276,14 @@ class Vault(Protocol):
         """A document and its content type; None once it was purged."""
         ...
 
+    def seal(self, content: bytes) -> bytes:
+        """Encrypt what is kept elsewhere, and not for long: no key rotation reaches it."""
+        ...
+
+    def unseal(self, sealed: bytes) -> bytes:
+        """Give back what was sealed."""
+        ...
+
 
 class HostedDocumentRepository(Protocol):
     """Documents that our own API serves."""

@@ -95,3 +95,11 @@ class SqlVault(Vault):
         found = select(documents.c.ciphertext, documents.c.content_type).where(documents.c.id == document)
         row = self._connection.execute(found).one_or_none()
         return None if row is None else (self._cipher.decrypt(row.ciphertext), row.content_type)
+
+    @override
+    def seal(self, content: bytes) -> bytes:
+        return self._cipher.encrypt(content)
+
+    @override
+    def unseal(self, sealed: bytes) -> bytes:
+        return self._cipher.decrypt(sealed)

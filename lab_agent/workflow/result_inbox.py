@@ -14,7 +14,7 @@ from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage,
 from lab_agent.domain.records import Alert, ReportRecord
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
 from lab_agent.domain.report_documents import map_documents
-from lab_agent.errors import Failure
+from lab_agent.errors import CryptoError, Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -102,6 +102,18 @@ class StoreInbox:
 
         if await self.store.run(write):
             log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key)
+
+    async def seal(self, content: bytes) -> bytes:
+        """Encrypt with the keys of the vault."""
+        return await self.store.run(lambda uow: uow.vault.seal(content))
+
+    async def unseal(self, sealed: bytes) -> bytes | None:
+        """Give back what was sealed; None where no key fits."""
+        try:
+            return await self.store.run(lambda uow: uow.vault.unseal(sealed))
+        except CryptoError:
+            log.warning("sealed content cannot be read", action="unseal_failed", adapter=self.source)
+            return None
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
         if self.add_message(uow, message, content) is None:

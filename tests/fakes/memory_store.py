@@ -54,7 +54,7 @@ from lab_agent.domain.state_machines import (
     OrderState,
 )
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
+from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -177,6 +177,16 @@ class MemoryVault(Vault):
     def document(self, document: str) -> tuple[bytes, str] | None:
         found = self._data.documents.get(document)
         return None if found is None else found[:2]
+
+    @override
+    def seal(self, content: bytes) -> bytes:
+        return b"sealed:" + content[::-1]
+
+    @override
+    def unseal(self, sealed: bytes) -> bytes:
+        if not sealed.startswith(b"sealed:"):
+            raise CryptoError("no key fits")
+        return sealed.removeprefix(b"sealed:")[::-1]
 
 
 class MemoryHostedDocumentRepository(HostedDocumentRepository):

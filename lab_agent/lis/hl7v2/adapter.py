@@ -78,9 +78,7 @@ class Hl7v2Adapter:
             await asyncio.to_thread(self._open_folder)
         except OSError as exc:
             raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
-        continued = ContinuedMessages(
-            self._settings.folder / "continued", self._settings.max_message_bytes, self._settings.frame_timeout
-        )
+        continued = self._continued_messages(inbox)
         self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive, continued, self._sent)
         self._alerts = OperatorAlerts(inbox, asyncio.get_running_loop().time)
         try:
@@ -170,6 +168,17 @@ class Hl7v2Adapter:
             "these lines; if it reads only the first of each message, set `one_line_per_message`"
         )
         self._report_trouble(Trouble.UNNAMED_LINES, text)
+
+    def _continued_messages(self, inbox: Inbox) -> ContinuedMessages:
+        """They are handled in threads, and sealed on the loop."""
+        ours, loop = self._settings, asyncio.get_running_loop()
+        return ContinuedMessages(
+            ours.folder / "continued",
+            ours.max_message_bytes,
+            ours.frame_timeout,
+            seal=lambda content: asyncio.run_coroutine_threadsafe(inbox.seal(content), loop).result(),
+            unseal=lambda sealed: asyncio.run_coroutine_threadsafe(inbox.unseal(sealed), loop).result(),
+        )
 
     def _open_folder(self) -> None:
         self._archive.open()

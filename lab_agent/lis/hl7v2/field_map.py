@@ -103,6 +103,7 @@ class ResultFieldMap(BaseModel):
     decimal_comma: bool
     numeric_text: bool
     empty_value: Literal["skip", "refuse"]
+    value_times: Literal["refuse", "note", "ignore"]
     ignore: tuple[IgnoreRule, ...] = ()
 
     @field_validator("*", mode="after")

@@ -1,7 +1,8 @@
 """The adapter's own folder: raw messages, and values that are not final yet. All methods block.
 
 Raw messages contain names, and the adapter has no keys to encrypt them. So accepted ones are stored only on request, readable by
-the agent's user alone, and for a limited time; rejected ones are the inbox's, which seals them.
+the agent's user alone, and for a limited time; rejected ones are the inbox's, which seals them. Of values that are not final,
+only those without a free text are kept: a text or comment may name the patient.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab_agent.atomic_file import write_atomically
-from lab_agent.domain.lab_messages import LabReport, ReportStatus
+from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
 from lab_agent.errors import DataInvalidError
 from lab_agent.serialization import dump_message, load_stored_message
 
@@ -27,7 +28,7 @@ _DAY_SECONDS = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class MessageArchive:
-    """The folders `accepted` (raw messages) and `open-reports` (values, no names)."""
+    """The folders `accepted` (raw messages) and `open-reports` (values without texts)."""
 
     folder: Path
     keep_days: int
@@ -54,13 +55,13 @@ class MessageArchive:
         return path
 
     def save_open_report(self, report: LabReport) -> None:
-        """Store the values of a report that is not final; delete those of one that is."""
+        """Store the values of a report that is not final, as far as they have no free text; delete those of one that is."""
         path = self._open_report_path(report.report_id)
-        if report.status is ReportStatus.FINAL or not report.observations:
-            if report.status is ReportStatus.FINAL:
-                path.unlink(missing_ok=True)
-            return
-        write_atomically(path, dump_message(replace(report, documents=(), patient=None)))
+        if report.status is ReportStatus.FINAL:
+            path.unlink(missing_ok=True)
+        elif report.observations:
+            plain = tuple(one for one in report.observations if not _has_free_text(one))
+            write_atomically(path, dump_message(replace(report, observations=plain, documents=(), patient=None)))
 
     def load_open_report(self, report_id: str) -> LabReport | None:
         """The values of a report whose last version was not final."""
@@ -76,6 +77,14 @@ class MessageArchive:
     def _files_in(self, folder_name: str) -> list[Path]:
         folder = self.folder / folder_name
         return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _has_free_text(one: ReportedObservation) -> bool:
+    """Whether an observation says more than codes, numbers and times."""
+    concepts = [concept for concept in (one.value_codeable_concept, one.method) if concept is not None]
+    is_told = any(concept.text and concept.text not in {coding.display for coding in concept.coding} for concept in concepts)
+    has_text = one.value_string is not None or one.value_attachment is not None or one.note is not None
+    return has_text or is_told or any(limit.text for limit in one.reference_ranges)
 
 
 def _remove_if_older(path: Path, limit: float) -> None:

@@ -98,7 +98,7 @@ class Receiver:
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
         kind, _ = message.message_type
-        if kind in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
+        if _is_acknowledgement(kind, has_msa=message.first_segment("MSA") is not None):
             await self._handle_ack(connection, message, data)
             return
         decision = check_header(message, self.settings)
@@ -128,7 +128,10 @@ class Receiver:
     async def refuse_unfinished(self) -> None:
         """Refuse the continued messages whose next part did not come: their parts were acknowledged."""
         for path, data in await asyncio.to_thread(lambda: list(self.continued.overdue())):
-            await self._reject(data, UNFINISHED)
+            if data is None:
+                await self.inbox.reject(path.stem, UNFINISHED)  # its key is gone: nobody can read it any more
+            else:
+                await self._reject(data, UNFINISHED)
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store_results(self, message: Message, data: bytes) -> AckDecision:
@@ -171,8 +174,11 @@ class Receiver:
 
     async def _handle_late_ack(self, sent: SentMessage | None) -> None:
         """Store what an acknowledgement says that came after its timeout; that it came settles the outcome (`was_received`)."""
+        if sent is None:
+            log.info("acknowledgement of nothing that waits for one", action="hl7_ack_unmatched", adapter=self.name)
+            return
         log.info("acknowledgement arrived after its timeout", action="hl7_ack_late", adapter=self.name)
-        if sent is not None and sent.answer is not None and sent.answer.accepted:
+        if sent.answer is not None and sent.answer.accepted:
             await report_answer(self.inbox, sent.order, sent.answer, sent.lines)
 
     async def _handle_unreadable(self, connection: MllpConnection, data: bytes, reason: str, *, answerable: bool = True) -> None:
@@ -192,7 +198,7 @@ class Receiver:
     async def _send_reject(self, connection: MllpConnection, data: bytes, reason: str) -> None:
         """Answer an unreadable message, as far as its header can be read."""
         header = _parse_header(data)
-        if header is not None and (header.text(9) in ACK_MESSAGE_TYPES or "MSA" in _segment_names(data)):
+        if header is not None and _is_acknowledgement(header.text(9), has_msa="MSA" in _segment_names(data)):
             return  # an acknowledgement is never answered, or two programs could go on for ever
         if header is not None and _is_valid_control_id(header.raw(10).strip()):
             await self._reply(connection, header, AckDecision("R", (reason,), _SEGMENT_SEQUENCE_ERROR))
@@ -226,6 +232,11 @@ class Receiver:
 
     def _own_msh_fields(self, encoding: str) -> Mapping[int, str]:
         return {11: self.settings.processing_id, 12: self.settings.version, 18: hl7_charset_name(encoding)}
+
+
+def _is_acknowledgement(kind: str, *, has_msa: bool) -> bool:
+    """Whether a message only acknowledges another one; results may come with an MSA, in answer to a query."""
+    return kind in ACK_MESSAGE_TYPES or (has_msa and kind not in _ACCEPTED_EVENTS)
 
 
 def check_header(message: Message, settings: Hl7v2Settings) -> AckDecision | None:

@@ -90,6 +90,9 @@ async def resume_submit(adapter: Lis, order: LabOrder, *, prepared_committed: bo
     return known is True
 
 
+_SEALED = b"sealed:"
+
+
 @dataclass(slots=True)
 class MemoryInbox:
     """An in-memory `Inbox` that fails on request.
@@ -139,6 +142,14 @@ class MemoryInbox:
         self.alerts.pop(key, None)
         if text is not None:
             self.alerts[key] = text
+
+    async def seal(self, content: bytes) -> bytes:
+        """Make it unreadable; no secret is kept by it."""
+        return _SEALED + bytes(byte ^ 0xFF for byte in content)
+
+    async def unseal(self, sealed: bytes) -> bytes | None:
+        """Give back what was sealed."""
+        return bytes(byte ^ 0xFF for byte in sealed.removeprefix(_SEALED)) if sealed.startswith(_SEALED) else None
 
     @property
     def contents(self) -> list[LabMessage]:

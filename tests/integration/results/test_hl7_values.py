@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.hl7_results import Hl7Results, results_over_mllp
 from tests.harness.results import ResultsBench
 
@@ -53,3 +54,19 @@ async def test_day_of_collection_reaches_clinic_as_a_day(results: Hl7Results) ->
     assert await results.send(OBR.replace("20260303080000+0000", "20260303"), f"OBX|1|NM|{LEUKOCYTES}^WBC^LN||7|||||F") == "AA"
     [report] = await results.bench.clinic_reports()
     assert report.resource["effectiveDateTime"] == "2026-03-03"
+
+
+async def test_values_that_are_no_numbers_reach_clinic_beside_the_others(results: Hl7Results) -> None:
+    first = f"OBX|1|NM|{LEUKOCYTES}^WBC^LN||7.20|10*9/L|||||F"
+    second = f"OBX|2|NM|{CULTURE}^Culture^LN||****||||||F"
+    assert await results.send(OBR, first, second) == "AA"
+    [number], [text] = await results.values(LEUKOCYTES), await results.values(CULTURE)
+    assert (number["valueQuantity"]["value"], text["valueString"]) == (Decimal("7.20"), "****")
+
+
+async def test_inbox_seals_what_an_adapter_keeps(bench: ResultsBench) -> None:
+    inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
+    sealed = await inbox.seal(b"PID|1||X")
+    assert b"PID" not in sealed
+    assert await inbox.unseal(sealed) == b"PID|1||X"
+    assert await inbox.unseal(b"altered" + sealed) is None

@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.domain.records import Alert, Event, UploadRecord
 from lab_agent.domain.state_machines import ReportState
-from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
+from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.credential_repositories import Role, StoredToken, UserRecord
 
 LEASE = timedelta(seconds=30)
@@ -88,6 +88,11 @@ async def test_vault_round_trips(transact, factory):
     assert await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now)) == first
     assert await transact(lambda uow: uow.vault.document(first)) == (content, "application/pdf")
     assert await transact(lambda uow: uow.vault.document("none")) is None
+    sealed = await transact(lambda uow: uow.vault.seal(b"PID|1||X"))
+    assert b"PID" not in sealed
+    assert await transact(lambda uow: uow.vault.unseal(sealed)) == b"PID|1||X"
+    with pytest.raises(CryptoError):
+        await transact(lambda uow: uow.vault.unseal(b"altered" + sealed))
 
 
 async def test_alert_is_opened_once(transact, factory):

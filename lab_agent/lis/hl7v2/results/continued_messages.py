@@ -3,7 +3,7 @@
 Each part is on the disk before it is acknowledged, since its sender waits for that before it sends the next; what they say
 together is acknowledged with the last one. Parts of one message come on one connection: the pointers of two senders may be the
 same. What is not finished when its connection closes, or in time, is handed over to be refused, so that an operator sees it.
-All methods block.
+The parts name the patient: they are sealed by the inbox, as the adapter has no keys. All methods block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -58,6 +58,8 @@ class ContinuedMessages:
     folder: Path
     max_bytes: int
     timeout: float
+    seal: Callable[[bytes], bytes]
+    unseal: Callable[[bytes], bytes | None]
     _unfinished: dict[MllpConnection, _Unfinished] = field(default_factory=dict)
 
     def take(self, connection: MllpConnection, message: Message, data: bytes) -> Continuation:
@@ -81,8 +83,11 @@ class ContinuedMessages:
             done.path.unlink(missing_ok=True)
             done.answer = answer
 
-    def overdue(self) -> Iterator[tuple[Path, bytes]]:
-        """What will not be finished any more, with its parts so far: from closed connections, too late, or of an earlier run."""
+    def overdue(self) -> Iterator[tuple[Path, bytes | None]]:
+        """What will not be finished any more, with its parts so far: from closed connections, too late, or of an earlier run.
+
+        None for parts that cannot be read any more, since their key is gone.
+        """
         now = time.monotonic()
         for connection, one in list(self._unfinished.items()):
             if connection.closed.is_set() or (one.pointer is not None and one.deadline < now):
@@ -90,23 +95,26 @@ class ContinuedMessages:
         current = {one.path for one in self._unfinished.values()}
         for path in sorted(self.folder.glob("*.hl7")):
             if path not in current and path.stat().st_mtime < time.time() - self.timeout:
-                yield path, path.read_bytes()
+                yield path, self.unseal(path.read_bytes())
 
     def _begin(self, connection: MllpConnection, data: bytes, part: str, pointer: str) -> Continuation:
         if sum(one.pointer is not None for one in self._unfinished.values()) >= _MAX_MESSAGES:
             return Continuation(problem="too many continued messages are not finished")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / f"{secrets.token_hex(8)}.hl7"
-        write_atomically(path, _join(b"", data))
+        write_atomically(path, self.seal(_join(b"", data)))
         self._unfinished[connection] = _Unfinished(path, pointer, part, time.monotonic() + self.timeout)
         return Continuation()
 
     def _continue(self, one: _Unfinished, data: bytes, part: str, pointer: str | None) -> Continuation:
-        whole = _join(one.path.read_bytes(), data)
+        before = self.unseal(one.path.read_bytes())
+        if before is None:
+            return Continuation(problem="the parts before it cannot be read any more: their key is gone")
+        whole = _join(before, data)
         if len(whole) > self.max_bytes or one.parts >= _MAX_PARTS:
             return Continuation(problem="the continued message is too long")
         if pointer is not None:
-            write_atomically(one.path, whole)
+            write_atomically(one.path, self.seal(whole))
         one.parts, one.pointer, one.last_part = one.parts + 1, pointer, part
         one.deadline = time.monotonic() + self.timeout
         return Continuation() if pointer is not None else Continuation(whole=whole)

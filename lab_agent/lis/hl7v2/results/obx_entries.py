@@ -1,4 +1,4 @@
-"""Prepares the OBX of a group before they are read: value types of the LIS's own, and OBX without a value."""
+"""Prepares the OBX of a group before they are read: types that do not fit, OBX without a value, and what stands there twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from dataclasses import replace
 from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.results.obx_repeats import join_repeats, text_key
+from lab_agent.lis.hl7v2.results.obx_values import is_text_for_number
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry, rewrite_field
 
-_TEXT_TYPES = frozenset({"TX", "FT"})
 _DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _MAY_BE_EMPTY = frozenset({"final", "preliminary"})
+_NO_RESULT = frozenset({"X", "N"})
+"""OBX-11: there will be no result, or none was asked for (HL7 table 0085)."""
+_NORMAL = "N"
 
 
 def rename_value_types(group: ObrGroup, field_map: FieldMap) -> None:
@@ -24,11 +28,25 @@ def rename_value_types(group: ObrGroup, field_map: FieldMap) -> None:
             entry.obx = rewrite_field(entry.obx, 2, meant)
 
 
-def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
-    """Drop the OBX that have no value although their status promises one; returns a note about each.
+def prepare_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
+    """Make the OBX of a group those that are read, one an observation; returns a note about each that was changed or left out."""
+    return (*_rename_texts(group, field_map), *join_repeats(group, field_map), *drop_empty_entries(group, field_map, final=final))
 
-    The comments of an OBX that becomes no observation become comments of the report, under its name: they often say why there is
-    no value.
+
+def _rename_texts(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:
+    """Read as a text what an analyser writes for a number that it does not have: `****`, `----`, `neg`."""
+    for entry in group.obx_entries:
+        values = entry.obx.repetitions(5)
+        if entry.obx.text(2).upper() == "NM" and len(values) == 1 and is_text_for_number(values[0].text, field_map):
+            entry.obx = rewrite_field(entry.obx, 2, "ST")
+            yield f"OBX {entry.number} is no number (NM), and is read as a text"
+
+
+def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
+    """Drop the OBX that have no value although their status promises one, or since there will be none; returns a note about each.
+
+    The comments and flags of an OBX that becomes no observation become comments of the report, under its name: they often say
+    why there is no value.
 
     A line within a text stays, as an empty one. A correction (OBX-11 `C`) to nothing is left to the reader, which refuses it.
     """
@@ -37,7 +55,9 @@ def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> 
     kept: list[ObxEntry] = []
     dropped: list[ObxEntry] = []
     for place, entry in enumerate(group.obx_entries):
-        is_droppable = field_map.results.empty_value == "skip" and statuses.get(entry.obx.text(11)) in _MAY_BE_EMPTY
+        code, meaning = entry.obx.text(11), statuses.get(entry.obx.text(11))
+        may_be_empty = meaning in _MAY_BE_EMPTY or (code in _NO_RESULT and meaning == "held")
+        is_droppable = field_map.results.empty_value == "skip" and may_be_empty
         if not _is_empty(entry.obx) or not is_droppable:
             kept.append(entry)
         elif place in lines_of_text:
@@ -63,7 +83,7 @@ def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:
     found: list[int] = []
     before: tuple[str, ...] = ()
     for place, entry in enumerate(entries):
-        key, is_empty = _text_key(entry.obx), _is_empty(entry.obx)
+        key, is_empty = text_key(entries, entry), _is_empty(entry.obx)
         if key != before:
             places = []
         if key and is_empty and key == before:
@@ -74,11 +94,14 @@ def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _text_key(obx: Segment) -> tuple[str, ...]:
-    kind = obx.text(2).upper()
-    return (kind, obx.raw(3), obx.raw(4)) if kind in _TEXT_TYPES else ()
-
-
 def _named_notes(entry: ObxEntry) -> Iterator[str]:
     name = entry.obx.text(3, 2) or entry.obx.text(3)
-    return (f"{name}: {note}" if name else note for note in entry.notes)
+    return (f"{name}: {note}" if name else note for note in (*_flag_notes(entry.obx), *entry.notes))
+
+
+def _flag_notes(obx: Segment) -> Iterator[str]:
+    """What the flags of an OBX without a value say: an analyser's flag may be all that it says."""
+    if not obx.repetitions(5):
+        flags = (value.component_text(1).strip() or value.component_text(2).strip() for value in obx.repetitions(8))
+        if said := [flag for flag in flags if flag and flag != _NORMAL]:
+            yield ", ".join(said)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
-from lab_agent.domain.susceptibility import susceptibility_coding, susceptibility_flags
+from lab_agent.domain.susceptibility import susceptibility_coding
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
+from lab_agent.lis.hl7v2.results.obx_flags import read_flags, unknown_flags
+from lab_agent.lis.hl7v2.results.obx_repeats import text_key
 from lab_agent.lis.hl7v2.results.obx_texts import readable_text
-from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.results.obx_times import times_of_values
+from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.organisms import sub_id
 from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.report_merging import describe_repeated, find_repeated
@@ -21,9 +24,7 @@ from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
 OpenReportLookup = Callable[[str], LabReport | None]
-TextKey = tuple[str, str, str]
-_MULTILINE_TYPES = frozenset({"TX", "FT"})
-_LOINC = "http://loinc.org"
+TextKey = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,9 @@ class ObxReader:
         """Read all OBX. Raises `InvalidValueError`, naming the OBX."""
         observations: list[ReportedObservation] = []
         documents: list[Document] = []
-        text_keys = [_text_key(entry.obx) for entry in group.obx_entries]
-        last: TextKey | None = None
+        text_keys = [text_key(group.obx_entries, entry) for entry in group.obx_entries]
+        times = times_of_values(group, self.value_reader)
+        last: TextKey = ()
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
         for place, entry in enumerate(group.obx_entries):
             try:
@@ -66,7 +68,7 @@ class ObxReader:
             if last and last == previous and observations:
                 observations[-1] = _append_text(observations[-1], one)
             else:
-                observations.append(one)
+                observations.append(replace(one, note=_join_notes(one.note, times.get(entry.number))))
         if repeated := find_repeated(observations):
             raise InvalidValueError(describe_repeated(repeated))
         if group.notes and observations:
@@ -103,14 +105,14 @@ class ObxReader:
             specimen=specimen,
             reference_ranges=read_reference_ranges(obx, self.value_reader),
             issued=self._read_issued(obx),
-            flags=tuple(_read_flags(obx)),
-            note=_join_notes(*entry.notes),
+            flags=tuple(read_flags(obx)),
+            note=_join_notes(*entry.notes, *unknown_flags(obx)),
             **self._read_value(obx, is_line=is_line),
         )
 
     def _read_value(self, obx: Segment, *, is_line: bool) -> dict[str, Any]:
         """The value; where there is none, how susceptible the organism is (OBX-8) is what the OBX says."""
-        susceptibility = None if obx.repetitions(5) else susceptibility_coding(_read_flags(obx))
+        susceptibility = None if obx.repetitions(5) else susceptibility_coding(read_flags(obx))
         if susceptibility is None:
             return self.value_reader.read_value(obx, is_line=is_line)
         return {"value_codeable_concept": CodeableConcept(coding=(susceptibility,), text=susceptibility.display)}
@@ -131,11 +133,17 @@ class ObxReader:
         codings = list(self.value_reader.read_codings(obx.first_repetition(3)))
         if not codings:
             raise InvalidValueError("has no code in OBX-3")
-        return next((coding for coding in codings if coding.system == _LOINC), codings[0])
+        return next((coding for coding in codings if coding.system == LOINC), codings[0])
 
     def _observation_id(self, obx: Segment, coding: Coding) -> str | None:
-        own, sub = obx.text(21), sub_id(obx)
-        return own or (f"{coding.code}/{sub}" if sub else None)
+        """OBX-21, else the code with OBX-4; one code may stand for several tests that have codes of their own beside it."""
+        own, further = obx.text(21), sub_id(obx) or self._other_code(obx, coding)
+        return own or (f"{coding.code}/{further}" if further else None)
+
+    def _other_code(self, obx: Segment, coding: Coding) -> str | None:
+        """The laboratory's own code beside a LOINC code."""
+        others = (one.code for one in self.value_reader.read_codings(obx.first_repetition(3)) if one.system != LOINC)
+        return next(others, None) if coding.system == LOINC else None
 
     def _read_method(self, obx: Segment) -> CodeableConcept | None:
         value = obx.first_repetition(17)
@@ -146,22 +154,9 @@ class ObxReader:
         )
 
 
-def _read_flags(obx: Segment) -> Iterator[str]:
-    """OBX-8; susceptibilities in the case of their table."""
-    for value in obx.repetitions(8):
-        if flag := value.component_text(1).strip():
-            yield flag.upper() if susceptibility_flags((flag.upper(),)) else flag
-
-
-def _text_key(obx: Segment) -> TextKey | None:
-    """Identify the text that an OBX is a line of: such texts come as one OBX per line."""
-    kind = obx.text(2).upper()
-    return (kind, obx.raw(3), obx.raw(4)) if kind in _MULTILINE_TYPES else None
-
-
-def _is_line(keys: Sequence[TextKey | None], place: int) -> bool:
+def _is_line(keys: Sequence[TextKey], place: int) -> bool:
     """Whether an OBX is one of several lines of a text, and so no number by itself."""
-    return keys[place] is not None and keys[place] in (*keys[max(place - 1, 0) : place], *keys[place + 1 : place + 2])
+    return bool(keys[place]) and keys[place] in (*keys[max(place - 1, 0) : place], *keys[place + 1 : place + 2])
 
 
 def _append_text(text: ReportedObservation, more: ReportedObservation) -> ReportedObservation:

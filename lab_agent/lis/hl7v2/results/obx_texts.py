@@ -9,6 +9,8 @@ _LINE_END = re.compile("\r\n?|[\n\x0b\x0c\x1e\x85\u2028\u2029]")
 _NO_BREAK_SPACE = re.compile("[\xa0\u2007\u202f]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff\ufffe\uffff]")
 
+_SHORT_CODE = re.compile(r"[!-~]{1,20}\Z")
+
 _POWER_OF_TEN = re.compile(r"(?:.*[^\d.,])?10\s*\Z", re.ASCII | re.DOTALL)
 _EXPONENT_OF_TEN = re.compile(r"\s*[+-]?1?\d(?![\d.,])", re.ASCII)
 _UNIT_NAME = re.compile(r".*[^\W\d_]\)?\Z", re.DOTALL)
@@ -21,6 +23,11 @@ def readable_text(text: str) -> str:
     FHIR's string allows no control character but tab, LF and CR (STU3, Data Types).
     """
     return _INVISIBLE.sub("", _NO_BREAK_SPACE.sub(" ", _LINE_END.sub("\n", text))).strip()
+
+
+def quotable_code(text: str) -> str:
+    """A code of a message as a reason may name it; empty if it may be a free text, which may name the patient (law 7)."""
+    return text if _SHORT_CODE.match(text) else ""
 
 
 def has_control_character(text: str) -> bool:

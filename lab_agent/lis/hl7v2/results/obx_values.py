@@ -15,7 +15,7 @@ from typing import Any
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
-from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, readable_text
+from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, quotable_code, readable_text
 from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
 
 NUMBER_PATTERN = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
@@ -25,7 +25,10 @@ _GRADE = re.compile(r"\s*\+")
 _AMOUNT = re.compile(r"[<>=≤≥~±+-]*\s*\d")
 _DIGIT = re.compile(r"\d")
 _COMPARATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "=": None, "": None, None: None}
+_OTHER_NOTATION = re.compile(r"\s*[<>=≤≥+-]*\s*\d[\d.,'\s]*,[\d.,'\s]*\Z", re.ASCII)
+"""A number in another notation than the map's (`4,9`): it must not become a text, since the map mends it."""
 _UNREADABLE_NUMBER = "has an invalid number"
+LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 CODE_STRING_TYPES = frozenset({"IS", "ID"})
@@ -33,6 +36,18 @@ CODE_STRING_TYPES = frozenset({"IS", "ID"})
 
 class InvalidValueError(ValueError):
     """An invalid value; the text says why without quoting it."""
+
+
+def is_text_for_number(text: str, field_map: FieldMap) -> bool:
+    """Whether an OBX-5 of type NM is a text for a number that there is not: `****`, `neg`."""
+    is_number = _NUMBER_WITH_COMPARATOR.match(normalize_decimal(text, field_map)) or _OTHER_NOTATION.match(text)
+    return is_number is None and bool(readable_text(text))
+
+
+def normalize_decimal(text: str, field_map: FieldMap) -> str:
+    """The text with a point for a decimal comma, where the map says that the LIS writes one."""
+    text = text.strip()
+    return text.replace(",", ".") if field_map.results.decimal_comma and text.count(",") == 1 else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +132,8 @@ class ObxValueReader:
             case "TM":
                 return {"value_time": parse_time_of_day(value.component_text(1))}
             case _:
-                raise InvalidValueError(f"has the unsupported type {kind or '(none)'} in OBX-2")
+                named = quotable_code(kind) if kind else "(none)"
+                raise InvalidValueError(f"has the unsupported type {named}".rstrip() + " in OBX-2")
 
     def _read_text(self, obx: Segment, values: Sequence[FieldValue], *, is_line: bool) -> dict[str, Any]:
         text = readable_text("\n".join(value.text for value in values))
@@ -184,8 +200,7 @@ class ObxValueReader:
         return text
 
     def _normalize_decimal(self, text: str) -> str:
-        text = text.strip()
-        return text.replace(",", ".") if self.field_map.results.decimal_comma and text.count(",") == 1 else text
+        return normalize_decimal(text, self.field_map)
 
     def _code_system(self, name: str) -> str | None:
         """The URL of a code system; local codes (`L`, `99…`) have none."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.text import shorten
+from lab_agent.lis.hl7v2.results.obx_texts import quotable_code
 
 _STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
 
@@ -76,9 +76,9 @@ def find_repeated(observations: Iterable[ReportedObservation]) -> ReportedObserv
 
 def describe_repeated(one: ReportedObservation) -> str:
     """Why an observation that `find_repeated` found is refused, and what to do."""
+    named = f"the code {quotable_code(one.code.code)}" if quotable_code(one.code.code) else "a code"
     return (
-        f"the code {shorten(one.code.code)} stands in it more than once and nothing tells the values apart: "
-        "have the laboratory system number them in OBX-4"
+        f"{named} stands in it more than once and nothing tells the values apart: have the laboratory system number them in OBX-4"
     )
 
 

@@ -20,7 +20,7 @@ from lab_agent.domain.lab_messages import (
 from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.results.microbiology import split_isolates
-from lab_agent.lis.hl7v2.results.obx_entries import drop_empty_entries, rename_value_types
+from lab_agent.lis.hl7v2.results.obx_entries import prepare_entries, rename_value_types
 from lab_agent.lis.hl7v2.results.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.order_references import (
@@ -166,7 +166,7 @@ class ResultReader:
         status = self._read_status(group)
         if rejection := self._read_rejection(group, references, status):
             return ParsedReport(group.number, rejection)
-        notes = drop_empty_entries(group, self.value_reader.field_map, final=status == "final")
+        notes = prepare_entries(group, self.value_reader.field_map, final=status == "final")
         if not name:
             raise InvalidValueError(_SAME_REPORT)
         report = self._build_report(group, name, references, status)

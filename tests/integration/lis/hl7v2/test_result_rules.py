@@ -1,5 +1,6 @@
 """On the wire: empty values, types and codes of the LIS's own, quality control, and messages that come in several."""
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from lab_agent.domain.report_coverage import OrderCodes, determine_coverage
 from lab_agent.domain.state_machines import LineState
 from lab_agent.lis.hl7v2.results.continued_messages import UNFINISHED
 from tests.harness.hl7_peer import connect_peer, connected_peer
+from tests.harness.hl7_wire import until
 
 L1 = "LAAAAAAAAAAAAAAA"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -48,7 +50,7 @@ async def test_comment_of_empty_value_is_kept(tmp_path: Path) -> None:
         ((EMPTY,), "none of its OBX has a value"),
         ((EMPTY, "NTE|1||haemolysed"), "none of its OBX has a value"),
         ((FULL, EMPTY.replace("|F", "|C")), "OBX 2 has no value"),
-        ((FULL, EMPTY.replace("|F", "|X")), "OBX 2 has the status X"),
+        ((FULL, FULL.replace("|F", "|X")), "OBX 2 has the status X"),
         (("OBX|1|ED|PDF||^application^PDF^Base64^JVBERi0xLjQK||||||F", "NTE|1||of the PDF"), "has a note"),
     ],
 )
@@ -188,6 +190,8 @@ async def test_continued_message_read_as_one(tmp_path: Path) -> None:
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(part("1"), "PID|1||4711", OBR, FULL, TEXT, "ADD|", "DSC|P1|F") == "AA"
         assert not peer.inbox.messages
+        [kept] = (peer.folder / "continued").iterdir()
+        assert b"4711" not in kept.read_bytes()
         assert await peer.send(part("2", "P1"), "ADD|second half||||||F", "NTE|1||a note", "DSC|P2|F") == "AA"
         assert await peer.send(part("3", "P2"), "PID|1||4711", OBR.replace("GLU", "HB"), FULL.replace("5.1", "9.9")) == "AA"
         assert peer.values() == {"F1": ["5.1", "first half, second half", "9.9"]}
@@ -228,11 +232,14 @@ async def test_part_without_its_beginning_refused(tmp_path: Path, strange: tuple
 async def test_unfinished_message_refused_in_time(tmp_path: Path) -> None:
     """Its parts were acknowledged, so an operator sees it, with all that came; also after a restart."""
     async with connected_peer(tmp_path, frame_timeout=0.01) as peer:
-        assert await peer.send(part("1"), OBR, FULL, "DSC|P1|F") == "AA"
+        assert await peer.send(part("1"), "PID|1||4711", OBR, FULL, "DSC|P1|F") == "AA"
         assert len(list((peer.folder / "continued").iterdir())) == 1
+        sent = time.time()
     async with connected_peer(tmp_path, frame_timeout=0.01) as peer:
+        await until(lambda: time.time() > sent + 0.02)
         await peer.adapter.collect()
         assert list(peer.inbox.rejections.values()) == [UNFINISHED]
+        assert b"PID|1||4711" in next(iter(peer.inbox.raw.values()))
         assert not list((peer.folder / "continued").iterdir())
         await peer.adapter.collect()
         assert len(peer.inbox.rejections) == 1

@@ -272,7 +272,7 @@ def test_results_after_leading_specimen_are_results() -> None:
 
 
 def test_invalid_order_group_does_not_affect_others() -> None:
-    first, second = parts(OBR, "OBX|1|NM|718-7^Hb^LN||abc||||||F", OBR.replace(L1, L2), "OBX|1|NM|718-7^Hb^LN||4||||||F")
+    first, second = parts(OBR, "OBX|1|NM|718-7^Hb^LN||3,9||||||F", OBR.replace(L1, L2), "OBX|1|NM|718-7^Hb^LN||4||||||F")
     assert {first.problem, second.problem} == {None, "OBR 1: OBX 1 has an invalid number"}
 
 

@@ -4,12 +4,14 @@ import os
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from lab_agent.domain.lab_messages import ReportedPatient, ReportStatus
+from lab_agent.domain.lab_messages import ReportedObservation, ReportedPatient, ReportStatus
+from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.lis.hl7v2 import Hl7v2Settings
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
@@ -147,3 +149,18 @@ def test_archive_keeps_values_without_their_patient(tmp_path: Path) -> None:
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.json"))
     assert written
     assert b"1971" not in written
+
+
+def test_archive_keeps_no_free_text(tmp_path: Path) -> None:
+    """A text or comment may name the patient, and the adapter has no keys."""
+    archive = MessageArchive(tmp_path / "own", keep_days=2)
+    archive.open()
+    full = replace(make_report(1, make_order(1)), status=ReportStatus.PRELIMINARY)
+    number = ReportedObservation(code=Coding(code="GLU"), value_quantity=Quantity(value=Decimal("5.10")))
+    text = ReportedObservation(code=Coding(code="T"), value_string="Mrs Doe")
+    concept = ReportedObservation(code=Coding(code="C"), value_codeable_concept=CodeableConcept(text="Mrs Doe"))
+    archive.save_open_report(replace(full, observations=(number, text, replace(number, id="2", note="Mrs Doe"), concept)))
+    assert b"Doe" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*.json"))
+    kept = archive.load_open_report(full.report_id)
+    assert kept
+    assert kept.observations == (number,)

@@ -1,0 +1,109 @@
+"""OBX of one code and number that are one observation after all: sent twice, corrected in the same message, or with a comment.
+
+Cultures are left alone: there a repeated code may be another isolate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lab_agent.domain.susceptibility import susceptibility_flags
+from lab_agent.lis.hl7v2.field_map import FieldMap
+from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
+
+_TEXT_TYPES = frozenset({"TX", "FT"})
+_LINE_TYPES = _TEXT_TYPES | {"ST"}
+_DOCUMENT_TYPES = frozenset({"ED", "RP"})
+_LONG_LINE = 40
+"""Characters from which a text of type ST is one that is broken into lines."""
+_WITHDRAWN = frozenset({"W", "D"})
+"""OBX-11: the value was wrong, or is to be deleted (HL7 table 0085)."""
+
+
+def join_repeats(group: ObrGroup, field_map: FieldMap) -> tuple[str, ...]:
+    """Join the OBX of a group that are one observation; returns a note about each that is left out."""
+    if group.isolate is not None or any(map(_is_susceptibility, group.obx_entries)):
+        return ()
+    notes = [*_drop_identical(group), *_drop_corrected(group, field_map)]
+    _move_comments(group)
+    return tuple(notes)
+
+
+def _drop_identical(group: ObrGroup) -> Iterator[str]:
+    """Leave out what stands there twice. Lines of a text may well be equal."""
+    kept: dict[tuple[str, ...], ObxEntry] = {}
+    listed: list[ObxEntry] = []
+    for entry in group.obx_entries:
+        content = tuple("|".join(entry.obx.fields[2:]).rstrip("|").split("|"))
+        first = kept.setdefault(content, entry)
+        if first is entry or entry.obx.text(2).upper() in _TEXT_TYPES or not entry.obx.repetitions(5):
+            listed.append(entry)
+            continue
+        first.notes += [note for note in entry.notes if note not in first.notes]
+        yield f"OBX {entry.number} is the same as OBX {first.number}"
+    group.obx_entries = listed
+
+
+def _drop_corrected(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:
+    """Leave out a value that was withdrawn where the same message has the right one."""
+    meanings = field_map.table("observation_status")
+    right = {_name(entry.obx): entry for entry in group.obx_entries if meanings.get(entry.obx.text(11)) == "amended"}
+    listed: list[ObxEntry] = []
+    for entry in group.obx_entries:
+        code, correction = entry.obx.text(11), right.get(_name(entry.obx))
+        if correction is None or code not in _WITHDRAWN or meanings.get(code) != "held":
+            listed.append(entry)
+        else:
+            correction.notes[:0] = entry.notes
+            yield f"OBX {entry.number} ({code}) is corrected by OBX {correction.number}"
+    group.obx_entries = listed
+
+
+def _move_comments(group: ObrGroup) -> None:
+    """Make a text behind a value of the same code and number a comment of that value."""
+    listed: list[ObxEntry] = []
+    for entry in group.obx_entries:
+        before = listed[-1] if listed else None
+        if before is not None and _is_comment(before.obx, entry.obx):
+            before.notes += ["\n".join(value.text for value in entry.obx.repetitions(5)), *entry.notes]
+        else:
+            listed.append(entry)
+    group.obx_entries = listed
+
+
+def _is_comment(value: Segment, text: Segment) -> bool:
+    is_plain = not any(text.raw(number) for number in (6, 7, 8, 21)) and value.text(11) == text.text(11)
+    kinds = value.text(2).upper(), text.text(2).upper()
+    is_pair = kinds[0] not in _LINE_TYPES | _DOCUMENT_TYPES and kinds[1] in _LINE_TYPES
+    return is_pair and is_plain and _name(value) == _name(text) and bool(value.repetitions(5) and text.repetitions(5))
+
+
+def text_key(entries: Sequence[ObxEntry], entry: ObxEntry) -> tuple[str, ...]:
+    """Identify the text that an OBX is a line of: such texts come as one OBX per line. Empty if it can be none.
+
+    ST is a line only of what is plainly a text: it may as well be a value, or an organism.
+    """
+    obx, kind = entry.obx, entry.obx.text(2).upper()
+    if kind in _TEXT_TYPES:
+        return (kind, *_name(obx))
+    is_text = kind == "ST" and not _says_more(obx) and not any(map(_is_susceptibility, entries))
+    return ("ST", *_name(obx)) if is_text and any(_is_long(one.obx, _name(obx)) for one in entries) else ()
+
+
+def _is_long(obx: Segment, name: tuple[str, str]) -> bool:
+    return obx.text(2).upper() == "ST" and _name(obx) == name and len(obx.text(5)) >= _LONG_LINE
+
+
+def _says_more(obx: Segment) -> bool:
+    return any(obx.raw(number) for number in (6, 7, 8, 21))
+
+
+def _is_susceptibility(entry: ObxEntry) -> bool:
+    """Whether an OBX says how susceptible an organism is, in OBX-8 or as its value."""
+    words = [value.component_text(1).strip().upper() for value in (*entry.obx.repetitions(8), *entry.obx.repetitions(5))]
+    return bool(susceptibility_flags(words))
+
+
+def _name(obx: Segment) -> tuple[str, str]:
+    return obx.raw(3), obx.raw(4)
