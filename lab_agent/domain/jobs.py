@@ -92,14 +92,14 @@ def match_version_again(report: ReportRecord, after: ReportKey, now: datetime) -
     return replace(
         match_report(report, report.key, now),
         dedup_key=f"match_report:{report.key}:{after}:{now.isoformat()}",
-        ordering_key=deliveries_of(report.order, report.adapter),
+        ordering_key=deliveries_of(report.order, report.source),
         order=report.order,
     )
 
 
-def deliveries_of(order: OrderKey, adapter: str) -> str:
+def deliveries_of(order: OrderKey, source: str) -> str:
     """The ordering key of a laboratory system's reports of an order, which are matched again and uploaded one after the other."""
-    return f"deliver_report:{work_order_key(order, adapter)}"
+    return f"deliver_report:{work_order_key(order, source)}"
 
 
 def deliver_report(report: ReportRecord, order: OrderKey, now: datetime) -> NewJob:
@@ -107,7 +107,7 @@ def deliver_report(report: ReportRecord, order: OrderKey, now: datetime) -> NewJ
     return NewJob(
         kind=JobKind.DELIVER_REPORT,
         dedup_key=f"deliver_report:{report.key}",
-        ordering_key=deliveries_of(order, report.adapter),
+        ordering_key=deliveries_of(order, report.source),
         target=report.key,
         order=order,
         due_at=now,

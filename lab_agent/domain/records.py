@@ -310,7 +310,7 @@ class ReportRecord:
     what it keeps of the version before it (`results.left_out`). `sequence` is the order of arrival. `hold_reason` is set exactly
     while the state is held; `reason` is its sentence, for people. `patient_confirmed_for` is the order for whose patient an
     operator released it although it names another one. `matched_adapter` is set where an operator matched it to what another
-    laboratory system was asked for.
+    laboratory system was asked for; its `report_id` is one of `source` all the same.
     """
 
     key: ReportKey

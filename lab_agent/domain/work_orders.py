@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.domain.ids import OrderKey, WorkOrderKey, work_order_key
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import WORK_ORDER_TRANSITIONS, WorkOrderState, transition
 
 
@@ -31,3 +32,8 @@ class WorkOrder:
     def transition_to(self, state: WorkOrderState, now: datetime, reason: str | None = None) -> WorkOrder:
         """Move to `state`. Raises `InvalidTransitionError`."""
         return replace(self, state=transition(WORK_ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+
+
+def route_line(line: LineRecord, adapter: str) -> LineRecord:
+    """Give a line to a laboratory system. The number of another one does not go with it: it may be somebody else's there."""
+    return replace(line, adapter=adapter, accession=line.accession if line.adapter == adapter else None)

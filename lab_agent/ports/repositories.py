@@ -220,8 +220,8 @@ class ReportRepository(Protocol):
         """Write a changed report; its sequence stays. Raises `StoreError` if it is unknown."""
         ...
 
-    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
-        """All versions of one report of the part of an order that `adapter` has, by sequence."""
+    def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
+        """All versions of one report that the laboratory system `source` sent about an order, by sequence."""
         ...
 
     def needing_operator(self) -> tuple[ReportRecord, ...]:

@@ -41,7 +41,6 @@ from lab_agent.ports.queries import (
     ReportSummary,
     StateCounts,
 )
-from lab_agent.store.reports import is_from
 from lab_agent.store.row_mapping import in_states, to_record
 from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
@@ -187,7 +186,7 @@ def _select_report_versions(report: ReportRecord) -> Select[Any]:
     if report.report_id is None:
         return _select_report_summaries().where(reports.c.key == report.key)
     about = reports.c.order_key.is_(None) if report.order is None else reports.c.order_key == report.order
-    return _select_report_summaries().where(about, is_from(report.adapter), reports.c.report_id == report.report_id)
+    return _select_report_summaries().where(about, reports.c.source == report.source, reports.c.report_id == report.report_id)
 
 
 def _load_document_sizes(connection: Connection, document_ids: Collection[str]) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select, update
+from sqlalchemy import Connection, Select, select, update
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
@@ -46,8 +46,8 @@ class SqlReportRepository(ReportRepository):
             raise _unknown_report(report.key)
 
     @override
-    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
-        same = (reports.c.order_key == order, reports.c.report_id == report_id, is_from(adapter))
+    def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
+        same = (reports.c.order_key == order, reports.c.report_id == report_id, reports.c.source == source)
         return self._fetch(select(reports).where(*same))
 
     @override
@@ -93,11 +93,6 @@ class SqlHostedDocumentRepository(HostedDocumentRepository):
             .one_or_none()
         )
         return None if row is None else to_record(HostedDocument, row)
-
-
-def is_from(adapter: str) -> ColumnElement[bool]:
-    """Whether a report speaks of what this laboratory system was asked for (`ReportRecord.adapter`)."""
-    return func.coalesce(reports.c.matched_adapter, reports.c.source) == adapter
 
 
 def _to_columns(report: ReportRecord) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def reports_waiting_for(uow: UnitOfWork, adapter: str, numbers: Collection[str |
     Only those of the laboratory system that gave the numbers: another one may use the same.
     """
     found = uow.reports.needing_operator() if numbers else ()
-    waiting = [each for each in found if each.state is ReportState.UNMATCHED and each.adapter == adapter]
+    waiting = [each for each in found if each.state is ReportState.UNMATCHED and each.source == adapter]
     named = (
         (each, message.accession)
         for each in waiting

@@ -258,7 +258,7 @@ def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
     if record.order is None or version is None:
         raise PermanentFailure("this message has no report to deliver")
     message = version.whole
-    part = load_part(uow, record.order, record.adapter)
+    part = load_part(uow, record.order, record.adapter, source=record.source)
     coverage, own = (determine_coverage(each, part.lines, part.codes) for each in (message, version.sent))
     previous = load_other_versions(uow, record).delivered
     return Delivery(

@@ -204,8 +204,10 @@ class SubmitOrderHandler:
         for line, status in standing.ended_lines:
             withdraw_line(uow, line, now, f"its Task was set to {status} by somebody else", status)
         if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
+            reason = "it was withdrawn before the handover"
+            cancel_unsubmitted_part(uow, key, adapter, now, reason)
             advance_order(uow, key, now, completing=job)
-            return job.mark_obsolete(now, "it was withdrawn before the handover")
+            return job.mark_obsolete(now, reason)
         reason, retry_at = standing.waiting or standing.unreadable, now + timedelta(seconds=self.settings.hold_retry)
         if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")
@@ -254,14 +256,14 @@ class CancelOrderHandler:
         job = lease.job
         key, name = OrderKey(job.target), jobs.adapter_of(job)
         if not await self.store.run(lambda uow: is_possibly_submitted(uow, key, name)):
-            return CancelOutcome("the laboratory system never got the order, so nothing is cancelled there")
+            return CancelOutcome(f"the laboratory system {name} never got the order, so nothing is cancelled there")
         lines = tuple(LineKey(line) for line in job.payload["lines"])
         await lease.mark_started()
         try:
             await self.adapters.get(name).cancel(key, lines, job.payload["reason"])
         except LisRejected as rejection:
-            return CancelOutcome(f"the laboratory system did not cancel: {rejection}")
-        return CancelOutcome("the laboratory system was informed of the withdrawal")
+            return CancelOutcome(f"the laboratory system {name} did not cancel: {rejection}")
+        return CancelOutcome(f"the laboratory system {name} was informed of the withdrawal")
 
     verify = perform
 

@@ -15,7 +15,7 @@ from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
@@ -99,7 +99,8 @@ async def accept_line(store: Store, key: LineKey, *, adapter: str | None = None,
     """Accept a held line that was entered in the laboratory system by hand: its results are delivered like any other's.
 
     `adapter` is the laboratory system in which it was entered; None where only one can be meant. Raises `StoreError`, and
-    `InvalidTransitionError` if the line is not held, or the laboratory does not have its order.
+    `InvalidTransitionError` if the line is not held, the laboratory does not have its order, or that system's part of it is
+    still on its way: nobody could say then whether the handover takes the line with it.
     """
 
     def write(uow: UnitOfWork) -> None:
@@ -115,11 +116,15 @@ async def accept_line(store: Store, key: LineKey, *, adapter: str | None = None,
                 f"the ProcedureRequest of line {key} could not be read, so no result could refer to it. Reject the line"
             )
         name = adapter or _only_adapter(uow, line)
-        line = replace(line.transition_to(LineState.ACCEPTED, now), adapter=name)
-        uow.orders.save_line(line)
         part = parts.get(name) or WorkOrder(order=order.key, adapter=name, state=WorkOrderState.CANCELLED, changed_at=now)
-        if part.state is WorkOrderState.CANCELLED:  # one that is on its way is handed over without the line
-            uow.orders.save_work_order(part.transition_to(WorkOrderState.HANDED_OVER, now))
+        if part.state is WorkOrderState.ACCEPTED:
+            raise InvalidTransitionError(
+                f"the part of order {order.key} for {name} is not handed over yet. Accept the line once it is, or settle that "
+                f"handover first (`lab-agent orders show {order.key}` names its job)"
+            )
+        line = route_line(line.transition_to(LineState.ACCEPTED, now), name)
+        uow.orders.save_line(line)
+        uow.orders.save_work_order(part.transition_to(WorkOrderState.HANDED_OVER, now))
         _save_decision(uow, line, now, f"line {key} was entered in the laboratory system {name} by hand", by)
 
     await store.run(write)

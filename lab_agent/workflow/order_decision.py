@@ -13,7 +13,7 @@ from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.received_order import ReceivedLine
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.context import RuleContext
@@ -215,7 +215,7 @@ def _save_line_decision(
     if line.id in decision.rejected:
         record = record.transition_to(LineState.REJECTED, now, decision.rejected[line.id])
     elif line.id in decision.accepted:
-        record = replace(record.transition_to(LineState.ACCEPTED, now), adapter=adapters[line.id])
+        record = route_line(record.transition_to(LineState.ACCEPTED, now), adapters[line.id])
     else:
         status = line.task.status or TASK_REQUESTED
         record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before the order was assessed",))

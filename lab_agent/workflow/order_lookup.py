@@ -48,11 +48,13 @@ class OrderPart:
     """What one laboratory system has of an order: its `lines` there, and their `codes`.
 
     `lines` are also those that went to no laboratory system (rejected, late), so that a message about them is told so.
-    `work_order` is None for a laboratory system that has no part of the order.
+    `work_order` is None for a laboratory system that has no part of the order. `source` is the one whose reports are meant:
+    another than `adapter` where an operator matched its report to lines that it was not asked for.
     """
 
     order: OrderRecord
     adapter: str
+    source: str
     work_order: WorkOrder | None
     lines: tuple[LineRecord, ...]
     elsewhere: tuple[LineRecord, ...]
@@ -60,8 +62,8 @@ class OrderPart:
 
     @property
     def key(self) -> WorkOrderKey:
-        """What the identifiers of its reports begin with."""
-        return work_order_key(self.order.key, self.adapter)
+        """What the identifiers of its reports begin with: report ids are unique for the system that gives them alone."""
+        return work_order_key(self.order.key, self.source)
 
     @property
     def codes(self) -> OrderCodes:
@@ -79,12 +81,13 @@ class OrderPart:
         return _submitted(self.order, self.lines)
 
 
-def load_part(uow: UnitOfWork, key: OrderKey, adapter: str) -> OrderPart:
+def load_part(uow: UnitOfWork, key: OrderKey, adapter: str, *, source: str | None = None) -> OrderPart:
     """What a laboratory system has of an order. Raises `StoreError` if the order is unknown."""
     order, lines = uow.orders.get_for_update(key), uow.orders.lines(key)
     return OrderPart(
         order=order,
         adapter=adapter,
+        source=source or adapter,
         work_order=next((each for each in uow.orders.work_orders(key) if each.adapter == adapter), None),
         lines=tuple(line for line in lines if line.adapter in {adapter, None}),
         elsewhere=tuple(line for line in lines if line.adapter not in {adapter, None}),

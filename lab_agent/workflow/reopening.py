@@ -30,7 +30,13 @@ OFFERED_AGAIN_AFTER_HANDOVER = (
 
 
 def is_possibly_submitted(uow: UnitOfWork, key: OrderKey, adapter: str | None = None) -> bool:
-    """Whether a laboratory system may have the order, or its part of it; with `adapter`, whether that one may."""
+    """Whether a laboratory system may have the order, or its part of it; with `adapter`, whether that one may.
+
+    A part may be there without a handover: somebody entered its lines by hand.
+    """
+    parts = (each for each in uow.orders.work_orders(key) if adapter in {None, each.adapter})
+    if any(part.state is WorkOrderState.HANDED_OVER for part in parts):
+        return True
     handovers = (each for each in uow.jobs.list_for_order(key, open_only=False) if each.kind is JobKind.SUBMIT_ORDER)
     mine = (each for each in handovers if adapter in {None, jobs.adapter_of(each)})
     return any(each.started or each.state is JobState.DONE for each in mine)

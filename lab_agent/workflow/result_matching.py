@@ -76,7 +76,7 @@ class ReportMatcher:
         found = find_order(uow, message, report.adapter)
         if found.order is None:
             return hold_report(uow, report, unmatched(found.problem), now)
-        part = load_part(uow, found.order, report.adapter)
+        part = load_part(uow, found.order, report.adapter, source=report.source)
         order, lines = part.order, part.lines
         if report.order != order.key:  # else it was said when the report was first matched
             _warn_unknown_references(uow, report, found, part, now)

@@ -101,7 +101,7 @@ def _is_matched_again(report: ReportRecord) -> bool:
 def _queued_matches(uow: UnitOfWork, report: ReportRecord) -> Iterator[Job]:
     if report.order is None:
         return iter(())
-    queue = jobs.deliveries_of(report.order, report.adapter)
+    queue = jobs.deliveries_of(report.order, report.source)
     return (
         each for each in uow.jobs.list_for_order(report.order) if each.kind is JobKind.MATCH_REPORT and each.ordering_key == queue
     )
@@ -179,7 +179,7 @@ def _sort_others(uow: UnitOfWork, report: ReportRecord) -> tuple[VersionOrder, t
     """The order of all versions of a report, and the others in it."""
     if report.order is None or report.report_id is None:
         return VersionOrder.of([report]), ()
-    others = [each for each in uow.reports.versions(report.order, report.adapter, report.report_id) if each.key != report.key]
+    others = [each for each in uow.reports.versions(report.order, report.source, report.report_id) if each.key != report.key]
     order = VersionOrder.of([report, *others])
     return order, order.oldest_first(others)
 

@@ -815,9 +815,9 @@ class MemoryReportRepository(ReportRepository):
         self._data.reports[report.key] = replace(report, sequence=self.get_for_update(report.key).sequence)
 
     @override
-    def versions(self, order: OrderKey, adapter: str, report_id: str) -> tuple[ReportRecord, ...]:
-        wanted = (order, adapter, report_id)
-        return tuple(each for each in self._data.reports.values() if (each.order, each.adapter, each.report_id) == wanted)
+    def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
+        wanted = (order, source, report_id)
+        return tuple(each for each in self._data.reports.values() if (each.order, each.source, each.report_id) == wanted)
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:

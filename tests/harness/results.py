@@ -78,6 +78,19 @@ class BenchOrder:
     accession: str | None = "A-1"
 
 
+class _Laboratory(NoAdapters):
+    """A laboratory system that takes note of every withdrawal."""
+
+    def get(self, name: str | None = None) -> Any:
+        del name
+        return self
+
+    async def cancel(self, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        assert order
+        assert lines
+        assert reason
+
+
 @dataclass
 class ResultsBench:
     app: Any
@@ -105,7 +118,7 @@ class ResultsBench:
                 DeliverReportHandler(
                     self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
                 ),
-                CancelOrderHandler(self.store, self.clock, NoAdapters()),
+                CancelOrderHandler(self.store, self.clock, _Laboratory()),
                 TaskUpdateHandler(self.exchange, self.store, self.clock, late_lines),
             ]
             self._runner = JobRunner(

@@ -39,11 +39,11 @@ async def test_versions_are_ordered_by_arrival(transact, factory):
         report = factory.report(order="R1", report_id="7", body=body)
         await transact(lambda uow, report=report: uow.reports.add(report))
     await transact(lambda uow: uow.reports.add(factory.report(order="R2", report_id="7")))
-    matched = factory.report(order="R1", report_id="7", source="folder", matched_adapter="micro", body=b"by hand")
-    await transact(lambda uow: uow.reports.add(matched))
+    moved = factory.report(order="R1", report_id="7", source="micro", matched_adapter="folder", body=b"by hand")
+    await transact(lambda uow: uow.reports.add(moved))
     versions = await transact(lambda uow: uow.reports.versions("R1", "folder", "7"))
     assert [version.body for version in versions] == bodies
-    assert [each.key for each in await transact(lambda uow: uow.reports.versions("R1", "micro", "7"))] == [matched.key]
+    assert [each.key for each in await transact(lambda uow: uow.reports.versions("R1", "micro", "7"))] == [moved.key]
     assert [version.sequence for version in versions] == sorted({version.sequence for version in versions})
 
 

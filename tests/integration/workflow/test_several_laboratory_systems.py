@@ -12,7 +12,7 @@ from lab_agent.domain.ids import LineKey, report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport, NotPerformed
 from lab_agent.domain.records import JobKind, LineRecord, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.errors import StoreError
+from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.workflow import operator_jobs, operator_orders, operator_results
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -77,10 +77,10 @@ def order_template(world: World) -> OrderTemplate:
 
 @pytest.fixture
 def make_laboratory() -> Any:
-    def make(**worker: Any) -> Laboratory:
+    def make(*, lines_elsewhere: int = 1, **worker: Any) -> Laboratory:
         template = order_template(World("scenario"))
-        item = procedure_requests(template.bundle)[-1]["code"]["coding"][0]["code"]
-        world = World("scenario", routes=[{"items": [item], "adapter": MICROBIOLOGY}], **worker)
+        items = [each["code"]["coding"][0]["code"] for each in procedure_requests(template.bundle)[-lines_elsewhere:]]
+        world = World("scenario", routes=[{"items": items, "adapter": MICROBIOLOGY}], **worker)
         return Laboratory(world, world.agent(), world.place_order(template))
 
     return make
@@ -317,6 +317,115 @@ async def test_line_entered_by_hand_names_its_system(laboratory: Laboratory) -> 
         await operator_orders.accept_line(laboratory.world.store, late.key, by="eve", now=now)
     await operator_orders.accept_line(laboratory.world.store, late.key, adapter=MICROBIOLOGY, by="eve", now=now)
     assert late.key in {line.key for line in await laboratory.lines_at(MICROBIOLOGY)}
+
+
+async def put_back(laboratory: Laboratory, line: LineRecord) -> None:
+    """The partner withdraws a line, and requests it again some minutes later."""
+    await withdraw(laboratory, line)
+    laboratory.world.clock.advance(300)
+    laboratory.world.force_task(line.task_id, status="requested")
+    await laboratory.agent.reconcile.run()
+    await laboratory.world.drain(laboratory.agent)
+    states = {each.key: each.state for each in await laboratory.lines()}
+    assert states[line.key] is LineState.HELD
+
+
+async def withdraw(laboratory: Laboratory, line: LineRecord) -> None:
+    laboratory.world.end_task(line.task_id)
+    await laboratory.agent.reconcile.run()
+    await laboratory.world.drain(laboratory.agent)
+
+
+async def enter_by_hand(laboratory: Laboratory, line: LineRecord, adapter: str) -> None:
+    now = laboratory.world.clock.now()
+    await operator_orders.accept_line(laboratory.world.store, line.key, adapter=adapter, by="eve", now=now)
+
+
+async def test_line_entered_elsewhere_leaves_its_number_behind(laboratory: Laboratory) -> None:
+    """The other laboratory system may give the same number to somebody else's tube."""
+    await laboratory.assess()
+    line = (await laboratory.lines_at(CHEMISTRY))[0]
+    laboratory.chemistry.answer = SubmitResult(accession="C-1", line_accessions={line.key: "C-1-0"})
+    await laboratory.process_all()
+    await put_back(laboratory, line)
+    await enter_by_hand(laboratory, line, MICROBIOLOGY)
+    assert {each.accession for each in await laboratory.lines_at(MICROBIOLOGY)} == {None}
+    lost = await laboratory.receive(MICROBIOLOGY, laboratory.report(order=None, accession="C-1-0"))
+    assert (lost.state, lost.order) == (ReportState.UNMATCHED, None)
+
+
+async def test_withdrawal_is_told_where_the_line_was_entered_by_hand(make_laboratory: Any) -> None:
+    laboratory: Laboratory = make_laboratory()
+    laboratory.microbiology.rejects = True
+    await laboratory.process_all()
+    (dead,) = [job for job in await laboratory.jobs() if job.state is JobState.DEAD_LETTER]
+    await operator_jobs.dismiss_job(laboratory.world.store, dead.id, now=laboratory.world.clock.now(), **NOTE)
+    await laboratory.world.drain(laboratory.agent)
+    (line, *_) = await laboratory.lines_at(CHEMISTRY)
+    await put_back(laboratory, line)
+    await enter_by_hand(laboratory, line, MICROBIOLOGY)
+    laboratory.microbiology.cancelled.clear()
+    laboratory.world.clock.advance(300)
+    await withdraw(laboratory, line)
+    assert laboratory.microbiology.cancelled == [(line.order, (line.key,))]
+    texts = [event.text for event in await laboratory.events() if event.action == "cancel_at_lis"]
+    assert texts[-1] == "the laboratory system micro was informed of the withdrawal"
+
+
+async def test_line_of_a_part_on_its_way_is_not_entered_by_hand(make_laboratory: Any) -> None:
+    """Else the handover would bring to the laboratory system what somebody has entered there already."""
+    laboratory: Laboratory = make_laboratory(lines_elsewhere=2)
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    line, other = await laboratory.lines_at(MICROBIOLOGY)
+    await put_back(laboratory, line)
+    with pytest.raises(InvalidTransitionError, match="not handed over yet"):
+        await enter_by_hand(laboratory, line, MICROBIOLOGY)
+    laboratory.microbiology.is_down = False
+    await laboratory.wait()
+    (submitted,) = laboratory.microbiology.submitted
+    assert [each.key for each in submitted.lines] == [other.key]
+    await enter_by_hand(laboratory, line, MICROBIOLOGY)
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.ACCEPTED}
+    assert len(laboratory.microbiology.submitted) == 1
+
+
+async def test_report_matched_to_another_system_keeps_its_own_identifier(make_laboratory: Any) -> None:
+    """Two laboratory systems give the same report id; an operator matched the first of the reports to the other's line."""
+    laboratory: Laboratory = make_laboratory(lines_elsewhere=2)
+    await laboratory.process_all()
+    first, second = await laboratory.lines_at(MICROBIOLOGY)
+    held = await laboratory.receive(CHEMISTRY, laboratory.report(lines=(first.key,), report_id="24-7"))
+    store, matcher, now = laboratory.world.store, _matcher(laboratory), laboratory.world.clock.now()
+    await operator_results.match_result(store, matcher, held.key, first.order, lines=(first.key,), now=now, **NOTE)
+    await laboratory.world.drain(laboratory.agent)
+    laboratory.world.clock.advance(60)
+    own = await laboratory.receive(MICROBIOLOGY, laboratory.report(lines=(second.key,), report_id="24-7"))
+    before = await store.run(lambda uow: uow.reports.get_for_update(held.key))
+    assert (before.state, own.state) == (ReportState.DELIVERED, ReportState.DELIVERED)
+    assert len(laboratory.reports_on_service()) == 2
+    assert await laboratory.states_at(MICROBIOLOGY) == {LineState.COMPLETED}
+
+
+async def test_part_of_an_order_that_ended_right_before_its_handover_is_cancelled(laboratory: Laboratory) -> None:
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    laboratory.microbiology.is_down = False
+    laboratory.world.end_task(laboratory.task)
+    await laboratory.wait()
+    assert laboratory.microbiology.submitted == []
+    assert (await laboratory.work_orders())[MICROBIOLOGY] is WorkOrderState.CANCELLED
+
+
+async def test_dismissed_part_of_a_withdrawn_order_is_cancelled(laboratory: Laboratory) -> None:
+    laboratory.microbiology.rejects = True
+    await laboratory.process_all()
+    laboratory.world.end_task(laboratory.task)
+    await laboratory.agent.reconcile.run()
+    await laboratory.world.drain(laboratory.agent)
+    (dead,) = [job for job in await laboratory.jobs() if job.state is JobState.DEAD_LETTER]
+    await operator_jobs.dismiss_job(laboratory.world.store, dead.id, now=laboratory.world.clock.now(), **NOTE)
+    assert (await laboratory.work_orders())[MICROBIOLOGY] is WorkOrderState.CANCELLED
 
 
 def _matcher(laboratory: Laboratory) -> Any:
