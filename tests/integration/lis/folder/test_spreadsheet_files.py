@@ -243,7 +243,7 @@ async def test_row_whose_cells_are_not_what_they_seem_is_refused(
 async def test_rows_without_headings_have_one_width(start: Start, inbox: MemoryInbox, tmp_path: Path) -> None:
     columns = {name: str(number) for number, name in enumerate(COLUMNS, 1)}
     adapter = await start(dialect="excel-ru", headings=False, columns=columns)
-    rows = (RUSSIAN[1], RUSSIAN[1].replace("B1", "B3") + ";;", RUSSIAN[1].replace("B1", "B2") + ";1")
+    rows = (*RUSSIAN[1:3], RUSSIAN[1].replace("B1", "B3") + ";;", RUSSIAN[1].replace("B1", "B2") + ";1")
     put(tmp_path, lines(rows).encode("cp1251"))
     assert await adapter.collect() == 2
 
