@@ -109,14 +109,23 @@ def _show_raw(key: RefusedKey, config: ConfigOption, by: str) -> None:
 
 
 @app.command()
-def replay(message: KeyArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
+def replay(
+    message: KeyArgument,
+    config: ConfigOption = None,
+    over_newer: Annotated[
+        bool,
+        typer.Option("--over-newer", help="Also where a later message of the same report was accepted: replace its values."),
+    ] = False,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Read a message with the present map, and take in every part that is good; nothing twice. Exit code 1 if it still waits.
 
     The map is read anew by this command. The running agent reads it anew on SIGHUP (`systemctl reload`), or it goes on refusing.
     """
 
     async def work(context: CommandContext) -> ReplayOutcome:
-        return await _desk(context).replay(RefusedKey(message), by=operator_name(by))
+        return await _desk(context).replay(RefusedKey(message), by=operator_name(by), over_newer=over_newer)
 
     outcome = run_with_store(config, work)
     if as_json:
@@ -124,7 +133,9 @@ def replay(message: KeyArgument, config: ConfigOption = None, by: ByOption = Non
     else:
         print_line(f"message {message} is {outcome.message.state.value} now: {outcome.new} new, {outcome.known} accepted before")
         for problem in outcome.problems:
-            print_line(f"refused again: {problem}")
+            print_line(f"not taken in: {problem}")
+        if outcome.is_overtaken:
+            print_line(f"To replace the newer values: `lab-agent results refused replay {message} --over-newer`.")
     if outcome.problems:
         raise typer.Exit(1)
 

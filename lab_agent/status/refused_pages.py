@@ -113,9 +113,9 @@ async def show_raw_text(user: Operator, _: Form, context: Context, renderer: Ren
 
 
 @router.post("/refused/{key}/replay")
-async def replay_message(user: Operator, _: Form, context: Context, message: Refused) -> Response:
+async def replay_message(user: Operator, form: Form, context: Context, message: Refused) -> Response:
     """Read a message with the present map, and take in what is good."""
-    outcome = await context.refused_messages.replay(message.key, by=user.name)
+    outcome = await context.refused_messages.replay(message.key, by=user.name, over_newer=form.get("over_newer") == "yes")
     flash = "refused-still-waiting" if outcome.problems else "refused-replayed"
     return RedirectResponse(f"/refused/{message.key}?flash={flash}", 303)
 

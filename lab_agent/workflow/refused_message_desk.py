@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 import structlog
@@ -50,6 +50,8 @@ class PartOutcome(StrEnum):
 
     ACCEPTED_BEFORE = "accepted before"
     ACCEPTED = "would be accepted"
+    OVERTAKEN = "would take back a newer one"
+    """A later message about its report was accepted: only over an operator's answer."""
     LEFT_OUT = "would be left out"
     """On purpose, by a rule of the map; its notes say which."""
     REFUSED = "would be refused"
@@ -70,7 +72,9 @@ class PreviewedPart:
             return PartOutcome.REFUSED
         if self.part.content is None:
             return PartOutcome.LEFT_OUT
-        return PartOutcome.ACCEPTED_BEFORE if self.was_accepted else PartOutcome.ACCEPTED
+        if self.was_accepted:
+            return PartOutcome.ACCEPTED_BEFORE
+        return PartOutcome.ACCEPTED if self.later_at is None else PartOutcome.OVERTAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,23 @@ class ReplayOutcome:
     new: int
     known: int
     problems: tuple[str, ...]
+    is_overtaken: bool = False
+    """Whether a part was left out because a later message about its report was accepted."""
+
+
+class _Acceptance(Enum):
+    """What became of a part."""
+
+    NOTHING = "nothing"
+    NEW = "new"
+    KNOWN = "known"
+    OVERTAKEN = "overtaken"
+
+
+_OVERTAKEN = (
+    "a later message about the same report was accepted since, and this one would take its values back; dismiss it,"
+    " or replay it over the newer one if it is right"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +131,44 @@ class RefusedMessageDesk:
         parts = await self.store.run(lambda uow: tuple(_preview_part(uow, message, part) for part in parsed.parts))
         return Preview(parts, parsed.suggestions)
 
-    async def replay(self, key: RefusedKey, *, by: str) -> ReplayOutcome:
+    async def replay(self, key: RefusedKey, *, by: str, over_newer: bool = False) -> ReplayOutcome:
         """Read a waiting message with the present map, and put every good part into the inbox; nothing is there twice.
 
-        It stays waiting, with the new reason, while a part has a problem. Raises `LisUnavailable` as `preview` does.
+        It stays waiting, with the new reason, while a part has a problem. A part about a report of which a later message was
+        accepted meanwhile would take its values back: it is left out as a question, unless `over_newer` answers that.
+        Raises `LisUnavailable` as `preview` does.
         """
         message, content = await self.store.run(lambda uow: _load(uow, key))
         _require_waiting(message)
         adapter = self.adapters.get(message.source)
         parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
-        inbox = StoreInbox(self.store, self.clock, message.source, self.wake)
-        accepted = [await inbox.accept(part.message_id, part.content) for part in parsed.parts if part.content is not None]
+        accepted = [await self._accept(message, part, over_newer=over_newer) for part in parsed.parts]
         problems = [_problem_text(part, part.problem) for part in parsed.parts if part.problem]
+        problems += [_OVERTAKEN for each in accepted if each is _Acceptance.OVERTAKEN][:1]
         problems += [problem for part in parsed.parts if (problem := await self._tell_adapter(adapter, message, part))]
         return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
+
+    async def _accept(self, message: RefusedMessage, part: ParsedPart, *, over_newer: bool) -> _Acceptance:
+        """Put a part into the inbox; the look for a later message and the commit are one."""
+        content = part.content
+        if content is None:
+            return _Acceptance.NOTHING
+        inbox = StoreInbox(self.store, self.clock, message.source, self.wake)
+
+        def write(uow: UnitOfWork) -> _Acceptance:
+            if uow.reports.exists(message.source, part.message_id):
+                return _Acceptance.KNOWN
+            if not over_newer and _later_message(uow, message, part) is not None:
+                return _Acceptance.OVERTAKEN
+            if inbox.add_message(uow, part.message_id, content) is None:
+                return _Acceptance.KNOWN
+            uow.commit()
+            return _Acceptance.NEW
+
+        done = await self.store.run(write)
+        if done is _Acceptance.NEW:
+            self.wake()
+        return done
 
     async def _tell_adapter(self, adapter: RawMessageReader, message: RefusedMessage, part: ParsedPart) -> str | None:
         """Let the adapter keep what it needs of a part, unless a later message about its report came; why it could not."""
@@ -137,17 +182,17 @@ class RefusedMessageDesk:
         return None
 
     def _finish_replay(
-        self, uow: UnitOfWork, key: RefusedKey, accepted: list[bool], problems: tuple[str, ...], by: str
+        self, uow: UnitOfWork, key: RefusedKey, accepted: Sequence[_Acceptance], problems: tuple[str, ...], by: str
     ) -> ReplayOutcome:
-        now, new = self.clock.now(), sum(accepted)
+        now, new, known = self.clock.now(), accepted.count(_Acceptance.NEW), accepted.count(_Acceptance.KNOWN)
         message = _get(uow, key)
         reason = one_line("; ".join(problems)) or message.reason
         done = replace(message, state=message.state if problems else RefusedState.REPLAYED, reason=reason, changed_at=now)
-        text = f"replayed: {new} new, {len(accepted) - new} accepted before"
+        text = f"replayed: {new} new, {known} accepted before"
         _save(uow, done, "refused_replayed", f"{text}, refused again: {reason}" if problems else text, by, now)
         uow.commit()
         log.info("refused message replayed", action="refused_replayed", adapter=message.source, count=new, state=done.state)
-        return ReplayOutcome(done, new, len(accepted) - new, problems)
+        return ReplayOutcome(done, new, known, problems, is_overtaken=_Acceptance.OVERTAKEN in accepted)
 
     async def dismiss(self, key: RefusedKey, *, by: str, note: str) -> RefusedMessage:
         """Leave a waiting message for good. Raises `InputError` for an empty or too long note."""

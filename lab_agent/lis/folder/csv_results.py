@@ -95,6 +95,8 @@ class _ReportReader:
         """Read the rows of one report."""
         short = hashlib.sha256(name.encode()).hexdigest()[:16]
         try:
+            for number, row in rows:
+                self.table.check_row(number, row)
             fields = [(number, row_fields(self.table, row, self.settings)) for number, row in rows]
             return CsvReport(short, rows, load_message(exact_json.dumps(self._to_json(fields)), time_zone=self.zone))
         except DataInvalidError as exc:

@@ -9,6 +9,7 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,15 @@ _COMMA_NUMBER = re.compile(
 _AMBIGUOUS_NUMBER = re.compile(r"(?:[<>]=?)?\s*[+-]?[1-9]\d{0,2}\.\d{3}")
 """1.234: with a decimal comma one thousand and more, but a system that mixes both means a little more than one."""
 
+_VALUE_FIELDS = ("value", "low", "high", "range_text", "unit")
+_SPREADSHEET_ERROR = re.compile(
+    r"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!|SPILL!|CALC!|BEZUG!|WERT!|ZAHL!|NV|ДЕЛ/0!|Н/Д|ИМЯ\?|ПУСТО!|ЧИСЛО!|ССЫЛКА!|ЗНАЧ!|#+)"
+    r"|Err:\d{3}",
+    re.IGNORECASE,
+)
+"""What Excel (in English, German and Russian) and LibreOffice write for a formula without a value, or a column too narrow."""
+_CUT_OFF_HINT = "have it written again; if the LIS never ends the last row, set csv.last_line_end to false"
+
 Row = Sequence[str]
 
 
@@ -51,6 +61,26 @@ class CsvTable:
     headings: Row | None
     rows: Sequence[tuple[int, Row]]
     columns: Mapping[str, int]
+    width: int
+    """The number of columns: what every row has, but for empty cells behind the last one."""
+    cut_off: int | None = None
+    """The number of the last row if it has no line end: its writer was interrupted, or leaves the last one out."""
+
+    def check_row(self, number: int, row: Row) -> None:
+        """Raise `DataInvalidError` for a row of which nobody can say that its cells are whole and in their columns.
+
+        A comma within a number shifts all cells behind it, and half a row ends with half a number.
+        """
+        empty = next((count for count, cell in enumerate(reversed(row)) if cell.strip()), len(row))
+        cells = len(row) - (0 if self.layout.delimiter == "," else empty)  # a decimal comma makes a cell more, before empty ones
+        if number == self.cut_off:
+            raise data_error(f"row {number}", "has no line end: it may be cut off", _CUT_OFF_HINT)
+        if cells > self.width:
+            what = f"has {cells} cells, and there are {self.width} columns"
+            raise data_error(f"row {number}", what, "put cells that contain the delimiter into quotation marks")
+        if len(row) <= max(self.columns.values()):
+            what = f"has {len(row)} cells, and a column of csv.columns is behind them"
+            raise data_error(f"row {number}", what, "write all cells of a row, the empty ones too")
 
     def cell(self, row: Row, field: str) -> str:
         """A cell without the white space around it; empty if the row is short, or there is no such column."""
@@ -80,15 +110,21 @@ def read_table(data: bytes, settings: CsvSettings) -> CsvTable:
     layout, text = _decode(data, settings)
     rows = _parse_rows(text, layout, settings.max_rows)
     headings, body = (rows[0][1], rows[1:]) if settings.headings else (None, rows)
-    return CsvTable(layout, headings, body, _column_indexes(settings, headings))
+    cut_off = rows[-1][0] if settings.last_line_end and not text.endswith(("\n", "\r")) else None
+    width = len(headings) if headings else max(Counter(len(row) for _, row in rows).items(), key=lambda one: one[::-1])[0]
+    return CsvTable(layout, headings, body, _column_indexes(settings, headings), width, cut_off)
 
 
 def row_fields(table: CsvTable, row: Row, settings: CsvSettings) -> dict[str, str]:
     """The fields of a row that are not empty, its numbers and dates in the form of the published schema.
 
-    What cannot be read so stays as it is. Raises `DataInvalidError` for a number of which nobody can say what it means.
+    What cannot be read so stays as it is. Raises `DataInvalidError` for a number of which nobody can say what it means, and for
+    an error of the spreadsheet in the place of a value.
     """
     fields = table.cells(row)
+    for name in _VALUE_FIELDS:
+        if _SPREADSHEET_ERROR.fullmatch(text := fields.get(name, "")):
+            raise data_error(name, f"is {text}, an error of the spreadsheet", "mend the formula, and write the value itself")
     if settings.decimal_comma:
         fields |= {name: _with_point(name, fields[name]) for name in _numeric_fields(fields)}
     if settings.dates is not None:

@@ -75,7 +75,7 @@ class RawResultParser:
         known = _FILE_ID.fullmatch(name)
         file_name = PurePath(known["name"] if known else name).name
         file_id = message_id(name if known else file_name, raw)
-        csv = self._settings.csv
+        csv = self._settings.csv_rules
         if csv is None and matches_pattern(file_name, self._settings.csv_files):
             part = ParsedPart(message_id=file_id, problem="the table csv is missing — it says what is in which column")
             return ParsedMessage(parts=(part,), suggestions=suggest_csv_table(raw, self._table))

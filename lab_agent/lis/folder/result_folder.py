@@ -157,11 +157,12 @@ class ResultFolder:
 
     def parse_csv(self, result_file: ResultFile) -> CsvResults | None:
         """Parse a CSV file of results; None while it may be unfinished. Raises `DataInvalidError` if it is not valid CSV."""
-        if result_file.data is None or self._settings.csv is None:
+        rules = self._settings.csv_rules
+        if result_file.data is None or rules is None:
             raise self._too_large_error()
         if not result_file.data.rstrip(b"\0").endswith((b"\n", b"\r")) and self._may_grow(result_file):
             return None
-        return parse_csv(result_file.data, self._settings.csv, self._settings.zone, to_file_time(result_file.identity.mtime_ns))
+        return parse_csv(result_file.data, rules, self._settings.zone, to_file_time(result_file.identity.mtime_ns))
 
     def _may_grow(self, result_file: ResultFile) -> bool:
         """Whether its writer may only be pausing; a marker says that it is not."""

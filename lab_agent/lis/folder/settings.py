@@ -83,6 +83,8 @@ class CsvSettings(BaseModel):
     """Code system of `code`, unless a column says it."""
     max_rows: Annotated[int, Field(gt=0)] = 100_000
     """Maximum number of rows in one file."""
+    last_line_end: bool = True
+    """Whether the last row has a line end, too. One without is refused then: half a row ends with half a number."""
 
     @property
     def dates(self) -> DateFormat | None:
@@ -181,6 +183,12 @@ class FolderSettings(BaseModel):
     """Largest total size of one report's documents, in bytes."""
     batch: Annotated[int, Field(gt=0)] = 200
     """Maximum number of result files processed at a time."""
+
+    @property
+    def csv_rules(self) -> CsvSettings | None:
+        """How CSV files are read; a marker says that a file is whole, whatever its last row ends with."""
+        marked = self.csv is not None and self.complete_marker is not None
+        return self.csv.model_copy(update={"last_line_end": False}) if self.csv and marked else self.csv
 
     @property
     def longest_pause(self) -> float:

@@ -301,6 +301,28 @@ async def test_later_message_of_same_report_is_told(laboratory: Laboratory) -> N
     assert "A later message about this report was accepted" in (await client.get(f"/refused/{message.key}")).text
 
 
+async def test_replay_takes_no_newer_value_back_unasked(laboratory: Laboratory) -> None:
+    """The laboratory has sent it again and right, and that was delivered: the old one must not correct it."""
+    await laboratory.send(oru("M1"))
+    laboratory.pages.clock.advance(minutes=5)
+    assert await laboratory.send(oru("M2", status="F").replace(b"||4.4|", b"||6.0|")) == ["AA"]
+    before = await laboratory.reports()
+    await laboratory.mend_map()
+    (message,) = await laboratory.waiting()
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
+    page = f"/refused/{message.key}"
+    shown = (await client.get(page)).text
+    assert "would take back a newer one" in shown
+    assert 'name="over_newer"' in shown
+    answer = await client.post(f"{page}/replay", data=await token(client, page))
+    assert answer.headers["location"] == f"{page}?flash=refused-still-waiting"
+    assert await laboratory.reports() == before
+    assert "later message about the same report" in (await laboratory.waiting())[0].reason
+    answer = await client.post(f"{page}/replay", data={**await token(client, page), "over_newer": "yes"})
+    assert answer.headers["location"] == f"{page}?flash=refused-replayed"
+    assert len(await laboratory.reports()) == len(before) + 1
+
+
 async def test_message_of_adapter_that_is_not_loaded(laboratory: Laboratory) -> None:
     await StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "gone", lambda: None).reject(
         f"{NAME}.csv", "row 2: no value", raw=b"x"

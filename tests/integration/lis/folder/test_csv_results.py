@@ -69,7 +69,7 @@ async def adapter(tmp_path: Path, inbox: MemoryInbox) -> AsyncIterator[FolderAda
 
 def put(folder: Path, *rows: str, name: str = "day.CSV", encoding: str = "cp1251") -> Path:
     path = folder / "results" / name
-    path.write_bytes("\r\n".join(rows).encode(encoding))
+    path.write_bytes("".join(f"{row}\r\n" for row in rows).encode(encoding))
     return path
 
 

@@ -219,6 +219,44 @@ async def test_rejected_rows_can_be_read_again(
 
 
 @pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("B2,42,17.05.2024 8:30,HB,13,5,g/L,,", "row 2: has 9 cells, and there are 8 columns"),
+        ("B2,42,17.05.2024 8:30,HB,1", "row 2: has 5 cells"),
+        ("B2,42,17.05.2024 8:30,HB,#DIV/0!,g/L,,", "value: is #DIV/0!"),
+        ("B2,42,17.05.2024 8:30,HB,#ЗНАЧ!,g/L,,", "value: is #ЗНАЧ!"),
+        ("B2,42,17.05.2024 8:30,HB,13,g/L,#####,", "low: is #####"),
+    ],
+)
+async def test_row_whose_cells_are_not_what_they_seem_is_refused(
+    start: Start, inbox: MemoryInbox, tmp_path: Path, row: str, words: str
+) -> None:
+    """A decimal comma without quotation marks shifts the unit into the value's place; half a row holds half a number."""
+    adapter = await start(dialect="excel-ru", delimiter=",", encoding="utf-8")
+    other = "B1,42,17.05.2024 8:30,HB,14,g/L,,"
+    put(tmp_path, "\r\n".join((HEAD.replace(";", ","), row, other, "")).encode())
+    assert await adapter.collect() == 1
+    assert [report.report_id for report in inbox.contents if isinstance(report, LabReport)] == ["B1"]
+    assert words in next(iter((tmp_path / "results" / "failed").glob("*.reason.txt"))).read_text("utf-8")
+
+
+async def test_rows_without_headings_have_one_width(start: Start, inbox: MemoryInbox, tmp_path: Path) -> None:
+    columns = {name: str(number) for number, name in enumerate(COLUMNS, 1)}
+    adapter = await start(dialect="excel-ru", headings=False, columns=columns)
+    rows = (*RUSSIAN[1:3], RUSSIAN[1].replace("B1", "B3") + ";;", RUSSIAN[1].replace("B1", "B2") + ";1")
+    put(tmp_path, lines(rows).encode("cp1251"))
+    assert await adapter.collect() == 2
+
+
+async def test_last_row_without_line_end_is_read_where_the_settings_say_so(
+    start: Start, inbox: MemoryInbox, tmp_path: Path
+) -> None:
+    adapter = await start(dialect="excel-ru", last_line_end=False)
+    put(tmp_path, lines(RUSSIAN[:2]).rstrip().encode("cp1251"))
+    assert await adapter.collect() == 1
+
+
+@pytest.mark.parametrize(
     "wrong", [{"date_format": "%H:%M"}, {"date_format": "%d.%m"}, {"date_format": "%q"}, {"dialect": "excel-fr"}]
 )
 def test_invalid_csv_settings_rejected(tmp_path: Path, wrong: dict[str, str]) -> None:
