@@ -204,10 +204,10 @@ class SubmitOrderHandler:
         for line, status in standing.ended_lines:
             withdraw_line(uow, line, now, f"its Task was set to {status} by somebody else", status)
         if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
-            reason = "it was withdrawn before the handover"
-            cancel_unsubmitted_part(uow, key, adapter, now, reason)
+            withdrawn = "it was withdrawn before the handover"
+            cancel_unsubmitted_part(uow, key, adapter, now, withdrawn)
             advance_order(uow, key, now, completing=job)
-            return job.mark_obsolete(now, reason)
+            return job.mark_obsolete(now, withdrawn)
         reason, retry_at = standing.waiting or standing.unreadable, now + timedelta(seconds=self.settings.hold_retry)
         if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")

@@ -175,7 +175,7 @@ async def test_patient_of_whom_nothing_is_said_is_no_patient(bench: ResultsBench
 _JSON = """{"report_id": "B1", "status": "final", "order": "RORDER", "effective": "2026-03-03T10:00:00Z",
 "issued": "2026-03-03T10:00:00Z", "patient": {"birth_date": "1971", "gender": "female"},
 "observations": [{"code": {"system": "http://loinc.org", "code": "718-7"}, "value_string": "1"}]}"""
-_CSV = "Id;Order;At;Code;Value;Born;Sex\nB1;RORDER;2026-03-03T10:00:00Z;718-7;1;24.12.1971;F"
+_CSV = "Id;Order;At;Code;Value;Born;Sex\nB1;RORDER;2026-03-03T10:00:00Z;718-7;1;24.12.1971;F\n"
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.json", _JSON), ("a.csv", _CSV)])
