@@ -20,10 +20,10 @@ from itertools import pairwise
 
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES
 from lab_agent.lis.hl7v2.results.organisms import (
+    OrganismNumbers,
     are_several,
     find_contradiction,
     find_organisms,
-    find_owner,
     is_antibiogram,
     is_coded,
     is_concentration,
@@ -77,13 +77,14 @@ def _refused(group: ObrGroup, problem: str) -> ObrGroup:
 
 def _refuse_joined(groups: Sequence[ObrGroup], parents: ParentGroups) -> Iterator[ObrGroup]:
     """Refuse antibiograms of different organisms that would be one report."""
-    found: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
+    found: dict[tuple[object, ...], dict[str, set[str]]] = {}
     for group in groups:
         if name := _joined_name(group, parents):
-            found.setdefault(name, set()).update(_organism_names(group))
+            for organism in find_organisms(group.obx_entries):
+                found.setdefault(name, {}).setdefault(organism_code(organism.obx), set()).add(organism.obx.raw(5))
+    differing = {name for name, organisms in found.items() if any(len(values) > 1 for values in organisms.values())}
     for group in groups:
-        name = _joined_name(group, parents)
-        yield _refused(group, _JOINED) if name and len(found[name]) > 1 else group
+        yield _refused(group, _JOINED) if differing and _joined_name(group, parents) in differing else group
 
 
 def _joined_name(group: ObrGroup, parents: ParentGroups) -> tuple[object, ...]:
@@ -93,12 +94,6 @@ def _joined_name(group: ObrGroup, parents: ParentGroups) -> tuple[object, ...]:
     number = group.isolate.number if group.isolate else ""
     numbers = (group.obr.text(2), group.obr.text(3), group.obr.text(4))
     return (*numbers, parent_name(group), number, group.patient, parents.specimen(group))
-
-
-def _organism_names(group: ObrGroup) -> Iterator[tuple[str, ...]]:
-    first = next(iter(find_organisms(group.obx_entries)), None)
-    if first is not None:
-        yield (organism_code(first.obx), first.obx.raw(5))
 
 
 class _Antibiogram:
@@ -154,17 +149,12 @@ class _Antibiogram:
 
     def _by_owner(self, drugs: Sequence[ObxEntry]) -> dict[str, list[ObxEntry]]:
         """The drugs by the numbers of their organisms; by their own number where there is no such organism."""
-        own = {isolate_number(entry.obx) for entry in self.organisms} - {""}
-        others: set[str] | None = None
+        own = OrganismNumbers(isolate_number(entry.obx) for entry in self.organisms)
         found: dict[str, list[ObxEntry]] = {}
         for entry in drugs:
-            if not (number := isolate_number(entry.obx)):
-                continue
-            owner = find_owner(number, own)
-            if not owner:
-                others = self.parents.numbers(self.group) if others is None else others
-                owner = find_owner(number, others)
-            found.setdefault(owner or number, []).append(entry)
+            if number := isolate_number(entry.obx):
+                owner = own.find_owner(number) or self.parents.find_owner(self.group, number) or number
+                found.setdefault(owner, []).append(entry)
         return found
 
     def _find_problem(self, numbered: dict[str, list[ObxEntry]]) -> str | None:
@@ -220,9 +210,9 @@ class _Antibiogram:
 
     def _members(self, numbers: Sequence[str]) -> dict[str, list[ObxEntry]]:
         """All OBX of each isolate."""
-        known, found = set(numbers), {number: list[ObxEntry]() for number in numbers}
+        known, found = OrganismNumbers(numbers), {number: list[ObxEntry]() for number in numbers}
         for entry in self.entries:
-            if owner := find_owner(isolate_number(entry.obx), known):
+            if owner := known.find_owner(isolate_number(entry.obx)):
                 found[owner].append(entry)
         return found
 

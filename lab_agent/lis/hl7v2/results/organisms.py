@@ -28,6 +28,7 @@ _ZONE_UNITS = frozenset({"", "mm"})
 _ANSWER = re.compile(r"(?:pos|neg|\+|-|yes|no|y|n|(?:not )?detected|(?:not )?present)\b|[+-]", re.IGNORECASE)
 _LOINC = re.compile(r"\d+-\d\Z")
 _RUNNING_SUFFIX = re.compile(r"[\s._-]*\d+\Z")
+_MAX_NUMBER_LENGTH = 50
 _SEPARATORS = frozenset(".-/_")
 
 
@@ -148,14 +149,28 @@ def isolate_number(obx: Segment) -> str:
     return obx.text(4) or obx.text(4, 2)
 
 
-def find_owner(number: str, organisms: Collection[str]) -> str:
-    """Which of the organisms' numbers a number belongs to: the longest that it is or begins with, such as `1.2` of `1.2.1`."""
-    for end in range(min(len(number), 50), 0, -1):
-        if number[:end] in organisms and _ends_at(number, end):
-            return number[:end]
-    place = _trunk(number)
-    beside = [one for one in organisms if place and _trunk(one) == place] if place else []
-    return beside[0] if len(beside) == 1 else ""
+class OrganismNumbers:
+    """The numbers (OBX-4) of the organisms of a group or order."""
+
+    def __init__(self, numbers: Iterable[str]) -> None:
+        self._numbers = frozenset(numbers) - {""}
+        self._by_trunk: dict[str, list[str]] = {}
+        for number in self._numbers:
+            self._by_trunk.setdefault(_trunk(number), []).append(number)
+
+    def __contains__(self, number: str) -> bool:
+        return number in self._numbers
+
+    def find_owner(self, number: str) -> str:
+        """Which of them a number belongs to: the longest that it is or begins with, such as `1.2` of `1.2.1`.
+
+        Else the only one beside it, such as `1.1` of `1.2`; empty if there is none.
+        """
+        for end in range(min(len(number), _MAX_NUMBER_LENGTH), 0, -1):
+            if number[:end] in self._numbers and _ends_at(number, end):
+                return number[:end]
+        beside = self._by_trunk.get(_trunk(number), ()) if _trunk(number) else ()
+        return beside[0] if len(beside) == 1 else ""
 
 
 def _ends_at(number: str, end: int) -> bool:

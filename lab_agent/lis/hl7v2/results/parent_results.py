@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from lab_agent.lis.hl7v2.parser import Segment, escape
 from lab_agent.lis.hl7v2.results.organisms import (
@@ -29,6 +30,8 @@ _SEVERAL_WITHIN = (
     "has susceptibilities of several isolates by OBX-4, or of another one than OBR-26 names: "
     "send an OBR for each, with its number in OBR-26"
 )
+_MAX_CANDIDATES = 50
+"""More organisms under one code are not compared by name: it would take too long in a message of many."""
 _CODE_SYSTEM_NAMES = frozenset({"L", "LN", "SCT", "LOINC"})
 
 
@@ -64,7 +67,9 @@ class ParentLink:
         """The OBX that may be the parent result, each with its group: organisms first, then those with its name."""
         if not (self.code or self.number):
             return []
-        found = list(parents.results(group, self.code, self.number))
+        found = list(islice(parents.results(group, self.code, self.number), _MAX_CANDIDATES + 1))
+        if len(found) > _MAX_CANDIDATES:
+            return found
         if len(found) > 1:
             organisms = [place for place in found if any(one is place[1] for one in find_organisms([place[1]]))]
             known = [place for place in organisms if is_known_organism(place[1].obx)]
@@ -144,7 +149,7 @@ def _find_contradiction(group: ObrGroup, link: ParentLink, found: list[Place], p
         if found or link.name or (link.number and number and number != link.number):
             return _CONTRADICTION
     if found and link.number and link.name and not link.is_named_by(found[0][1].obx):
-        others = parents.results(group, link.code, "") if link.code else ()
+        others = islice(parents.results(group, link.code, ""), _MAX_CANDIDATES) if link.code else ()
         if any(link.is_named_by(entry.obx) for _, entry in others):
             return _OTHER_NUMBER
     return None
@@ -162,7 +167,7 @@ def _are_drugs_of_another(group: ObrGroup, link: ParentLink, parents: ParentGrou
     numbers = [isolate_number(entry.obx) for entry in group.obx_entries if says_susceptibility(entry.obx)]
     if not link.number or len(numbers) < 2 or len(set(numbers)) > 1:
         return False
-    return numbers[0] not in {"", link.number} and numbers[0] in parents.numbers(group)
+    return numbers[0] not in {"", link.number} and parents.find_owner(group, numbers[0]) == numbers[0]
 
 
 def insert_organism(group: ObrGroup, organism: ObxEntry, isolate: Isolate) -> ObrGroup:
