@@ -71,8 +71,9 @@ def _split(group: ObrGroup, parents: ParentGroups) -> Iterator[ObrGroup]:
         yield group
 
 
-def _refused(group: ObrGroup, problem: str) -> ObrGroup:
-    return replace(group, isolate=Isolate(problem=problem))
+def _refused(group: ObrGroup, problem: str, culture: ObrGroup | None = None) -> ObrGroup:
+    """The group as one that nothing is read of; its `culture` does not end the line without it."""
+    return replace(group, isolate=Isolate(problem=problem, culture=culture))
 
 
 def _refuse_joined(groups: Sequence[ObrGroup], parents: ParentGroups) -> Iterator[ObrGroup]:
@@ -84,7 +85,11 @@ def _refuse_joined(groups: Sequence[ObrGroup], parents: ParentGroups) -> Iterato
                 found.setdefault(name, {}).setdefault(organism_code(organism.obx), set()).add(organism.obx.raw(5))
     differing = {name for name, organisms in found.items() if any(len(values) > 1 for values in organisms.values())}
     for group in groups:
-        yield _refused(group, _JOINED) if differing and _joined_name(group, parents) in differing else group
+        yield _refused(group, _JOINED, _culture_of(group)) if differing and _joined_name(group, parents) in differing else group
+
+
+def _culture_of(group: ObrGroup) -> ObrGroup | None:
+    return group.isolate.culture if group.isolate else None
 
 
 def _joined_name(group: ObrGroup, parents: ParentGroups) -> tuple[object, ...]:
@@ -132,7 +137,7 @@ class _Antibiogram:
         numbered = self._by_owner(self.drugs)
         problem = self._find_problem(numbered)
         if problem:
-            yield _refused(self.group, problem)
+            yield _refused(self.group, problem, self._possible_culture())
         elif not numbered:
             yield self._undivided()
         else:
@@ -177,6 +182,9 @@ class _Antibiogram:
             return _NO_NUMBER
         return None
 
+    def _possible_culture(self) -> ObrGroup | None:
+        return next((group for group, _ in self.parents.organisms(self.group)), None)
+
     def _has_several(self) -> bool:
         is_known = any(is_known_organism(entry.obx) for entry in self.organisms)
         return are_several(self.organisms) or (not is_known and stand_among_drugs(self.organisms, self.drug_places))
@@ -184,7 +192,8 @@ class _Antibiogram:
     def _is_of_unnumbered_organism(self) -> bool:
         """Whether the only organism has no number, though its drugs have one."""
         found = self.organisms or [entry for _, entry in self.parents.organisms(self.group)]
-        return len(found) == 1 and not isolate_number(found[0].obx)
+        is_only_one = not self._has_several() if self.organisms else len(found) == 1
+        return is_only_one and not any(isolate_number(entry.obx) for entry in found)
 
     def _undivided(self) -> ObrGroup:
         """The group as one report, with the susceptibilities of one organism: its own, or the only one of the order."""
@@ -195,7 +204,7 @@ class _Antibiogram:
         if {entry.obx.text(3) for entry in own} & {entry.obx.text(3) for _, entry in found} or (own and not found):
             return _refused(self.group, _NO_NUMBER) if are_several(own) else self.group
         if len(found) != 1:
-            return _refused(self.group, _SEVERAL_ELSEWHERE if found else NO_ORGANISM)
+            return _refused(self.group, _SEVERAL_ELSEWHERE if found else NO_ORGANISM, self._possible_culture())
         return insert_organism(self.group, found[0][1], Isolate(culture=found[0][0]))
 
     def _isolates(self, numbers: Sequence[str]) -> Iterator[ObrGroup]:

@@ -26,6 +26,8 @@ _WORD = re.compile(
 _NUMBER = re.compile(r"[<>=≤≥^]*\s*\d")
 _ZONE_UNITS = frozenset({"", "mm"})
 _ANSWER = re.compile(r"(?:pos|neg|\+|-|yes|no|y|n|(?:not )?detected|(?:not )?present)\b|[+-]", re.IGNORECASE)
+_REACTIVE = re.compile(r"NR\Z|(?:non[ -]?|not |weakly )?reactive", re.IGNORECASE)
+"""What serology says of its tests: beside it, `R` is reactive."""
 _LOINC = re.compile(r"\d+-\d\Z")
 _RUNNING_SUFFIX = re.compile(r"[\s._-]*\d+\Z")
 _MAX_NUMBER_LENGTH = 50
@@ -92,6 +94,8 @@ def is_antibiogram(entries: Sequence[ObxEntry]) -> bool:
     organisms = find_organisms(entries)
     if any(is_known_organism(entry.obx) for entry in organisms):
         return any(says_susceptibility(entry.obx) or is_concentration(entry.obx) for entry in entries)
+    if any(_REACTIVE.match(entry.obx.text(5)) for entry in entries):
+        return any(flagged_susceptibilities(entry.obx) - _AMBIGUOUS_FLAGS for entry in entries)
     if any(_is_evident(entry.obx) for entry in entries):
         return True
     possible = {entry.obx.text(3) for entry in entries if _is_possible(entry.obx)}

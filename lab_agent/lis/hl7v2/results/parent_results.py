@@ -10,6 +10,8 @@ from lab_agent.lis.hl7v2.results.organisms import (
     are_several,
     find_organisms,
     is_antibiogram,
+    is_coded,
+    is_concentration,
     is_known_organism,
     isolate_number,
     join_interpretations,
@@ -103,13 +105,15 @@ def with_parent_result(group: ObrGroup, parents: ParentGroups) -> ObrGroup:
     link = ParentLink.read(group.obr)
     found = link.find(group, parents)
     hangs_on_organism = any(is_known_organism(entry.obx) for _, entry in found) or link.code in _parent_codes(group)
-    if not (is_antibiogram(group.obx_entries) or (hangs_on_organism and _has_drug(group))):
+    if not group.obx_entries or not (
+        is_antibiogram(group.obx_entries) or hangs_on_organism or (_has_concentrations(group) and _is_coded(found))
+    ):
         return group
     group = replace(group, obx_entries=join_interpretations(group.obx_entries))
     problem = _SEVERAL_PARENTS if len(found) > 1 else _find_contradiction(group, link, found, parents)
+    isolate = Isolate(culture=found[0][0] if found else None, problem=problem)
     if problem:
-        return replace(group, isolate=Isolate(problem=problem))
-    isolate = Isolate(culture=found[0][0] if found else None)
+        return replace(group, isolate=isolate)
     own = _own_organisms(group, link)
     if own:
         return replace(group, isolate=isolate)
@@ -126,8 +130,13 @@ def _parent_codes(group: ObrGroup) -> frozenset[str]:
     return frozenset({group.obr.text(26, 1)}) if is_known_organism(code.obx) else frozenset()
 
 
-def _has_drug(group: ObrGroup) -> bool:
-    return any(says_susceptibility(entry.obx) for entry in group.obx_entries)
+def _has_concentrations(group: ObrGroup) -> bool:
+    """Whether several values are concentrations, which a laboratory need not interpret."""
+    return len({entry.obx.text(3) for entry in group.obx_entries if is_concentration(entry.obx)}) > 1
+
+
+def _is_coded(found: list[Place]) -> bool:
+    return any(is_coded(entry.obx) for _, entry in found)
 
 
 def _own_organisms(group: ObrGroup, link: ParentLink) -> list[ObxEntry]:
