@@ -20,10 +20,10 @@ from itertools import pairwise
 
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES
 from lab_agent.lis.hl7v2.results.organisms import (
+    OrganismNumbers,
     are_several,
     find_contradiction,
     find_organisms,
-    find_owner,
     is_antibiogram,
     is_coded,
     is_concentration,
@@ -71,19 +71,25 @@ def _split(group: ObrGroup, parents: ParentGroups) -> Iterator[ObrGroup]:
         yield group
 
 
-def _refused(group: ObrGroup, problem: str) -> ObrGroup:
-    return replace(group, isolate=Isolate(problem=problem))
+def _refused(group: ObrGroup, problem: str, culture: ObrGroup | None = None) -> ObrGroup:
+    """The group as one that nothing is read of; its `culture` does not end the line without it."""
+    return replace(group, isolate=Isolate(problem=problem, culture=culture))
 
 
 def _refuse_joined(groups: Sequence[ObrGroup], parents: ParentGroups) -> Iterator[ObrGroup]:
     """Refuse antibiograms of different organisms that would be one report."""
-    found: dict[tuple[object, ...], set[tuple[str, ...]]] = {}
+    found: dict[tuple[object, ...], dict[str, set[str]]] = {}
     for group in groups:
         if name := _joined_name(group, parents):
-            found.setdefault(name, set()).update(_organism_names(group))
+            for organism in find_organisms(group.obx_entries):
+                found.setdefault(name, {}).setdefault(organism_code(organism.obx), set()).add(organism.obx.raw(5))
+    differing = {name for name, organisms in found.items() if any(len(values) > 1 for values in organisms.values())}
     for group in groups:
-        name = _joined_name(group, parents)
-        yield _refused(group, _JOINED) if name and len(found[name]) > 1 else group
+        yield _refused(group, _JOINED, _culture_of(group)) if differing and _joined_name(group, parents) in differing else group
+
+
+def _culture_of(group: ObrGroup) -> ObrGroup | None:
+    return group.isolate.culture if group.isolate else None
 
 
 def _joined_name(group: ObrGroup, parents: ParentGroups) -> tuple[object, ...]:
@@ -93,12 +99,6 @@ def _joined_name(group: ObrGroup, parents: ParentGroups) -> tuple[object, ...]:
     number = group.isolate.number if group.isolate else ""
     numbers = (group.obr.text(2), group.obr.text(3), group.obr.text(4))
     return (*numbers, parent_name(group), number, group.patient, parents.specimen(group))
-
-
-def _organism_names(group: ObrGroup) -> Iterator[tuple[str, ...]]:
-    first = next(iter(find_organisms(group.obx_entries)), None)
-    if first is not None:
-        yield (organism_code(first.obx), first.obx.raw(5))
 
 
 class _Antibiogram:
@@ -137,7 +137,7 @@ class _Antibiogram:
         numbered = self._by_owner(self.drugs)
         problem = self._find_problem(numbered)
         if problem:
-            yield _refused(self.group, problem)
+            yield _refused(self.group, problem, self._possible_culture())
         elif not numbered:
             yield self._undivided()
         else:
@@ -154,17 +154,12 @@ class _Antibiogram:
 
     def _by_owner(self, drugs: Sequence[ObxEntry]) -> dict[str, list[ObxEntry]]:
         """The drugs by the numbers of their organisms; by their own number where there is no such organism."""
-        own = {isolate_number(entry.obx) for entry in self.organisms} - {""}
-        others: set[str] | None = None
+        own = OrganismNumbers(isolate_number(entry.obx) for entry in self.organisms)
         found: dict[str, list[ObxEntry]] = {}
         for entry in drugs:
-            if not (number := isolate_number(entry.obx)):
-                continue
-            owner = find_owner(number, own)
-            if not owner:
-                others = self.parents.numbers(self.group) if others is None else others
-                owner = find_owner(number, others)
-            found.setdefault(owner or number, []).append(entry)
+            if number := isolate_number(entry.obx):
+                owner = own.find_owner(number) or self.parents.find_owner(self.group, number) or number
+                found.setdefault(owner, []).append(entry)
         return found
 
     def _find_problem(self, numbered: dict[str, list[ObxEntry]]) -> str | None:
@@ -187,6 +182,9 @@ class _Antibiogram:
             return _NO_NUMBER
         return None
 
+    def _possible_culture(self) -> ObrGroup | None:
+        return next((group for group, _ in self.parents.organisms(self.group)), None)
+
     def _has_several(self) -> bool:
         is_known = any(is_known_organism(entry.obx) for entry in self.organisms)
         return are_several(self.organisms) or (not is_known and stand_among_drugs(self.organisms, self.drug_places))
@@ -194,7 +192,8 @@ class _Antibiogram:
     def _is_of_unnumbered_organism(self) -> bool:
         """Whether the only organism has no number, though its drugs have one."""
         found = self.organisms or [entry for _, entry in self.parents.organisms(self.group)]
-        return len(found) == 1 and not isolate_number(found[0].obx)
+        is_only_one = not self._has_several() if self.organisms else len(found) == 1
+        return is_only_one and not any(isolate_number(entry.obx) for entry in found)
 
     def _undivided(self) -> ObrGroup:
         """The group as one report, with the susceptibilities of one organism: its own, or the only one of the order."""
@@ -205,7 +204,7 @@ class _Antibiogram:
         if {entry.obx.text(3) for entry in own} & {entry.obx.text(3) for _, entry in found} or (own and not found):
             return _refused(self.group, _NO_NUMBER) if are_several(own) else self.group
         if len(found) != 1:
-            return _refused(self.group, _SEVERAL_ELSEWHERE if found else NO_ORGANISM)
+            return _refused(self.group, _SEVERAL_ELSEWHERE if found else NO_ORGANISM, self._possible_culture())
         return insert_organism(self.group, found[0][1], Isolate(culture=found[0][0]))
 
     def _isolates(self, numbers: Sequence[str]) -> Iterator[ObrGroup]:
@@ -220,9 +219,9 @@ class _Antibiogram:
 
     def _members(self, numbers: Sequence[str]) -> dict[str, list[ObxEntry]]:
         """All OBX of each isolate."""
-        known, found = set(numbers), {number: list[ObxEntry]() for number in numbers}
+        known, found = OrganismNumbers(numbers), {number: list[ObxEntry]() for number in numbers}
         for entry in self.entries:
-            if owner := find_owner(isolate_number(entry.obx), known):
+            if owner := known.find_owner(isolate_number(entry.obx)):
                 found[owner].append(entry)
         return found
 

@@ -26,8 +26,11 @@ _WORD = re.compile(
 _NUMBER = re.compile(r"[<>=≤≥^]*\s*\d")
 _ZONE_UNITS = frozenset({"", "mm"})
 _ANSWER = re.compile(r"(?:pos|neg|\+|-|yes|no|y|n|(?:not )?detected|(?:not )?present)\b|[+-]", re.IGNORECASE)
+_REACTIVE = re.compile(r"NR\Z|(?:non[ -]?|not |weakly )?reactive", re.IGNORECASE)
+"""What serology says of its tests: beside it, `R` is reactive."""
 _LOINC = re.compile(r"\d+-\d\Z")
 _RUNNING_SUFFIX = re.compile(r"[\s._-]*\d+\Z")
+_MAX_NUMBER_LENGTH = 50
 _SEPARATORS = frozenset(".-/_")
 
 
@@ -91,6 +94,8 @@ def is_antibiogram(entries: Sequence[ObxEntry]) -> bool:
     organisms = find_organisms(entries)
     if any(is_known_organism(entry.obx) for entry in organisms):
         return any(says_susceptibility(entry.obx) or is_concentration(entry.obx) for entry in entries)
+    if any(_REACTIVE.match(entry.obx.text(5)) for entry in entries):
+        return any(flagged_susceptibilities(entry.obx) - _AMBIGUOUS_FLAGS for entry in entries)
     if any(_is_evident(entry.obx) for entry in entries):
         return True
     possible = {entry.obx.text(3) for entry in entries if _is_possible(entry.obx)}
@@ -148,14 +153,28 @@ def isolate_number(obx: Segment) -> str:
     return obx.text(4) or obx.text(4, 2)
 
 
-def find_owner(number: str, organisms: Collection[str]) -> str:
-    """Which of the organisms' numbers a number belongs to: the longest that it is or begins with, such as `1.2` of `1.2.1`."""
-    for end in range(min(len(number), 50), 0, -1):
-        if number[:end] in organisms and _ends_at(number, end):
-            return number[:end]
-    place = _trunk(number)
-    beside = [one for one in organisms if place and _trunk(one) == place] if place else []
-    return beside[0] if len(beside) == 1 else ""
+class OrganismNumbers:
+    """The numbers (OBX-4) of the organisms of a group or order."""
+
+    def __init__(self, numbers: Iterable[str]) -> None:
+        self._numbers = frozenset(numbers) - {""}
+        self._by_trunk: dict[str, list[str]] = {}
+        for number in self._numbers:
+            self._by_trunk.setdefault(_trunk(number), []).append(number)
+
+    def __contains__(self, number: str) -> bool:
+        return number in self._numbers
+
+    def find_owner(self, number: str) -> str:
+        """Which of them a number belongs to: the longest that it is or begins with, such as `1.2` of `1.2.1`.
+
+        Else the only one beside it, such as `1.1` of `1.2`; empty if there is none.
+        """
+        for end in range(min(len(number), _MAX_NUMBER_LENGTH), 0, -1):
+            if number[:end] in self._numbers and _ends_at(number, end):
+                return number[:end]
+        beside = self._by_trunk.get(_trunk(number), ()) if _trunk(number) else ()
+        return beside[0] if len(beside) == 1 else ""
 
 
 def _ends_at(number: str, end: int) -> bool:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lab_agent.lis.hl7v2.parser import FieldPath
-from lab_agent.lis.hl7v2.results.organisms import find_organisms, is_coded, is_known_organism, isolate_number, sub_id
+from lab_agent.lis.hl7v2.results.organisms import (
+    OrganismNumbers,
+    find_organisms,
+    is_coded,
+    is_known_organism,
+    isolate_number,
+    sub_id,
+)
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 
 _PLACER, _FILLER = 2, 3
@@ -49,7 +56,7 @@ class _Index:
     """The OBX and the organisms of the groups with one number."""
 
     organisms: list[Place] = field(default_factory=list)
-    numbers: set[str] = field(default_factory=set)
+    numbers: OrganismNumbers = field(default_factory=lambda: OrganismNumbers(()))
     organisms_by_number: dict[str, list[Place]] = field(default_factory=dict)
     by_code_and_number: dict[tuple[str, str], list[Place]] = field(default_factory=dict)
 
@@ -78,9 +85,10 @@ class ParentGroups:
         """The OBX of the parents with a code and a number (OBX-4), of which one may be empty."""
         return self._allowed(group, lambda index: index.by_code_and_number.get((code, number), ()))
 
-    def numbers(self, group: ObrGroup) -> set[str]:
-        """The numbers of organisms in groups that may be parents."""
-        return {number for key in self._wanted(group) for number in self._index(key).numbers}
+    def find_owner(self, group: ObrGroup, number: str) -> str:
+        """To which organism's number in groups that may be parents a number belongs; empty if to none."""
+        owners = (self._index(key).numbers.find_owner(number) for key in self._wanted(group))
+        return next(filter(None, owners), "")
 
     def specimen(self, group: ObrGroup) -> frozenset[str]:
         """The numbers of a group's specimen."""
@@ -160,7 +168,7 @@ def _build_index(groups: Sequence[ObrGroup]) -> _Index:
         number = isolate_number(entry.obx)
         index.organisms.append((group, entry))
         index.organisms_by_number.setdefault(number, []).append((group, entry))
-        index.numbers |= {number} - {""}
+    index.numbers = OrganismNumbers(index.organisms_by_number)
     for group in groups:
         for entry in group.obx_entries:
             for code in {"", entry.obx.text(3, 1), entry.obx.text(3, 4)}:

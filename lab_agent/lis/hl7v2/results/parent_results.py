@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from lab_agent.lis.hl7v2.parser import Segment, escape
 from lab_agent.lis.hl7v2.results.organisms import (
     are_several,
     find_organisms,
     is_antibiogram,
+    is_coded,
+    is_concentration,
     is_known_organism,
     isolate_number,
     join_interpretations,
@@ -29,6 +32,8 @@ _SEVERAL_WITHIN = (
     "has susceptibilities of several isolates by OBX-4, or of another one than OBR-26 names: "
     "send an OBR for each, with its number in OBR-26"
 )
+_MAX_CANDIDATES = 50
+"""More organisms under one code are not compared by name: it would take too long in a message of many."""
 _CODE_SYSTEM_NAMES = frozenset({"L", "LN", "SCT", "LOINC"})
 
 
@@ -64,7 +69,9 @@ class ParentLink:
         """The OBX that may be the parent result, each with its group: organisms first, then those with its name."""
         if not (self.code or self.number):
             return []
-        found = list(parents.results(group, self.code, self.number))
+        found = list(islice(parents.results(group, self.code, self.number), _MAX_CANDIDATES + 1))
+        if len(found) > _MAX_CANDIDATES:
+            return found
         if len(found) > 1:
             organisms = [place for place in found if any(one is place[1] for one in find_organisms([place[1]]))]
             known = [place for place in organisms if is_known_organism(place[1].obx)]
@@ -98,13 +105,15 @@ def with_parent_result(group: ObrGroup, parents: ParentGroups) -> ObrGroup:
     link = ParentLink.read(group.obr)
     found = link.find(group, parents)
     hangs_on_organism = any(is_known_organism(entry.obx) for _, entry in found) or link.code in _parent_codes(group)
-    if not (is_antibiogram(group.obx_entries) or (hangs_on_organism and _has_drug(group))):
+    if not group.obx_entries or not (
+        is_antibiogram(group.obx_entries) or hangs_on_organism or (_has_concentrations(group) and _is_coded(found))
+    ):
         return group
     group = replace(group, obx_entries=join_interpretations(group.obx_entries))
     problem = _SEVERAL_PARENTS if len(found) > 1 else _find_contradiction(group, link, found, parents)
+    isolate = Isolate(culture=found[0][0] if found else None, problem=problem)
     if problem:
-        return replace(group, isolate=Isolate(problem=problem))
-    isolate = Isolate(culture=found[0][0] if found else None)
+        return replace(group, isolate=isolate)
     own = _own_organisms(group, link)
     if own:
         return replace(group, isolate=isolate)
@@ -121,8 +130,13 @@ def _parent_codes(group: ObrGroup) -> frozenset[str]:
     return frozenset({group.obr.text(26, 1)}) if is_known_organism(code.obx) else frozenset()
 
 
-def _has_drug(group: ObrGroup) -> bool:
-    return any(says_susceptibility(entry.obx) for entry in group.obx_entries)
+def _has_concentrations(group: ObrGroup) -> bool:
+    """Whether several values are concentrations, which a laboratory need not interpret."""
+    return len({entry.obx.text(3) for entry in group.obx_entries if is_concentration(entry.obx)}) > 1
+
+
+def _is_coded(found: list[Place]) -> bool:
+    return any(is_coded(entry.obx) for _, entry in found)
 
 
 def _own_organisms(group: ObrGroup, link: ParentLink) -> list[ObxEntry]:
@@ -144,7 +158,7 @@ def _find_contradiction(group: ObrGroup, link: ParentLink, found: list[Place], p
         if found or link.name or (link.number and number and number != link.number):
             return _CONTRADICTION
     if found and link.number and link.name and not link.is_named_by(found[0][1].obx):
-        others = parents.results(group, link.code, "") if link.code else ()
+        others = islice(parents.results(group, link.code, ""), _MAX_CANDIDATES) if link.code else ()
         if any(link.is_named_by(entry.obx) for _, entry in others):
             return _OTHER_NUMBER
     return None
@@ -162,7 +176,7 @@ def _are_drugs_of_another(group: ObrGroup, link: ParentLink, parents: ParentGrou
     numbers = [isolate_number(entry.obx) for entry in group.obx_entries if says_susceptibility(entry.obx)]
     if not link.number or len(numbers) < 2 or len(set(numbers)) > 1:
         return False
-    return numbers[0] not in {"", link.number} and numbers[0] in parents.numbers(group)
+    return numbers[0] not in {"", link.number} and parents.find_owner(group, numbers[0]) == numbers[0]
 
 
 def insert_organism(group: ObrGroup, organism: ObxEntry, isolate: Isolate) -> ObrGroup:

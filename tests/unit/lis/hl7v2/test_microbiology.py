@@ -202,6 +202,24 @@ def test_abbreviated_organism_is_the_same() -> None:
     assert said["F1/AST/ORG^E. coli"] == ["ORG Escherichia coli", "AMP 2 mg/L R"]
 
 
+def test_reactive_serology_is_no_antibiogram() -> None:
+    values = (
+        f"OBX|1|ST|{code}||{value}|||{flag}|||F" for code, value, flag in (("HBS", "R", "R"), ("HCV", "NR", ""), ("TP", "R", "R"))
+    )
+    assert reports(CULTURE, *values) == {"F1/CULT": ["HBS R R", "HCV NR", "TP R R"]}
+
+
+def test_concentrations_that_nobody_interpreted_belong_to_their_parent() -> None:
+    parent = f"{AST}|ORG^1|||^F1"
+    said = reports(CULTURE, org("1", ECOLI), parent, drug("AMP", "", ""), drug("CIP", "", ""))
+    assert said["F1/AST/ORG#1/F1"] == ["ORG E. coli", "AMP 2 mg/L", "CIP 2 mg/L"]
+
+
+def test_line_stays_open_while_an_isolate_is_refused() -> None:
+    parts = read(CULTURE, org("1", ECOLI), org("2", STAPH), AST, drug("AMP", "", "R"))
+    assert [part.content.completes for part in parts if isinstance(part.content, LabReport)] == [()]
+
+
 def many_isolates(count: int) -> tuple[str, ...]:
     """Organisms in one OBR, and for each an OBR with its number and one with OBR-26."""
     cultures = (CULTURE, *(org(str(number), f"^O{number}") for number in range(count)))
