@@ -1,8 +1,9 @@
 """Times of the values of one OBR (OBX-14) where they differ, as in a curve of glucose.
 
-An Observation of the interface has no time of its own, and the report has one time for all of them. Where
-values of one code differ in nothing but their time, it is needed, and the OBR is refused; values of several codes are told apart
-by these, and analysers write there when they measured. The map (`value_times`) can ask for each time in the comment of its value.
+An Observation of the interface has no time of its own, and the report has one time for all of them. So the OBR is refused where
+values of one code differ in nothing but their time, and where there is no other time of collection (OBR-7). Values of several
+codes are told apart by these, and analysers write there when they measured. The map (`value_times`) can ask for each time in the
+comment of its value.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ _SEVERAL_TIMES = (
     "has values of one code and different times (OBX-14), and a report has one time: have the laboratory system send an OBR for "
     "each time, or set `value_times`"
 )
+_SEVERAL_COLLECTIONS = (
+    "has values of different times (OBX-14) and no collection time (OBR-7): have the laboratory system send it, or an OBR for "
+    "each time, or set `value_times`"
+)
 
 
 def times_of_values(group: ObrGroup, reader: ObxValueReader) -> Mapping[int, str]:
@@ -32,6 +37,8 @@ def times_of_values(group: ObrGroup, reader: ObxValueReader) -> Mapping[int, str
         return {}
     if reader.field_map.results.value_times == "note":
         return {number: f"time of this value: {_describe(text, reader)}" for number, text in texts.items()}
+    if not group.find_first(reader.field_map.results.paths["collected"]):
+        raise InvalidValueError(_SEVERAL_COLLECTIONS)
     first: dict[str, str] = {}
     for entry in group.obx_entries:
         text = texts.get(entry.number)

@@ -79,6 +79,12 @@ async def test_times_of_values_that_differ_are_refused(tmp_path: Path) -> None:
         assert not peer.reports
 
 
+async def test_times_of_values_are_collection_times_where_there_is_no_other(tmp_path: Path) -> None:
+    async with connected_peer(tmp_path) as peer:
+        assert "no collection time" in await peer.send(msh(), OBR.replace("20240517083000+0300", ""), *ANALYSER)
+        assert not peer.reports
+
+
 async def test_times_of_values_are_said_if_the_map_asks(tmp_path: Path) -> None:
     async with connected_peer(tmp_path, mapping='[results]\nvalue_times = "note"\n') as peer:
         assert await peer.send(msh(), OBR, *CURVE) == "AA"
