@@ -15,6 +15,7 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState, Rep
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.workflow import operator_jobs, operator_orders, operator_results
+from lab_agent.workflow.attention_alerts import ADAPTERS_ALERT, AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.orders import OrderTemplate, procedure_requests
@@ -426,6 +427,18 @@ async def test_dismissed_part_of_a_withdrawn_order_is_cancelled(laboratory: Labo
     (dead,) = [job for job in await laboratory.jobs() if job.state is JobState.DEAD_LETTER]
     await operator_jobs.dismiss_job(laboratory.world.store, dead.id, now=laboratory.world.clock.now(), **NOTE)
     assert (await laboratory.work_orders())[MICROBIOLOGY] is WorkOrderState.CANCELLED
+
+
+async def test_system_without_a_table_is_told_as_long_as_it_has_lines(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    store, clock = laboratory.world.store, laboratory.world.clock
+    watch = AttentionAlerts(store, clock, timedelta(hours=1), {CHEMISTRY: "the adapter folder cannot be loaded"})
+    await watch.run()
+    (alert,) = [each for each in store._data.alerts if each.key == ADAPTERS_ALERT]
+    assert "folder: the adapter folder cannot be loaded; micro: there is no table [lis.micro]" in alert.text
+    await laboratory.receive(MICROBIOLOGY, laboratory.report())
+    await AttentionAlerts(store, clock, timedelta(hours=1), {CHEMISTRY: None}).run()
+    assert not await laboratory.is_alert_open(ADAPTERS_ALERT)
 
 
 def _matcher(laboratory: Laboratory) -> Any:
