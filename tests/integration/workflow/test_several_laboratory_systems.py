@@ -441,5 +441,27 @@ async def test_system_without_a_table_is_told_as_long_as_it_has_lines(laboratory
     assert not await laboratory.is_alert_open(ADAPTERS_ALERT)
 
 
+async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) -> None:
+    """Nobody knows whether chemistry has its part; microbiology's goes out all the same."""
+    await laboratory.assess()
+    store, now = laboratory.world.store, laboratory.world.clock.now()
+
+    def leave_in_doubt(uow: Any) -> None:
+        (claimed,) = uow.jobs.claim({JobKind.SUBMIT_ORDER}, owner="x", now=now, lease=timedelta(seconds=5), limit=1)
+        uow.jobs.save(claimed.needs_review(now, "nobody can tell"))
+        uow.commit()
+
+    await store.run(leave_in_doubt)
+    key = laboratory.world.order_key_of(laboratory.task)
+    handovers = [job for job in await laboratory.jobs() if job.kind is JobKind.SUBMIT_ORDER]
+    (first, second) = sorted(handovers, key=lambda job: job.state is not JobState.NEEDS_REVIEW)
+    retried = await operator_jobs.retry_order(store, key, by="eve", now=now)
+    assert [job.id for job in retried.unverified] == [first.id]
+    assert second.id in {job.id for job in retried.jobs}
+    name = str(first.payload["adapter"])
+    assert f"the laboratory system {name} has order" in operator_jobs.describe_unverified(first)
+    assert f"the laboratory system {name} AGAIN" in operator_jobs.describe_retry(first.kind, JobState.NEEDS_REVIEW, name)
+
+
 def _matcher(laboratory: Laboratory) -> Any:
     return laboratory.agent.runner.handlers[JobKind.MATCH_REPORT].matcher  # type: ignore[attr-defined]
