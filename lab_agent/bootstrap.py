@@ -359,14 +359,16 @@ def _build_scheduled_tasks(
         "collect": (settings.lis.collect_interval, collector.run),
         "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, wake).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (ATTENTION_INTERVAL, _build_attention(settings, store, clock, outages)),
+        "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 
 
-def _build_attention(settings: Settings, store: Store, clock: Clock, outages: OutageTracker) -> ScheduledTask:
-    alerts = AttentionAlerts(store, clock, timedelta(seconds=settings.worker.alert_after))
+def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
+    after = timedelta(seconds=components.settings.worker.alert_after)
+    adapters = {each.name: each.reason for each in components.adapters.statuses}
+    alerts = AttentionAlerts(components.store, components.clock, after, adapters)
 
     async def run() -> None:
         await alerts.run()

@@ -74,6 +74,7 @@ async def _run(
         }
         worker = bootstrap.build_worker(components, background_tasks=background_tasks)
         _log_address(sock)
+        _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,6 +134,13 @@ def _stopped_loops(worker: Worker) -> list[str]:
     """The queues of the worker whose loop does not run."""
     running = {task.get_name() for task in asyncio.all_tasks()}
     return [name for name in worker.loops.loops if loop_task_name(name) not in running]
+
+
+def _log_unloaded_adapters(components: Components) -> None:
+    """Say at the start which laboratory systems are left out: the others work, and an alert stays open until it is mended."""
+    for each in components.adapters.statuses:
+        if not each.is_loaded:
+            log.error("adapter not loaded", action="adapter_not_loaded", adapter=each.name, reason=each.reason)
 
 
 def _log_address(sock: socket.socket) -> None:

@@ -29,7 +29,7 @@ from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
-from lab_agent.workflow.attention_alerts import cause_text
+from lab_agent.workflow.attention_alerts import cause_text, find_removed_adapters
 
 _FAILING_FOR = timedelta(minutes=1)
 """A shorter failure may be over at the next attempt."""
@@ -46,7 +46,8 @@ async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]
     found += await asyncio.to_thread(_check_api, settings, snapshot)
     found += await asyncio.to_thread(_check_mappings, settings)
     found += await asyncio.to_thread(_check_printed_reports, settings)
-    return found + await _check_adapters(settings, offline=offline)
+    found += await _check_adapters(settings, offline=offline)
+    return found + _check_removed_adapters(settings, snapshot.waiting_lines if snapshot else {})
 
 
 def _check_failing_jobs(failing: Sequence[FailingJobs]) -> list[CheckResult]:
@@ -64,12 +65,14 @@ def _check_failing_jobs(failing: Sequence[FailingJobs]) -> list[CheckResult]:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """What is read from the store: the active catalogue, the valid tokens, labels issued from each pool, failing jobs."""
+    """What is read from the store: the active catalogue, the valid tokens, labels issued from each pool, failing jobs,
+    and how many lines wait at each laboratory system."""
 
     active_version: CatalogueVersion | None
     valid_tokens: tuple[ApiToken, ...]
     labels_issued: Mapping[LabelPool, Mapping[int, int]]
     failing: tuple[FailingJobs, ...]
+    waiting_lines: Mapping[str, int]
 
 
 class ContractScoped(Protocol):
@@ -92,7 +95,7 @@ def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
     issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
     failing = uow.jobs.failing(since=now - _FAILING_FOR)
-    return StoreSnapshot(uow.catalogues.newest(), tokens, issued, failing)
+    return StoreSnapshot(uow.catalogues.newest(), tokens, issued, failing, uow.orders.waiting_lines())
 
 
 def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:
@@ -314,6 +317,13 @@ def _rule_message_problems(settings: Settings) -> tuple[Problem, ...]:
     except SettingsError as exc:
         return exc.problems
     return ()
+
+
+def _check_removed_adapters(settings: Settings, waiting_lines: Mapping[str, int]) -> list[CheckResult]:
+    """Report tables that were removed while their laboratory systems still have lines of ours."""
+    hint = "add the table again until their results are in; `lab-agent orders list` shows which orders are there"
+    removed = find_removed_adapters(settings.lis.tables, waiting_lines)
+    return [CheckResult(f"adapter {name}", CheckStatus.WRONG, what, hint) for name, what in removed.items()]
 
 
 async def _check_adapters(settings: Settings, *, offline: bool) -> list[CheckResult]:

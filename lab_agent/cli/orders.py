@@ -20,7 +20,6 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_line, print_list, print_remaining
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.records import Job
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import InputError, StoreError, did_you_mean
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
@@ -98,14 +97,17 @@ def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption 
 def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
     """Run the waiting jobs of an order now; what may have happened already is verified first."""
 
-    async def work(context: CommandContext) -> tuple[Job, ...]:
+    async def work(context: CommandContext) -> operator_jobs.RetriedOrder:
         return await operator_jobs.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
 
-    jobs = run_with_store(config, work)
+    retried = run_with_store(config, work)
     if as_json:
-        print_json(jobs)
-    for job in () if as_json else jobs:
-        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
+        print_json(retried.jobs)
+        return
+    for job in retried.jobs:
+        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
+    for job in retried.unverified:
+        print_line(f"job {job.id} is left alone: {operator_jobs.describe_unverified(job)}")
 
 
 @app.command()

@@ -116,7 +116,7 @@ def done(
 def _confirm_retry(job: Job, *, yes: bool, quiet: bool) -> None:
     """Print what a retry does; if it may submit an order twice, ask for confirmation."""
     if not quiet:
-        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state)}")
+        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
     if job.kind is not JobKind.SUBMIT_ORDER or job.state is not JobState.NEEDS_REVIEW or yes:
         return
     if not sys.stdin.isatty():
@@ -144,7 +144,7 @@ def _job_fields(job: Job, message: ServiceMessage | None) -> Row:
         "failing_since": job.failing_since,
         "cause": job.failure_cause,
         "what_to_do": cause_text(job.failure_cause) if job.failing_since and job.failure_cause else None,
-        "a_retry": operator_jobs.describe_retry(job.kind, job.state) if open_job else None,
+        "a_retry": operator_jobs.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
         "service_said": None if message is None else message.text,
         "said_at": None if message is None else message.at,
     }
@@ -156,6 +156,7 @@ def _job_row(job: Job) -> Row:
         "kind": job.kind,
         "state": job.state,
         "order": job.order,
+        "lis": job.payload.get("adapter"),
         "target": job.target,
         "attempts": job.attempts,
         "due": job.due_at,

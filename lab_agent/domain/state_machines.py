@@ -167,6 +167,8 @@ UNDONE_LINES = ENDED_LINES - {LineState.COMPLETED}
 """Lines that ended without a result: their ProcedureRequests may be ordered again."""
 LINES_WITH_RESULT = frozenset({LineState.RESULTED, LineState.COMPLETED})
 """Lines with a final result on the service, or on its way there."""
+WAITING_LINES = frozenset({LineState.ACCEPTED, LineState.RESULTED})
+"""Lines of which the laboratory has not reported everything yet, so that its system is still needed."""
 AT_LABORATORY = LINES_WITH_RESULT | {LineState.ACCEPTED, LineState.CANCELLED}
 """Lines that the laboratory was to perform."""
 WITHDRAWN_LINES = frozenset({LineState.WITHDRAWN})

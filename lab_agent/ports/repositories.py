@@ -95,6 +95,10 @@ class OrderRepository(Protocol):
         """The parts of an order, one for each laboratory system, by the names of their adapters."""
         ...
 
+    def waiting_lines(self) -> Mapping[str, int]:
+        """How many lines wait for a result, by the adapters of the laboratory systems that they went to, or go to."""
+        ...
+
     def save_work_order(self, work_order: WorkOrder) -> None:
         """Write or replace a part of an order. Raises `StoreError` if the order is unknown."""
         ...

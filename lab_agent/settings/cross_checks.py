@@ -19,6 +19,8 @@ _OWN_PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sql": (("url", "table_schema", "table_prefix"),),
 }
 """Where a laboratory system is, by the kind of its adapter: keys whose values together belong to one table alone."""
+_FOLDER_RESULTS = ("results", "done", "failed")
+"""The folders of a folder adapter in which result files stand: what one table moves away, no other one may read."""
 _FIRST_COUNTS = "the first route that a line fits counts: remove the name here, or put this route first"
 
 
@@ -38,6 +40,7 @@ def find_contradictions(
         *_check_route_contracts(exchange, lis),
         *_check_route_overlaps(lis),
         *_check_shared_systems(lis),
+        *_check_result_folders(lis),
         *_check_hosting(results, api),
     )
     return (*together, *_check_pool_names(api), *_check_pool_labels(api, rules))
@@ -138,6 +141,23 @@ def _check_shared_systems(lis: LisSettings) -> Iterator[Problem]:
             if place[0] and (first := seen.setdefault((kind, keys[0], place), name)) != name:
                 hint = "give each table a laboratory system of its own, or remove one"
                 yield Problem(f"lis.{name}.{keys[0]}", f"is that of [lis.{first}] too", hint)
+
+
+def _check_result_folders(lis: LisSettings) -> Iterator[Problem]:
+    """Find folders in which one table puts what it has taken, and another one looks for results: they would be taken twice."""
+    tables = {name: table for name, table in lis.tables.items() if table.get("adapter", name) == "folder"}
+    read = {folder: name for name, table in tables.items() if (folder := _value_at(table, "results"))}
+    for name, table in tables.items():
+        for key in _FOLDER_RESULTS[1:]:
+            if other := read.get(_result_folder(table, key)):
+                what = f"is the folder in which [lis.{other}] looks for results"
+                yield Problem(f"lis.{name}.{key}", what, "give what was taken a folder of its own")
+
+
+def _result_folder(table: Mapping[str, Any], key: str) -> str:
+    """A folder of a folder adapter as it works with it: without a setting, one of that name beneath `results`."""
+    results = _value_at(table, "results")
+    return _value_at(table, key) or (os.path.join(results, key) if results else "")  # noqa: PTH118 - the text of a setting
 
 
 def _value_at(table: Mapping[str, Any], key: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A duration in seconds."""
@@ -51,6 +51,14 @@ class LisRouteSettings(SettingsGroup):
     """Items, by their nomenclature codes."""
     adapter: str
     """LIS adapter that takes these lines, by its name in [lis]."""
+
+    @field_validator("contract", "groups", "items")
+    @classmethod
+    def _check_names(cls, given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        names = (given,) if isinstance(given, str) else given or ()
+        if blank := [each for each in names if not each or each != each.strip()]:
+            raise ValueError(f"{blank[0]!r} is empty or has spaces at its ends; write the name alone, as the catalogue has it")
+        return given
 
     @model_validator(mode="after")
     def _check_condition(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from lab_agent.domain.state_machines import (
     LABEL_RELEASING,
     ORDERS_BEFORE_HANDOVER,
     UNDONE_LINES,
+    WAITING_LINES,
     WITHDRAWN_LINES,
     LineState,
     OrderState,
@@ -63,6 +64,12 @@ class SqlOrderRepository(OrderRepository):
     def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
         found = select(work_orders).where(work_orders.c.order_key == key).order_by(work_orders.c.adapter)
         return tuple(to_record(WorkOrder, row) for row in self._connection.execute(found).mappings())
+
+    @override
+    def waiting_lines(self) -> Mapping[str, int]:
+        waiting = (lines.c.adapter.is_not(None), in_states(lines.c.state, WAITING_LINES))
+        found = select(lines.c.adapter, func.count()).where(*waiting).group_by(lines.c.adapter)
+        return dict(map(tuple, self._connection.execute(found)))
 
     @override
     def save_work_order(self, work_order: WorkOrder) -> None:

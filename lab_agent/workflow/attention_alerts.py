@@ -9,7 +9,7 @@ an operator decides all lead to the same alerts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 RESULTS_ALERT = "waiting.results"
 JOBS_ALERT = "waiting.jobs"
+ADAPTERS_ALERT = "lis.not_loaded"
 _STATE_REASONS = {
     ReportState.UNMATCHED: "it fits no order, or no line of its order",
     ReportState.UNMAPPED: "the mapping tables lack a code or a unit of it",
@@ -54,6 +55,8 @@ class AttentionAlerts:
     clock: Clock
     alert_after: timedelta
     """How long a job has to fail before an alert says so."""
+    adapters: Mapping[str, str | None] | None = None
+    """The adapters of the settings by name, each with why it is not loaded, None for one that is; if not given, not looked at."""
 
     async def run(self) -> None:
         """Check once."""
@@ -62,6 +65,8 @@ class AttentionAlerts:
     def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
         _update_alert(uow, RESULTS_ALERT, _results_text(uow.reports.needing_operator()), now)
         _update_alert(uow, JOBS_ALERT, _jobs_text(uow.jobs.needing_operator()), now)
+        if self.adapters is not None:
+            _update_alert(uow, ADAPTERS_ALERT, _adapters_text(self.adapters, uow.orders.waiting_lines()), now)
         failing = uow.jobs.failing(since=now - self.alert_after)
         for cause in FailureCause:
             _update_alert(
@@ -101,6 +106,24 @@ def _jobs_text(jobs: Sequence[Job]) -> str | None:
         return None
     how_many = _count_text([job.kind for job in jobs])
     return f"jobs wait for an operator ({how_many}); the first is {jobs[0].state.value}. `lab-agent outbox list`"
+
+
+def find_removed_adapters(adapters: Collection[str], waiting_lines: Mapping[str, int]) -> dict[str, str]:
+    """Laboratory systems that still have lines of ours and are not in the settings any more, each with what is wrong."""
+    return {
+        name: f"there is no table [lis.{name}], and lines there wait for results: {number}"
+        for name, number in sorted(waiting_lines.items())
+        if name not in adapters
+    }
+
+
+def _adapters_text(adapters: Mapping[str, str | None], waiting_lines: Mapping[str, int]) -> str | None:
+    broken = {name: reason for name, reason in adapters.items() if reason is not None}
+    unusable = {**broken, **find_removed_adapters(adapters, waiting_lines)}
+    if not unusable:
+        return None
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in unusable.items())
+    return f"nothing is sent to, or read from, these laboratory systems: {reasons}. `lab-agent check`"
 
 
 def _failing_text(failing: Sequence[FailingJobs]) -> str | None:

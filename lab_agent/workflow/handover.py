@@ -39,6 +39,7 @@ from lab_agent.workflow.task_standing import Standing, TaskInspector
 log = structlog.get_logger(__name__)
 
 _NOT_BEGUN = frozenset({JobState.DUE, JobState.OBSOLETE, JobState.DISMISSED})
+_WITHDRAWN = "it was withdrawn before the handover"
 _AT_LABORATORY = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER})
 """Orders of which a part was just handed over: others may still be on their way."""
 
@@ -204,10 +205,9 @@ class SubmitOrderHandler:
         for line, status in standing.ended_lines:
             withdraw_line(uow, line, now, f"its Task was set to {status} by somebody else", status)
         if uow.orders.get_for_update(key).state is not OrderState.FETCHED:
-            withdrawn = "it was withdrawn before the handover"
-            cancel_unsubmitted_part(uow, key, adapter, now, withdrawn)
+            cancel_unsubmitted_part(uow, key, adapter, now, _WITHDRAWN)
             advance_order(uow, key, now, completing=job)
-            return job.mark_obsolete(now, withdrawn)
+            return job.mark_obsolete(now, _WITHDRAWN)
         reason, retry_at = standing.waiting or standing.unreadable, now + timedelta(seconds=self.settings.hold_retry)
         if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")

@@ -6,7 +6,7 @@ Every decision is recorded in the order's timeline, with who took it and why.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
@@ -27,8 +27,8 @@ _CAN_BE_MARKED_DONE = frozenset(
 _REPORT_JOBS = frozenset({JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT})
 _RETRY_DESCRIPTIONS = {
     JobKind.FETCH_ORDER: "fetches and assesses the order now",
-    JobKind.SUBMIT_ORDER: "hands the order to the laboratory system",
-    JobKind.CANCEL_AT_LIS: "cancels the withdrawn lines at the laboratory system",
+    JobKind.SUBMIT_ORDER: "hands the order to {system}",
+    JobKind.CANCEL_AT_LIS: "cancels the withdrawn lines at {system}",
     JobKind.MATCH_REPORT: "searches for the order of this result again",
     JobKind.DELIVER_REPORT: "uploads the report; what is on the service already is not written twice",
     JobKind.UPDATE_LINE_TASK: "reads the Task and sets its status, unless somebody else has ended it",
@@ -46,11 +46,12 @@ def validate_note(note: str) -> str:
     return text
 
 
-def describe_retry(kind: JobKind, state: JobState) -> str:
-    """Say, before anybody presses the button, what a retry does."""
+def describe_retry(kind: JobKind, state: JobState, adapter: str | None = None) -> str:
+    """Say, before anybody presses the button, what a retry does; `adapter` is the laboratory system that the job goes to."""
+    system = f"the laboratory system {adapter}" if adapter else "the laboratory system"
     if kind is JobKind.SUBMIT_ORDER and state is JobState.NEEDS_REVIEW:
-        return "hands the order to the laboratory system AGAIN: do this only if it certainly is not there"
-    return _RETRY_DESCRIPTIONS[kind]
+        return f"hands the order to {system} AGAIN: do this only if it certainly is not there"
+    return _RETRY_DESCRIPTIONS[kind].format(system=system)
 
 
 def can_be_marked_done(kind: JobKind) -> bool:
@@ -118,11 +119,18 @@ async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now:
     return await _change_job(store, job_id, f"marked done ({reason})", by=by, now=now, change=change)
 
 
-async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> tuple[Job, ...]:
-    """Make everything of an order that waits due now.
+@dataclass(frozen=True, slots=True)
+class RetriedOrder:
+    """The jobs that are due now, and the handovers that a person has to settle first, since nobody knows what came of them."""
 
-    Raises `StoreError` if there is no such order, or nothing of it waits, and `InvalidTransitionError` while nobody knows whether
-    it was handed over.
+    jobs: tuple[Job, ...]
+    unverified: tuple[Job, ...]
+
+
+async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> RetriedOrder:
+    """Make everything of an order that waits due now, but for handovers of which nobody knows what came of them.
+
+    Raises `StoreError` if there is no such order, or nothing of it waits, and `InvalidTransitionError` if only such handovers do.
     """
 
     def waiting(uow: UnitOfWork) -> tuple[Job, ...]:
@@ -130,15 +138,21 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
         return tuple(job for job in uow.jobs.list_for_order(order) if job.state in {JobState.DUE, *JOBS_NEEDING_OPERATOR})
 
     found = await store.run(waiting)
-    if unverified := [job for job in found if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW]:
-        number, name = unverified[0].id, adapter_of(unverified[0])
-        raise InvalidTransitionError(
-            f"it is not known whether the laboratory system {name} has order {order}: ask there, then "
-            f"`lab-agent outbox done {number}` if it is there, or `lab-agent outbox retry {number}` if it certainly is not"
-        )
     if not found:
         raise StoreError(f"nothing of order {order} waits; there is nothing to retry")
-    return tuple([await retry_job(store, job.id, by=by, now=now) for job in found])
+    unverified = tuple(job for job in found if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW)
+    if len(unverified) == len(found):
+        raise InvalidTransitionError(describe_unverified(unverified[0]))
+    retried = [await retry_job(store, job.id, by=by, now=now) for job in found if job not in unverified]
+    return RetriedOrder(tuple(retried), unverified)
+
+
+def describe_unverified(job: Job) -> str:
+    """Say of a handover whose outcome nobody knows what a person does about it."""
+    return (
+        f"it is not known whether the laboratory system {adapter_of(job)} has order {job.target}: ask there, then "
+        f"`lab-agent outbox done {job.id}` if it is there, or `lab-agent outbox retry {job.id}` if it certainly is not"
+    )
 
 
 async def reset_tripped_rule(store: Store, rule: str, *, now: datetime) -> bool:

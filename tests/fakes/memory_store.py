@@ -10,6 +10,7 @@ import copy
 import hashlib
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -49,6 +50,7 @@ from lab_agent.domain.state_machines import (
     ORDERS_BEFORE_HANDOVER,
     REPORTS_NEEDING_OPERATOR,
     UNDONE_LINES,
+    WAITING_LINES,
     WITHDRAWN_LINES,
     JobState,
     OrderState,
@@ -595,6 +597,10 @@ class MemoryOrderRepository(OrderRepository):
     @override
     def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
         return tuple(each for (order, _), each in sorted(self._data.work_orders.items()) if order == key)
+
+    @override
+    def waiting_lines(self) -> Mapping[str, int]:
+        return Counter(each.adapter for each in self._data.lines.values() if each.adapter and each.state in WAITING_LINES)
 
     @override
     def save_work_order(self, work_order: WorkOrder) -> None:

@@ -18,7 +18,8 @@ import pytest
 
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import JobKind, NewJob
+from lab_agent.domain.records import JobKind, LineRecord, NewJob, OrderRecord
+from lab_agent.domain.state_machines import LineState
 from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.paths import CATALOGUE
 from tests.harness.programs import free_port
@@ -405,3 +406,18 @@ def test_unset_system_of_second_barcodes_fails_check(cli, lab):
     found = said(cli("check", "--offline", "--json"))["second barcodes"]
     assert found[0] == "WRONG"
     assert "042.036" in found[1]
+
+
+def test_removed_table_of_a_system_with_open_lines_is_wrong(cli, lab):
+    """Its results would not be read any more, and nobody would be told."""
+    now = datetime.now(UTC)
+
+    def add(uow) -> None:
+        uow.orders.add(OrderRecord(key="R1", task_id="t", seen_at=now, changed_at=now))
+        line = LineRecord(key="L1", order="R1", task_id="t1", state=LineState.ACCEPTED, adapter="micro", changed_at=now)
+        uow.orders.add_line(line)
+
+    lab.write(add)
+    done = cli("check", "--offline", "--json")
+    assert (done.code, verdicts(done)["adapter micro"]) == (1, "WRONG")
+    assert "there is no table [lis.micro], and lines there wait for results: 1" in done.out

@@ -15,6 +15,7 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState, Rep
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.workflow import operator_jobs, operator_orders, operator_results
+from lab_agent.workflow.attention_alerts import ADAPTERS_ALERT, AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.orders import OrderTemplate, procedure_requests
@@ -426,6 +427,40 @@ async def test_dismissed_part_of_a_withdrawn_order_is_cancelled(laboratory: Labo
     (dead,) = [job for job in await laboratory.jobs() if job.state is JobState.DEAD_LETTER]
     await operator_jobs.dismiss_job(laboratory.world.store, dead.id, now=laboratory.world.clock.now(), **NOTE)
     assert (await laboratory.work_orders())[MICROBIOLOGY] is WorkOrderState.CANCELLED
+
+
+async def test_system_without_a_table_is_told_as_long_as_it_has_lines(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    store, clock = laboratory.world.store, laboratory.world.clock
+    watch = AttentionAlerts(store, clock, timedelta(hours=1), {CHEMISTRY: "the adapter folder cannot be loaded"})
+    await watch.run()
+    (alert,) = [each for each in store._data.alerts if each.key == ADAPTERS_ALERT]
+    assert "folder: the adapter folder cannot be loaded; micro: there is no table [lis.micro]" in alert.text
+    await laboratory.receive(MICROBIOLOGY, laboratory.report())
+    await AttentionAlerts(store, clock, timedelta(hours=1), {CHEMISTRY: None}).run()
+    assert not await laboratory.is_alert_open(ADAPTERS_ALERT)
+
+
+async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) -> None:
+    """Nobody knows whether chemistry has its part; microbiology's goes out all the same."""
+    await laboratory.assess()
+    store, now = laboratory.world.store, laboratory.world.clock.now()
+
+    def leave_in_doubt(uow: Any) -> None:
+        (claimed,) = uow.jobs.claim({JobKind.SUBMIT_ORDER}, owner="x", now=now, lease=timedelta(seconds=5), limit=1)
+        uow.jobs.save(claimed.needs_review(now, "nobody can tell"))
+        uow.commit()
+
+    await store.run(leave_in_doubt)
+    key = laboratory.world.order_key_of(laboratory.task)
+    handovers = [job for job in await laboratory.jobs() if job.kind is JobKind.SUBMIT_ORDER]
+    (first, second) = sorted(handovers, key=lambda job: job.state is not JobState.NEEDS_REVIEW)
+    retried = await operator_jobs.retry_order(store, key, by="eve", now=now)
+    assert [job.id for job in retried.unverified] == [first.id]
+    assert second.id in {job.id for job in retried.jobs}
+    name = str(first.payload["adapter"])
+    assert f"the laboratory system {name} has order" in operator_jobs.describe_unverified(first)
+    assert f"the laboratory system {name} AGAIN" in operator_jobs.describe_retry(first.kind, JobState.NEEDS_REVIEW, name)
 
 
 def _matcher(laboratory: Laboratory) -> Any:

@@ -51,6 +51,8 @@ def test_routes_are_read(tmp_path: Path) -> None:
         (route(items=["1"]) + route(items=["2", "1"], adapter="folder"), "lis.routes.1.items", "lis.routes.0 takes it first"),
         (route(contract="C-1") + route(contract="C-1", groups=["G"]), "lis.routes.1", "is never reached"),
         (route(items=["1"], grups=["G"]), "lis.routes.0.grups", "did you mean 'groups'?"),
+        (route(items=["", "1"]), "lis.routes.0.items", "'' is empty or has spaces"),
+        (route(groups=[" Cultures "]), "lis.routes.0.groups", "' Cultures ' is empty or has spaces"),
         (SYSTEMS.replace(VALID, "").replace("micro", "third"), "lis.third.orders", "is that of [lis.micro] too"),
     ],
 )
@@ -58,6 +60,16 @@ def test_contradicting_routes_are_rejected(tmp_path: Path, text: str, where: str
     found = problems(written(tmp_path, SYSTEMS + text))
     assert list(found) == [where]
     assert says in found[where]
+
+
+@pytest.mark.parametrize("key", ["done", "failed"])
+def test_taken_results_of_one_folder_are_not_anothers_new_ones(tmp_path: Path, key: str) -> None:
+    text = f'[lis.second]\nadapter = "folder"\norders = "o2"\nresults = "r2"\n{key} = "r3/"\n'
+    third = '[lis.third]\nadapter = "folder"\norders = "o3"\nresults = "r3"\n'
+    assert problems(written(tmp_path, VALID + text + third)).keys() == {f"lis.second.{key}"}
+    beneath = third.replace("r3", "r2/done")
+    text = text.replace(f'{key} = "r3/"\n', "")
+    assert problems(written(tmp_path, VALID + text + beneath)).keys() == {"lis.second.done"}
 
 
 def test_narrower_contract_may_name_the_same_item(tmp_path: Path) -> None:
