@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zoneinfo import available_timezones
 
 import typer
 
@@ -20,6 +21,7 @@ from lab_agent.workbench.proposals import Proposals
 from lab_agent.workbench.table_rows import TableRow, plan_changes, require_folder, write_changes
 
 _SETTINGS_PREFIX = "lis"
+_TIME_ZONE = "time_zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> Proposa
     if not (texts or changes):
         return Proposals((), ())
     if ask:
-        typer.confirm("Add these lines?", abort=True, err=True)
+        _confirm("Add these lines?")
     for path, (_, text) in texts.items():
         rewrite_atomically(path, text.encode("utf-8"))
     write_changes(changes)
@@ -110,6 +112,9 @@ def _with_value(suggestion: MapSuggestion, *, ask: bool) -> MapSuggestion | None
         return suggestion if suggestion.value is not None else None
     question = f"{suggestion.table}: {suggestion.key or '(empty)'} ({suggestion.reason}); empty leaves it out"
     answer = _ask(question)
+    while suggestion.key == _TIME_ZONE and answer and answer not in available_timezones():
+        print_error(f"{answer} is no time zone; write it as in Europe/Berlin.")
+        answer = _ask(question)
     return replace(suggestion, value=json.dumps(answer, ensure_ascii=False)) if answer else None
 
 
@@ -124,6 +129,16 @@ def _with_target(row: TableRow, *, ask: bool) -> TableRow | None:
         except ValueError as error:
             print_error(str(error))
     return None
+
+
+def _confirm(question: str) -> None:
+    """Ask for a yes. Raises `InputError` for the end of the input, and `Abort` for a no."""
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        raise InputError("nothing was answered; nothing was changed") from None
+    if not agreed:
+        raise typer.Abort
 
 
 def _ask(question: str) -> str:

@@ -110,7 +110,11 @@ def _show_raw(key: RefusedKey, config: ConfigOption, by: str) -> None:
 
 @app.command()
 def replay(
-    message: KeyArgument,
+    message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="Key of the message.")] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option("--adapter", metavar="NAME", help="All that wait of this laboratory system instead, oldest first."),
+    ] = None,
     config: ConfigOption = None,
     over_newer: Annotated[
         bool,
@@ -123,21 +127,34 @@ def replay(
 
     The map is read anew by this command. The running agent reads it anew on SIGHUP (`systemctl reload`), or it goes on refusing.
     """
+    if bool(message) == bool(adapter) or (adapter and over_newer):
+        raise InputError("Name a message, or a laboratory system with --adapter; --over-newer is about one message.")
 
-    async def work(context: CommandContext) -> ReplayOutcome:
-        return await _desk(context).replay(RefusedKey(message), by=operator_name(by), over_newer=over_newer)
+    async def work(context: CommandContext) -> tuple[ReplayOutcome, ...]:
+        desk, who = _desk(context), operator_name(by)
+        if adapter is not None:
+            return await desk.replay_all(adapter, by=who)
+        return (await desk.replay(RefusedKey(message or ""), by=who, over_newer=over_newer),)
 
-    outcome = run_with_store(config, work)
+    outcomes = run_with_store(config, work)
     if as_json:
-        print_json(outcome)
+        print_json(outcomes if adapter else outcomes[0])
     else:
-        print_line(f"message {message} is {outcome.message.state.value} now: {outcome.new} new, {outcome.known} accepted before")
-        for problem in outcome.problems:
-            print_line(f"not taken in: {problem}")
-        if outcome.is_overtaken:
-            print_line(f"To replace the newer values: `lab-agent results refused replay {message} --over-newer`.")
-    if outcome.problems:
+        for outcome in outcomes:
+            _print_outcome(outcome)
+        if not outcomes:
+            print_line("No refused message of this laboratory system waits that is kept.")
+    if any(outcome.problems for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _print_outcome(outcome: ReplayOutcome) -> None:
+    key = outcome.message.key
+    print_line(f"message {key} is {outcome.message.state.value} now: {outcome.new} new, {outcome.known} accepted before")
+    for problem in outcome.problems:
+        print_line(f"not taken in: {problem}")
+    if outcome.is_overtaken:
+        print_line(f"To replace the newer values: `lab-agent results refused replay {key} --over-newer`.")
 
 
 @app.command()

@@ -7,7 +7,8 @@ the laboratory system's own number. One without a system is the same, whether it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Collection, Iterable
 from datetime import date
 from enum import StrEnum
 
@@ -27,12 +28,18 @@ class PatientField(StrEnum):
     IDENTIFIER = "identifier"
 
 
-def find_differences(reported: ReportedPatient, ordered: OrderPatient) -> tuple[PatientField, ...]:
-    """What both sides say and say differently; nothing for an anonymous patient, whose data stand for nobody."""
+def find_differences(
+    reported: ReportedPatient, ordered: OrderPatient, unknown_birth_dates: Collection[date] = ()
+) -> tuple[PatientField, ...]:
+    """What both sides say and say differently; nothing for an anonymous patient, whose data stand for nobody.
+
+    `unknown_birth_dates` are those that people and programs write where none is known: they say nothing.
+    """
     if ordered.anonymous:
         return ()
+    one, other = (None if each in unknown_birth_dates else each for each in (reported.birth_date, ordered.birth_date))
     differs = {
-        PatientField.BIRTH_DATE: _dates_differ(reported.birth_date, ordered.birth_date),
+        PatientField.BIRTH_DATE: _dates_differ(one, other),
         PatientField.SEX: _genders_differ(reported.gender, ordered.gender),
         PatientField.IDENTIFIER: _identifiers_differ(reported.identifiers, _identifiers_of(ordered)),
     }
@@ -71,5 +78,6 @@ def _values_by_system(identifiers: Iterable[Identifier]) -> dict[str, set[str]]:
 
 
 def _comparison_key(value: str) -> str:
-    """Letters and digits alone: `112-233-445 95` is `11223344595`."""
-    return "".join(char for char in value.casefold() if char.isalnum())
+    """Letters and digits alone: `112-233-445 95` is `11223344595`. Zeros before a number are how wide a system writes it."""
+    plain = "".join(char for char in unicodedata.normalize("NFKC", value).casefold() if char.isalnum())
+    return plain.lstrip("0") or "0" if plain.isdecimal() else plain

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -133,6 +134,8 @@ class ResultsSettings(SettingsGroup):
     patient_mismatch: Literal["hold", "note", "ignore"] = "hold"
     """What happens to a result that names another birth date, sex or identifier than its order's patient: `hold` asks an
     operator, `note` delivers it with a warning in the order's timeline, `ignore` compares nothing."""
+    unknown_birth_dates: tuple[date, ...] = (date(1900, 1, 1),)
+    """Birth dates that stand for an unknown one, in a result or an order: they are not compared."""
     mappings: Path | None = None
     """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, units and
     answers pass as they come, and LOINC codes alone: any other code of an observation holds its report."""

@@ -16,7 +16,6 @@ from lab_agent.errors import LabAgentError
 from lab_agent.settings.sources import deep_merge
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
-_COMMENT = re.compile(r"\s+#[^\"']*\Z")
 _HEADER = re.compile(r"\s*\[[^\[].*\]\s*(?:#.*)?\Z")
 
 
@@ -80,6 +79,7 @@ def paste_lines(lines: Iterable[TomlLine]) -> list[str]:
 
 def add_lines(text: str, lines: Sequence[TomlLine]) -> str:
     """The text with the lines in their tables; a key that has a value in one line gets the new one. Raises `TomlEditError`."""
+    mark, text = ("\ufeff", text[1:]) if text.startswith("\ufeff") else ("", text)
     try:
         wanted: Mapping[str, Any] = tomllib.loads(text)
         edited = text
@@ -91,7 +91,7 @@ def add_lines(text: str, lines: Sequence[TomlLine]) -> str:
         raise TomlEditError(f"the file cannot be edited as text ({exc}): add the lines by hand") from exc
     if not same:
         raise TomlEditError("the file has these tables in a form that is not edited here: add the lines by hand")
-    return edited
+    return mark + edited
 
 
 def _as_tree(line: TomlLine) -> dict[str, Any]:
@@ -119,11 +119,21 @@ def _put_into(rows: list[str], start: int, stop: int, line: TomlLine) -> None:
     """Put a line into the table that begins at `start`: in the place of its key, else behind its last key."""
     for number in range(start + 1, stop):
         if _is_key(rows[number], line.key):
-            comment = _COMMENT.search(rows[number])
-            rows[number] = f"{line}{comment[0] if comment else ''}"
+            rows[number] = f"{line}{_comment_of(rows[number])}"
             return
     last = max(number for number in range(start, stop) if number == start or _is_content(rows[number]))
     rows.insert(last + 1, str(line))
+
+
+def _comment_of(row: str) -> str:
+    """The comment behind a value, with the blanks before it; empty for none. A `#` within a text is no comment."""
+    for found in re.finditer(r"\s*#", row):
+        try:
+            tomllib.loads(row[: found.start()])
+        except tomllib.TOMLDecodeError:
+            continue
+        return row[found.start() :]
+    return ""
 
 
 def _is_key(row: str, key: str) -> bool:

@@ -14,6 +14,7 @@ from lab_agent.domain.reported_patients import PatientField, find_differences
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_order_patient, load_reported_patient
 from lab_agent.serialization.identity import unpack_lab_patient
+from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workflow.hold_reasons import Hold, held
 
 _CANNOT_COMPARE = "whose it is was not compared: the order's identification data is not kept any more"
@@ -27,15 +28,16 @@ class PatientCheck:
     remark: str = ""
 
 
-def check_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, mode: str) -> PatientCheck:
-    """Compare the patient that a report names with that of its order; `mode` is the setting `results.patient_mismatch`."""
+def check_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, settings: ResultsSettings) -> PatientCheck:
+    """Compare the patient that a report names with that of its order."""
+    mode = settings.patient_mismatch
     reported = None if mode == "ignore" else uow.vault.reported_patient(report.key)
     if reported is None or report.patient_confirmed_for == order:
         return PatientCheck()
     ordered = _load_order_patient(uow, order)
     if ordered is None:
         return PatientCheck(remark=_CANNOT_COMPARE)
-    return _judge(find_differences(load_reported_patient(reported), ordered), mode)
+    return _judge(find_differences(load_reported_patient(reported), ordered, settings.unknown_birth_dates), mode)
 
 
 def confirm_patient(report: ReportRecord, order: OrderKey) -> ReportRecord:

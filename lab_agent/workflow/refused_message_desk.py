@@ -148,6 +148,14 @@ class RefusedMessageDesk:
         problems += [problem for part in parsed.parts if (problem := await self._tell_adapter(adapter, message, part))]
         return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
 
+    async def replay_all(self, source: str, *, by: str) -> tuple[ReplayOutcome, ...]:
+        """Replay what waits of an adapter, in the sequence in which it was refused; without what is not kept any more."""
+        found = await self.store.run(lambda uow: _waiting_of(uow, source))
+        oldest_first = sorted(
+            (each for each in found if each.is_kept and each.size is not None), key=lambda each: each.first_seen_at
+        )
+        return tuple([await self.replay(each.key, by=by) for each in oldest_first])
+
     async def _accept(self, message: RefusedMessage, part: ParsedPart, *, over_newer: bool) -> _Acceptance:
         """Put a part into the inbox; the look for a later message and the commit are one."""
         content = part.content
@@ -212,7 +220,7 @@ class RefusedMessageDesk:
         waiting = uow.refused_messages.waiting_counts().get(source, 0)
         if expected_count not in (None, waiting):
             raise InvalidTransitionError(f"meanwhile {waiting} messages of {source} wait; nothing was done, look again")
-        found, _ = uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=max(1, waiting))
+        found = _waiting_of(uow, source)
         for message in found:
             self._dismiss(uow, message.key, by, note)
         uow.commit()
@@ -253,6 +261,11 @@ def _get(uow: UnitOfWork, key: RefusedKey) -> RefusedMessage:
     if message is None:
         raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
     return message
+
+
+def _waiting_of(uow: UnitOfWork, source: str) -> tuple[RefusedMessage, ...]:
+    waiting = uow.refused_messages.waiting_counts().get(source, 0)
+    return uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=max(1, waiting))[0]
 
 
 def _load(uow: UnitOfWork, key: RefusedKey) -> tuple[RefusedMessage, RefusedContent]:

@@ -91,7 +91,7 @@ class ReportMatcher:
         report = replace(report, lines=coverage.lines)
         if released and report.hold_reason is HoldReason.PATIENT_MISMATCH:  # asked first: every other question is still to come
             report, released = confirm_patient(report, order.key), False
-        compared = check_patient(uow, report, order.key, self.checks.planner.settings.patient_mismatch)
+        compared = check_patient(uow, report, order.key, self.checks.planner.settings)
         if compared.hold is not None:
             return hold_report(uow, report, compared.hold, now)
         given = MatchedLines(part, coverage)

@@ -31,6 +31,8 @@ _SLASH_DATE = re.compile(r"\d\d?/\d\d?/\d{4}\b.*")
 _NEEDED_COLUMNS = ("report_id", "barcode", "effective", "code", "value", "unit")
 _LOINC = CsvSettings.model_fields["code_system"].default
 _LOINC_FORM = re.compile(r"\d{1,7}-\d", re.ASCII)
+_NOISE = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+"""Control characters that no text has: noise is full of letters in any code page, and proposes nothing."""
 _CYRILLIC = re.compile(r"[А-Яа-яЁё]")
 
 
@@ -70,7 +72,7 @@ def suggest_csv_table(data: bytes, table: str) -> tuple[MapSuggestion, ...]:
 
 def suggest_encoding(data: bytes, encoding: str) -> str | None:
     """An encoding in which the file can be read, if it cannot be read in this one."""
-    if _decode(data, detect_encoding(data, encoding)) is not None:
+    if _decode(data, detect_encoding(data, encoding)) is not None or _NOISE.search(data):
         return None
     foreign = [char for char in _decode(data, "cp1251") or "" if ord(char) > 127]
     cyrillic = bool(foreign) and sum(bool(_CYRILLIC.match(char)) for char in foreign) > len(foreign) / 2

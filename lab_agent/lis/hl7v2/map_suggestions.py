@@ -25,17 +25,28 @@ _VALUE_TYPES = TEXT_TYPES | CODED_TYPES | CODE_STRING_TYPES | _TIME_TYPES | {"NM
 _ISSUE_CANDIDATES = tuple(map(FieldPath.parse, ("OBX-19.1", "ORC-9.1", "EVN-2.1", "OBX-14.1")))
 _BARCODE_CANDIDATES = tuple(map(FieldPath.parse, ("OBR-3.1", "OBR-2.1", "ORC-3.1", "ORC-2.1", "OBR-20.1")))
 _KNOWN_SEGMENTS = frozenset({"MSH", "PID", "ORC", "OBR", "OBX", "NTE", "SPM", "SAC", "DSC"})
+_CONTROL_ID_INDEX = 9
+_MESSAGE_TYPE = re.compile(rb"[A-Z]{3}(?:\W|\Z)")
+_NOISE = re.compile(rb"[\x00-\x08\x0e-\x1b\x1d-\x1f]")
+"""Control characters that no text has, whatever its code page."""
+_MAX_GROUPS = 200
+_MAX_OBX = 2_000
+"""What is looked at for suggestions: what is missing further on is proposed once these lines are there."""
 _PROCESSING_IDS = frozenset({"P", "T", "D"})
 
 
 def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) -> tuple[MapSuggestion, ...]:
     """What is missing for a message of results; `name` is the adapter's. Each line once."""
     found: list[MapSuggestion] = []
-    for group in split_groups(message, settings.field_map):
+    looked_at = 0
+    for group in split_groups(message, settings.field_map)[:_MAX_GROUPS]:
+        if looked_at > _MAX_OBX:
+            break
+        looked_at += len(group.obx_entries)
         if any(rule.value in group.find_all((rule.field_path,)) for rule in settings.field_map.results.ignore):
             continue
         found += _suggest_for_group(group, settings)
-        for entry in group.obx_entries:
+        for entry in group.obx_entries[:_MAX_OBX]:
             found += _suggest_for_obx(entry.obx, settings)
         if settings.zone is None and any(map(_lacks_zone, _times(group, settings))):
             reason = "times have no zone; name the laboratory's, such as Europe/Berlin"
@@ -78,7 +89,7 @@ def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> 
 
 def suggest_encoding(data: bytes, name: str) -> tuple[MapSuggestion, ...]:
     """The code page of a message that declares none and is not valid in the configured one."""
-    if declared_charset(data) or not data.startswith(b"MSH"):
+    if declared_charset(data) or not _is_readable(data):
         return ()
     text = data.decode("cp1251", "replace")
     cyrillic = len(re.findall("[а-яё]{2,}", text, re.IGNORECASE))
@@ -87,6 +98,14 @@ def suggest_encoding(data: bytes, name: str) -> tuple[MapSuggestion, ...]:
     reason = "the bytes are in no known code page" if guess is None else f"read as {guess}, the texts are words"
     value = json.dumps(guess) if guess else None
     return (MapSuggestion(table=f"lis.{name}", key="encoding", value=value, reason=reason),)
+
+
+def _is_readable(data: bytes) -> bool:
+    """Whether bytes are a message but for its letters: noise is full of letters in any code page, and proposes nothing."""
+    header = re.split(rb"[\r\n]", data, maxsplit=1)[0]
+    fields = header.split(header[3:4] or b"|")
+    has_type = len(fields) > _CONTROL_ID_INDEX and _MESSAGE_TYPE.match(fields[_CONTROL_ID_INDEX - 1]) is not None
+    return header.startswith(b"MSH") and has_type and not _NOISE.search(data)
 
 
 def _suggest_for_group(group: ObrGroup, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:

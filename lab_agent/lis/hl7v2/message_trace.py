@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
 from lab_agent.domain.text import format_reference_ranges, format_value, shorten
@@ -33,6 +34,9 @@ _LATER_MSH = re.compile(rb"(?<=[\r\n])(?=MSH[^\w\s])")
 _GROUPED_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE"})
 _SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
 _SHORTEST_NAME = 3
+_MAX_TRACED = 2_000
+"""Segments of a message that are shown: a person reads no more, and the whole is read by `parse_results` in any case."""
+_MAX_NAMES = 40
 _SHOWN_VALUES = (
     ("line", "line"),
     ("order", "order"),
@@ -79,7 +83,7 @@ def trace_segments(message: Message, settings: Hl7v2Settings) -> Iterator[TraceL
     """Every segment of a message with what is read of it."""
     described = _describe_groups(message, settings)
     names = _patient_names(message)
-    for number, segment in enumerate(message.segments, 1):
+    for number, segment in enumerate(message.segments[:_MAX_TRACED], 1):
         meaning = described.get(id(segment)) or _describe_other(segment, message, settings)
         yield TraceLine(
             place=f"{number} {segment.name}",
@@ -88,6 +92,8 @@ def trace_segments(message: Message, settings: Hl7v2Settings) -> Iterator[TraceL
             skipped=not meaning,
             personal=segment.name in _PERSONAL_SEGMENTS or _names_somebody(segment, names),
         )
+    if (rest := len(message.segments) - _MAX_TRACED) > 0:
+        yield TraceLine(place=f"{_MAX_TRACED + 1} …", text="", meaning=f"{rest} more segments are read and not shown")
 
 
 def _refused(
@@ -122,8 +128,10 @@ def _describe_other(segment: Segment, message: Message, settings: Hl7v2Settings)
 def _describe_groups(message: Message, settings: Hl7v2Settings) -> dict[int, str]:
     """What is read of the segments of all groups, by the identity of each segment."""
     found: dict[int, str] = {}
+    shown = {id(segment) for segment in message.segments[:_MAX_TRACED]}
     for group in split_groups(message, settings.field_map):
-        found |= _GroupDescription(group, settings).describe()
+        if id(group.obr) in shown:
+            found |= _GroupDescription(group, settings).describe()
     return _describe_notes(message) | found
 
 
@@ -153,7 +161,8 @@ class _GroupDescription:
         reader = ObxValueReader(self.settings.field_map, self.settings.zone)
         given = [id(entry.obx) for entry in self.group.obx_entries]
         rename_value_types(self.group, self.settings.field_map)
-        found |= {name: describe_obx(entry.obx, reader) for name, entry in zip(given, self.group.obx_entries, strict=True)}
+        shown = list(zip(given, self.group.obx_entries, strict=True))[:_MAX_TRACED]
+        found |= {name: describe_obx(entry.obx, reader) for name, entry in shown}
         found |= {
             id(each): f"searched for the values of report {self.group.number}"
             for each in self.group.other_segments
@@ -220,9 +229,9 @@ def _patient_names(message: Message) -> frozenset[str]:
         for each in segment.repetitions(field)
         for part in (1, 2, 3)
     )
-    return frozenset(
-        word.casefold() for text in texts for word in text.split() if len(word) >= _SHORTEST_NAME and word != HL7_NULL
-    )
+    words = (word.casefold() for text in texts for word in text.split() if len(word) >= _SHORTEST_NAME and word != HL7_NULL)
+    names = frozenset(islice(words, _MAX_NAMES + 1))
+    return names if len(names) <= _MAX_NAMES else frozenset({""})  # too many to search for: each segment may name one
 
 
 def _names_somebody(segment: Segment, names: frozenset[str]) -> bool:

@@ -90,6 +90,16 @@ def test_refused_message_is_listed_shown_and_replayed(cli: Any, mapping: Path) -
     assert "it does not wait" in cli("results", "refused", "replay", key).err
 
 
+def test_all_that_wait_of_an_adapter_are_replayed(cli: Any, mapping: Path) -> None:
+    assert cli("results", "refused", "replay").code == 2
+    assert cli("results", "refused", "replay", "--adapter", "hl7").code == 1
+    mapping.write_text(MENDED_MAP)
+    answer = cli("results", "refused", "replay", "--adapter", "hl7", "--by", "ann")
+    assert (answer.code, answer.err) == (0, "")
+    assert "replayed now: 1 new, 1 accepted before" in answer.out
+    assert "No refused message" in cli("results", "refused", "replay", "--adapter", "hl7").out
+
+
 def test_raw_text_is_printed_and_noted(cli: Any, lab: Any, mapping: Path) -> None:
     (row,) = cli("results", "refused", "list", "--json").json()
     answer = cli("results", "refused", "show", row["key"], "--raw", "--by", "ann")

@@ -187,7 +187,7 @@ async def test_patient_written_into_a_file_is_compared(anna: ResultsBench, tmp_p
     folders = {"orders": tmp_path / "orders", "results": tmp_path / "results", "settle": 0}
     adapter = FolderAdapter(FolderSettings.model_validate({**folders, "csv": {"columns": columns}}), "lis")
     await adapter.start(StoreInbox(anna.store, anna.clock, "lis", lambda: None))
-    (tmp_path / "results" / name).write_text(content)
+    (tmp_path / "results" / name).write_text(content + "\n")
     assert await adapter.collect() == 1
     await adapter.stop()
     await anna.run_until_idle()

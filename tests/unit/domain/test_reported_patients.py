@@ -40,6 +40,9 @@ def _named(*pairs: tuple[str | None, str]) -> ReportedPatient:
         (ReportedPatient(gender="unknown"), ()),
         (ReportedPatient(gender="other"), ()),
         (_named((POLICY, "12345678")), ()),
+        (_named((POLICY, "0012345678")), ()),
+        (_named((POLICY, "１２３４５６７８")), ()),
+        (_named((POLICY, "A0012345678")), (PatientField.IDENTIFIER,)),
         (_named((POLICY, "999")), (PatientField.IDENTIFIER,)),
         (_named((POLICY, "999"), (POLICY, "1234 5678")), ()),
         (_named((SERVICE + "/", "77")), ()),
@@ -62,3 +65,11 @@ def test_order_that_names_nobody_differs_in_nothing(ordered: dict[str, Any]) -> 
 def test_global_identifier_is_compared_in_its_system() -> None:
     ordered = OrderPatient(global_identifier=Identifier(system=POLICY, value="1"))
     assert find_differences(_named((POLICY, "2")), ordered) == (PatientField.IDENTIFIER,)
+
+
+def test_placeholder_of_a_birth_date_says_nothing() -> None:
+    reported, placeholder = ReportedPatient(birth_date=date(1900, 1, 1)), (date(1900, 1, 1),)
+    assert find_differences(reported, ORDERED) == (PatientField.BIRTH_DATE,)
+    assert find_differences(reported, ORDERED, placeholder) == ()
+    other = ReportedPatient(birth_date=date(1981, 5, 17))
+    assert find_differences(other, OrderPatient(birth_date=date(1900, 1, 1)), placeholder) == ()

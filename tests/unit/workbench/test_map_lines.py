@@ -79,3 +79,14 @@ def test_values_are_written_as_toml(text: str, written: str) -> None:
 
 def test_table_names_may_hold_dots() -> None:
     assert split_table('lis."a.b".csv') == ("lis", "a.b", "csv")
+
+
+@pytest.mark.parametrize("comment", ["  # the 'night' shift's", ' # says "X"', "# close", ""])
+def test_comment_of_a_replaced_line_stays(comment: str) -> None:
+    text = f'[tables.report_status]\nX = "a # b"{comment}\n'
+    assert add_lines(text, [TomlLine(STATUS, "X", '"held"')]) == f'[tables.report_status]\nX = "held"{comment}\n'
+
+
+def test_byte_order_mark_stays() -> None:
+    added = add_lines("\ufeff[tables.report_status]\n", [TomlLine(STATUS, "X", '"held"')])
+    assert added == '\ufeff[tables.report_status]\nX = "held"\n'

@@ -99,3 +99,27 @@ def test_what_is_no_result_has_no_part() -> None:
     (problem,) = [part.problem for part in trace("not HL7").parts]
     assert problem == "the message does not begin with MSH"
     assert trace("not HL7").suggestions == ()
+
+
+def test_trace_of_a_huge_message_is_short() -> None:
+    """A person reads no more; every value is read all the same."""
+    obx = (f"OBX|{number}|NM|A{number}^^L||1|g/L||N|||F" for number in range(3_000))
+    parsed = trace(MSH, PID, OBR, *obx)
+    assert len(parsed.trace) == 2_001
+    assert parsed.trace[-1].meaning == "1003 more segments are read and not shown"
+    assert parsed.parts[0].problem is None
+    assert len(parsed.parts[0].content.observations) == 3_000  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"MSH|" + bytes(range(0x80, 0x100)) * 20,
+        MSH.encode() + b"\r" + bytes(range(256)) * 20,
+        "Просто текст".encode("cp1251"),
+    ],
+)
+def test_noise_proposes_no_encoding(raw: bytes) -> None:
+    given = {"orders": {"role": "client", "port": 1}, "folder": Path("none"), "duplicates": "none"}
+    parsed = trace_raw_message(raw, "lab1", Hl7v2Settings.model_validate(given), MessageArchive(Path("none"), 1))
+    assert parsed.suggestions == ()
