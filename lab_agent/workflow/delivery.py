@@ -236,7 +236,7 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     complete_lines(uow, order, delivery.coverage.completes, now)
     reopen_lines(uow, order, now)
     moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
-    text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} is on the service"
+    text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} of {record.source} is on the service"
     unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
     text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
     uow.events.add(Event(order=order, report=record.key, at=now, action="delivered", text=text))

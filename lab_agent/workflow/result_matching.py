@@ -223,7 +223,8 @@ def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: Cle
             uow.orders.save_line(line.transition_to(LineState.RESULTED, now))
     _add_delivery_job(uow, report, order, now)
     report = report.transition_to(ReportState.MATCHED, now, join_limited(cleared.changes, "; ") or None)
-    text = f"{cleared.message.status.value} report {shorten(cleared.message.report_id)} matched{_withdrawn_lines_text(coverage)}"
+    what = f"{cleared.message.status.value} report {shorten(cleared.message.report_id)} of {report.source}"
+    text = f"{what} matched{_withdrawn_lines_text(coverage)}"
     _save(uow, report, now, text)
     take_back_stuck_deliveries(uow, report, matched_report.others, now)
     return report

@@ -19,7 +19,7 @@ from lab_agent.errors import DataInvalidError, LisUnavailable
 from lab_agent.lis.batch import take_each
 from lab_agent.lis.folder.files import format_file_name, printable_name
 from lab_agent.lis.folder.order_files import OrderFolder
-from lab_agent.lis.folder.raw_results import RawResultParser, part_id
+from lab_agent.lis.folder.raw_results import RawResultParser, accepted_id, part_id
 from lab_agent.lis.folder.result_folder import ResultFile, ResultFolder
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
@@ -118,7 +118,8 @@ class FolderAdapter:
             return False
         if self._results.is_csv(result_file.path):
             return await self._take_csv(result_file, inbox)
-        if await inbox.was_accepted(result_file.message_id):
+        message = accepted_id(result_file.message_id)
+        if await inbox.was_accepted(message):
             await self._run_in_thread(
                 lambda: self._results.move_to_done(result_file, self._results.documents_not_newer(result_file))
             )
@@ -127,7 +128,7 @@ class FolderAdapter:
             parsed = await self._run_in_thread(lambda: self._results.parse(result_file))
             if parsed is None:
                 return False
-            new = await inbox.accept(result_file.message_id, parsed.content)
+            new = await inbox.accept(message, parsed.content)
         except DataInvalidError as exc:
             return await self._reject_file(result_file, exc, inbox)
         await self._run_in_thread(lambda: self._results.move_to_done(result_file, parsed.files))

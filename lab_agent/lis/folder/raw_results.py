@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,9 +57,17 @@ def to_file_time(mtime_ns: int) -> datetime:
     return datetime.fromtimestamp(mtime_ns // 1_000_000_000, UTC)
 
 
+def accepted_id(file_id: str) -> str:
+    """The message id of what a file says: a digest, as its name may be a patient's, and ids are shown to everybody (law 7).
+
+    A file that is rejected keeps its name as it is: that is sealed with its text.
+    """
+    return f"file:{hashlib.sha256(file_id.encode()).hexdigest()[:32]}"
+
+
 def part_id(file_id: str, report: CsvReport) -> str:
     """The message id of one report of a CSV file."""
-    return f"{file_id}#{report.name}"
+    return f"{accepted_id(file_id)}#{report.name}"
 
 
 class RawResultParser:
@@ -77,7 +86,9 @@ class RawResultParser:
         file_id = message_id(name if known else file_name, raw)
         csv = self._settings.csv_rules
         if csv is None and matches_pattern(file_name, self._settings.csv_files):
-            part = ParsedPart(message_id=file_id, problem="the table csv is missing — it says what is in which column")
+            part = ParsedPart(
+                message_id=accepted_id(file_id), problem="the table csv is missing — it says what is in which column"
+            )
             return ParsedMessage(parts=(part,), suggestions=suggest_csv_table(raw, self._table))
         if csv is not None and self._is_csv(file_name, raw):
             file_time = to_file_time(int(known["mtime"])) if known else datetime.now(UTC).replace(microsecond=0)
@@ -94,10 +105,10 @@ class RawResultParser:
         try:
             data = to_utf8(raw, self._settings.encoding)
         except DataInvalidError as exc:
-            part = ParsedPart(message_id=file_id, problem=format_problems(exc))
+            part = ParsedPart(message_id=accepted_id(file_id), problem=format_problems(exc))
             return ParsedMessage(parts=(part,), suggestions=self._suggest_encoding(raw))
         read = parse_json_message(data, file_id, zone=self._settings.zone, table=self._table)
-        part = self._with_documents(replace(read.parts[0], message_id=file_id))
+        part = self._with_documents(replace(read.parts[0], message_id=accepted_id(file_id)))
         return replace(read, parts=(part,), suggestions=(*self._suggest_encoding(raw), *read.suggestions))
 
     def _suggest_encoding(self, raw: bytes) -> tuple[MapSuggestion, ...]:
@@ -122,7 +133,7 @@ class RawResultParser:
         try:
             results = parse_csv(raw, csv, self._settings.zone, file_time)
         except DataInvalidError as exc:
-            part = ParsedPart(message_id=file_id, problem=format_problems(exc))
+            part = ParsedPart(message_id=accepted_id(file_id), problem=format_problems(exc))
             return ParsedMessage(parts=(part,), suggestions=suggestions)
         return parsed_csv(results, file_id, suggestions)
 

@@ -47,3 +47,6 @@ async def test_refused_row_is_replayed_without_repeating_the_good_one(tmp_path: 
     mended = RefusedMessageDesk(store, clock, load(tmp_path, time_zone="Europe/Moscow"))
     outcome = await mended.replay(message.key, by="ann")
     assert (outcome.message.state, outcome.new, outcome.known) == (RefusedState.REPLAYED, 1, 1)
+    kept = [report.message for report in store._data.reports.values()]
+    assert len(kept) == 2
+    assert not any("Saltykova" in each for each in kept), "a file name may be the patient's, and `results show` shows the id"

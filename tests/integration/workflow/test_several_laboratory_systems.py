@@ -213,6 +213,9 @@ async def test_same_report_id_and_number_of_two_systems_stay_apart(laboratory: L
     assert culture.lines == tuple(line.key for line in await laboratory.lines_at(MICROBIOLOGY))
     assert len(laboratory.reports_on_service()) == 2
     assert laboratory.status() == "completed"
+    texts = {event.text for event in await laboratory.events()}
+    assert {"final report 17 of folder matched", "final report 17 of micro matched"} <= texts
+    assert {"final report 17 of folder is on the service", "final report 17 of micro is on the service"} <= texts
 
 
 async def test_number_of_another_system_finds_nothing(laboratory: Laboratory) -> None:
