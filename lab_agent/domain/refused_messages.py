@@ -53,6 +53,18 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LINE_END = re.compile("\r\n|\r|\n")
 _MAX_CONTROL_SHARE = 0.1
 _HEX_BYTES_A_LINE = 16
+_JUDGED_BYTES = 4_096
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1b\x1d-\x1f\x7f]")
+"""Control characters that no text has, but for those of a frame."""
+
+
+def is_noise(raw: bytes | None) -> bool:
+    """Whether bytes are no text in any encoding, and so no message of anybody: what a port scanner or a wrong peer sends."""
+    if raw is None or raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return False
+    start = raw[:_JUDGED_BYTES]
+    wide = start.count(0) * 3 > len(start) and not _BINARY.search(start.replace(b"\0", b""))
+    return not wide and _BINARY.search(start) is not None
 
 
 def raw_lines(raw: bytes, encoding: str | None = None) -> Iterator[str]:

@@ -11,13 +11,15 @@ from datetime import datetime, timedelta
 
 from lab_agent.domain.ids import RefusedKey, refused_key
 from lab_agent.domain.records import Alert, Event
-from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, is_noise
 from lab_agent.ports.repositories import UnitOfWork
 
 MAX_NEW_A_DAY = 500
 """Messages of one adapter of which more than the count is kept, within a day."""
 MAX_BYTES_A_DAY = 100_000_000
 """Bytes of refused messages of one adapter that are kept, within a day."""
+NOISE_SHARE = 5
+"""Noise has this part of both limits: what a laboratory system says is kept, whatever else a peer sends before it."""
 _DAY = timedelta(days=1)
 _MAX_REASON_LENGTH = 500
 _PURGE_BATCH = 100
@@ -36,7 +38,8 @@ def record_refusal(uow: UnitOfWork, source: str, content: RefusedContent, reason
     key = refused_key(source, content.message_id, content.raw)
     known = uow.refused_messages.get(key)
     recorded = _count_up(known, reason, now) if known else _new_message(uow, key, source, content, reason, now)
-    if recorded.key == key and not recorded.is_kept and _fits(uow, recorded, now):
+    share = NOISE_SHARE if is_noise(content.raw) else 1
+    if recorded.key == key and not recorded.is_kept and _fits(uow, recorded, MAX_BYTES_A_DAY // share, now):
         uow.refused_messages.save_content(key, content, at=now)
         recorded = replace(recorded, is_kept=True)
     uow.refused_messages.save(recorded)
@@ -49,17 +52,17 @@ def _count_up(known: RefusedMessage, reason: str, now: datetime) -> RefusedMessa
     return replace(known, state=again, reason=one_line(reason), count=known.count + 1, last_seen_at=now, changed_at=now)
 
 
-def _fits(uow: UnitOfWork, message: RefusedMessage, now: datetime) -> bool:
+def _fits(uow: UnitOfWork, message: RefusedMessage, limit: int, now: datetime) -> bool:
     """Whether the content of a message is within what is kept of its adapter in a day."""
     _, kept_bytes = uow.refused_messages.added_since(message.source, now - _DAY)
-    return kept_bytes + (message.size or 0) <= MAX_BYTES_A_DAY
+    return kept_bytes + (message.size or 0) <= limit
 
 
 def _new_message(
     uow: UnitOfWork, key: RefusedKey, source: str, content: RefusedContent, reason: str, now: datetime
 ) -> RefusedMessage:
     number, _ = uow.refused_messages.added_since(source, now - _DAY)
-    if number >= MAX_NEW_A_DAY:
+    if number >= MAX_NEW_A_DAY // (NOISE_SHARE if is_noise(content.raw) else 1):
         return _count_only(uow, source, reason, now)
     size = None if content.raw is None else len(content.raw)
     return _make_message(key, source, reason, now, size)
@@ -81,7 +84,7 @@ def _make_message(key: RefusedKey, source: str, reason: str, now: datetime, size
 def _count_only(uow: UnitOfWork, source: str, reason: str, now: datetime) -> RefusedMessage:
     """The one record, for each adapter and day, of the messages beyond the limit."""
     key = _count_only_key(source, now)
-    text = f"more than {MAX_NEW_A_DAY} different messages in a day; these are only counted. The last: {one_line(reason)}"
+    text = f"more different messages in a day than are kept; these are only counted. The last: {one_line(reason)}"
     known = uow.refused_messages.get(key)
     return _count_up(known, text, now) if known else _make_message(key, source, text, now)
 

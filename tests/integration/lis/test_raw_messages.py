@@ -93,7 +93,7 @@ def test_built_in_adapters_parse_raw_messages() -> None:
 
 async def test_folder_reads_rejected_csv_as_it_came(folder: FolderAdapter, inbox: RawInbox, tmp_path: Path) -> None:
     """The good report has the id that it was stored under, so that a replay does not store it again."""
-    (tmp_path / "results" / "day.csv").write_text("\n".join((HEAD, GOOD, BAD)))
+    (tmp_path / "results" / "day.csv").write_text("\n".join((HEAD, GOOD, BAD, "")))
     assert await folder.collect() == 1
     before = listing(tmp_path)
     ((name, raw),) = inbox.raw.items()
@@ -107,7 +107,7 @@ async def test_folder_reads_rejected_csv_as_it_came(folder: FolderAdapter, inbox
 
 
 async def test_folder_trace_shows_every_column_and_row(folder: FolderAdapter) -> None:
-    parsed = await folder.parse_message("\n".join((HEAD, GOOD)).encode(), "day.csv")
+    parsed = await folder.parse_message("\n".join((HEAD, GOOD, "")).encode(), "day.csv")
     lines = {line.place: (line.text, line.skipped) for line in parsed.trace}
     assert lines["column 4"] == ("Code", False)
     assert lines["column 7"] == ("Analyser", True)
@@ -143,22 +143,22 @@ async def test_folder_without_its_document_is_a_problem(folder: FolderAdapter) -
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (f"{HEAD}\n{GOOD}".replace(";", ",").encode(), {("csv", "delimiter", '","')}),
-        (f"{HEAD}\n{GOOD}".replace("13.40", "13,40").encode(), {("csv", "decimal_comma", "true")}),
-        (f"{HEAD}\n{GOOD}".replace("g/dL", "г/дл").encode("cp1251"), {("csv", "encoding", '"cp1251"')}),
-        (f"{HEAD}\n{GOOD}".replace("g/dL", "µg/l").encode("cp1252"), {("csv", "encoding", '"cp1252"')}),
-        (f"{HEAD}\n{GOOD}".replace("Tube", "TUBE ").encode(), {("csv.columns", "barcode", '"TUBE"')}),
-        (f"{HEAD}\n{GOOD}".replace("Tube", "Sample").encode(), {("csv.columns", "barcode", None)}),
-        (f"{HEAD}\n{GOOD}".replace("718-7", "HB").encode(), {("csv", "code_system", None)}),
-        (f"{HEAD}\n{GOOD}".replace("Tube", "Tubes").encode(), {("csv.columns", "barcode", None)}),
-        (f"{HEAD}X\n{GOOD};".replace("Tube", "TUBE").replace("X", ";_tube").encode(), {("csv.columns", "barcode", None)}),
-        (f"{HEAD}\n{GOOD}".replace("+03:00", "").encode(), {("", "time_zone", None)}),
+        (f"{HEAD}\n{GOOD}\n".replace(";", ",").encode(), {("csv", "delimiter", '","')}),
+        (f"{HEAD}\n{GOOD}\n".replace("13.40", "13,40").encode(), {("csv", "decimal_comma", "true")}),
+        (f"{HEAD}\n{GOOD}\n".replace("g/dL", "г/дл").encode("cp1251"), {("csv", "encoding", '"cp1251"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("g/dL", "µg/l").encode("cp1252"), {("csv", "encoding", '"cp1252"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("Tube", "TUBE ").encode(), {("csv.columns", "barcode", '"TUBE"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("Tube", "Sample").encode(), {("csv.columns", "barcode", None)}),
+        (f"{HEAD}\n{GOOD}\n".replace("718-7", "HB").encode(), {("csv", "code_system", None)}),
+        (f"{HEAD}\n{GOOD}\n".replace("Tube", "Tubes").encode(), {("csv.columns", "barcode", None)}),
+        (f"{HEAD}X\n{GOOD};\n".replace("Tube", "TUBE").replace("X", ";_tube").encode(), {("csv.columns", "barcode", None)}),
+        (f"{HEAD}\n{GOOD}\n".replace("+03:00", "").encode(), {("", "time_zone", None)}),
         (
-            f"{HEAD}\n{GOOD}".replace("2024-05-17T08:30:00+03:00", "17.05.2024 8:30").encode(),
+            f"{HEAD}\n{GOOD}\n".replace("2024-05-17T08:30:00+03:00", "17.05.2024 8:30").encode(),
             {("csv", "date_format", '"%d.%m.%Y"'), ("", "time_zone", None)},
         ),
-        (f"{HEAD}\n{GOOD}".replace("2024-05-17T08:30:00+03:00", "5/7/2024").encode(), {("csv", "date_format", None)}),
-        (f"{HEAD}\n{GOOD}".encode(), set()),
+        (f"{HEAD}\n{GOOD}\n".replace("2024-05-17T08:30:00+03:00", "5/7/2024").encode(), {("csv", "date_format", None)}),
+        (f"{HEAD}\n{GOOD}\n".encode(), set()),
     ],
 )
 async def test_folder_suggests_lines_of_settings(

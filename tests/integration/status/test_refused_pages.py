@@ -235,6 +235,17 @@ async def test_garbage_of_a_night_is_bounded(laboratory: Laboratory, monkeypatch
     assert "is not kept" in (await client.get(f"/refused/{counted.key}")).text
 
 
+async def test_noise_does_not_use_up_what_is_kept_of_messages(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_messages, "MAX_NEW_A_DAY", 10)
+    inbox = StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "hl7", lambda: None)
+    for number in range(20):
+        await inbox.reject(f"noise-{number}", "no message", raw=bytes(range(number, 256)))
+    assert await laboratory.send(oru("M1"), oru("M2")) == ["AE", "AE"]
+    found = await laboratory.waiting()
+    assert sorted(each.size for each in found if each.is_kept)[2:] == [len(oru("M1"))] * 2
+    assert "and 18 more of today are only counted" in str(await laboratory.alert())
+
+
 async def test_unframed_bytes_and_damaged_frames_are_kept(laboratory: Laboratory) -> None:
     """The same noise counts up; both can be looked at."""
     for _ in range(2):
