@@ -128,8 +128,12 @@ class RefusedMessageDesk:
         """What the present map makes of a message; nothing changes. Raises `LisUnavailable` if its adapter is not loaded."""
         message, content = await self.store.run(lambda uow: _load(uow, key))
         parsed = await self.adapters.get(message.source).parse_message(_raw_of(message, content), content.message_id)
-        parts = await self.store.run(lambda uow: tuple(_preview_part(uow, message, part) for part in parsed.parts))
-        return Preview(parts, parsed.suggestions)
+
+        def look_up(uow: UnitOfWork) -> Preview:
+            parts = tuple(_preview_part(uow, message, part) for part in parsed.parts)
+            return Preview(parts, tuple(each for each in parsed.suggestions if _is_needed(uow, message, each)))
+
+        return await self.store.run(look_up)
 
     async def replay(self, key: RefusedKey, *, by: str, over_newer: bool = False) -> ReplayOutcome:
         """Read a waiting message with the present map, and put every good part into the inbox; nothing is there twice.
@@ -285,6 +289,13 @@ def _raw_of(message: RefusedMessage, content: RefusedContent) -> bytes:
 def _require_waiting(message: RefusedMessage) -> None:
     if message.state is not RefusedState.WAITING:
         raise InvalidTransitionError(f"message {message.key} is {message.state.value}; it does not wait")
+
+
+def _is_needed(uow: UnitOfWork, message: RefusedMessage, suggestion: MapSuggestion) -> bool:
+    """Whether a line would mend the map for sure: a barcode must be one of an order, and tests are known only with the order."""
+    if suggestion.if_barcode is not None:
+        return bool(uow.orders.by_barcode(suggestion.if_barcode, message.source))
+    return suggestion.unless_item is None
 
 
 def _preview_part(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> PreviewedPart:

@@ -90,6 +90,8 @@ async def test_refused_message_is_replayed_after_map_is_mended(laboratory: Labor
     assert "accepted before" in shown
     assert "would be refused" in shown
     assert "[tables.report_status]" in shown
+    assert "barcode of a tube" not in shown, "77-1A is no barcode of an order"
+    assert "the test of the order" not in shown, "which tests the order has is not known"
     answer = await client.post(f"{page}/replay", data=await token(client, page))
     assert answer.headers["location"] == f"{page}?flash=refused-still-waiting"
     assert [each.key for each in await laboratory.waiting()] == [message.key]
