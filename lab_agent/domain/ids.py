@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import secrets
 from typing import NewType
 
@@ -29,6 +30,7 @@ RefusedKey = NewType("RefusedKey", str)
 """Key of a message that was refused."""
 
 _DIGEST_LENGTH = 15
+_FORM = re.compile(rf"[A-Z][A-Z2-7]{{{_DIGEST_LENGTH}}}\Z")
 
 
 def order_key(base_url: str, task_id: str) -> OrderKey:
@@ -39,6 +41,16 @@ def order_key(base_url: str, task_id: str) -> OrderKey:
 def line_key(base_url: str, task_id: str) -> LineKey:
     """Key of the line whose Task is `task_id` on the exchange service at `base_url`."""
     return LineKey("L" + _digest(base_url, task_id))
+
+
+def is_order_key(text: str) -> bool:
+    """Whether a text has the form of our key of an order."""
+    return text.startswith("R") and _FORM.match(text) is not None
+
+
+def is_line_key(text: str) -> bool:
+    """Whether a text has the form of our key of a line."""
+    return text.startswith("L") and _FORM.match(text) is not None
 
 
 def work_order_key(order: OrderKey, adapter: str) -> WorkOrderKey:

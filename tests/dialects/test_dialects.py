@@ -6,7 +6,6 @@ import asyncio
 import csv
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +68,7 @@ def connect(cli: Cli, lab: LaboratoryFolder, dialect: Dialect, file: Path) -> tu
     return missing, found
 
 
-def parameters() -> Iterator[Any]:
-    """Every dialect; one that waits for a part of the reader is not expected to pass yet."""
-    for each in dialects():
-        waits = each.table.get("until")
-        yield pytest.param(each, id=each.name, marks=[pytest.mark.xfail(reason=waits)] if waits else [])
-
-
-@pytest.mark.parametrize("dialect", list(parameters()))
+@pytest.mark.parametrize("dialect", dialects(), ids=lambda dialect: dialect.name)
 def test_dialect_is_connected_by_what_try_proposes(cli: Cli, lab: LaboratoryFolder, dialect: Dialect) -> None:
     file = set_up(lab, dialect)
     missing, found = connect(cli, lab, dialect, file)

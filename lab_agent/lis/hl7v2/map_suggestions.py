@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from lab_agent.domain.ids import is_line_key, is_order_key
 from lab_agent.domain.text import shorten
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charset
@@ -15,7 +16,6 @@ from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
 from lab_agent.ports.lis import MapSuggestion
 
-_OWN_KEY = re.compile(r"[LR][A-Z2-7]{15}\Z")
 _ZONE = re.compile(r"[+-]\d{4}\Z")
 _COMMA_NUMBER = re.compile(r"(?:<=|>=|<|>)?\s*[+-]?\d+,\d+\Z")
 _LOINC_LIKE = re.compile(r"\d{1,7}-\d\Z", re.ASCII)
@@ -113,13 +113,13 @@ def _suggest_for_group(group: ObrGroup, settings: Hl7v2Settings) -> Iterator[Map
     status, known = group.find_first(paths["status"]), settings.field_map.table("report_status")
     if status and status not in known:
         yield _suggest_status("report_status", status, known.get(status.upper()), "OBR-25")
-    if not any(map(_OWN_KEY.match, (*group.find_all(paths["line"]), *group.find_all(paths["order"])))):
+    if not any(map(_is_own_key, (*group.find_all(paths["line"]), *group.find_all(paths["order"])))):
         yield from _suggest_reference(group)
         yield from _suggest_barcode(group, results.barcode)
     if not any(has_minutes(group.find_first((path,))) for path in paths["issued"]):
         yield from _suggest_issued(group, results.issued)
     item = group.find_first(paths["item"])
-    if item and not any(_OWN_KEY.match(text) for text in group.find_all(paths["line"])):
+    if item and not any(_is_own_key(text) for text in group.find_all(paths["line"])):
         reason = f"the test of the order that {shorten(item)} is"
         yield MapSuggestion(table="tables.items", key=item, reason=reason, unless_item=item)
 
@@ -134,8 +134,8 @@ def _suggest_reference(group: ObrGroup) -> Iterator[MapSuggestion]:
     for segment in group.message.segments:
         for number in range(1, len(segment.fields)):
             text = segment.text(number)
-            if _OWN_KEY.match(text):
-                key = "line" if text[0] == "L" else "order"
+            if _is_own_key(text):
+                key = "line" if is_line_key(text) else "order"
                 value = json.dumps(["OBR-2.1", "ORC-2.1", f"{segment.name}-{number}.1"])
                 reason = f"{segment.name}-{number} holds one of our keys"
                 yield MapSuggestion(table="results", key=key, value=value, reason=reason)
@@ -214,3 +214,7 @@ def _times(group: ObrGroup, settings: Hl7v2Settings) -> Iterable[str]:
 
 def _lacks_zone(text: str) -> bool:
     return has_minutes(text) and not _ZONE.search(text.strip())
+
+
+def _is_own_key(text: str) -> bool:
+    return is_line_key(text) or is_order_key(text)

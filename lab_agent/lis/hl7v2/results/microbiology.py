@@ -79,13 +79,14 @@ def _refused(group: ObrGroup, problem: str, culture: ObrGroup | None = None) -> 
 def _refuse_joined(groups: Sequence[ObrGroup], parents: ParentGroups) -> Iterator[ObrGroup]:
     """Refuse antibiograms of different organisms that would be one report."""
     found: dict[tuple[object, ...], dict[str, set[str]]] = {}
-    for group in groups:
-        if name := _joined_name(group, parents):
+    names = [_joined_name(group, parents) for group in groups]
+    for group, name in zip(groups, names, strict=True):
+        if name:
             for organism in find_organisms(group.obx_entries):
                 found.setdefault(name, {}).setdefault(organism_code(organism.obx), set()).add(organism.obx.raw(5))
     differing = {name for name, organisms in found.items() if any(len(values) > 1 for values in organisms.values())}
-    for group in groups:
-        yield _refused(group, _JOINED, _culture_of(group)) if differing and _joined_name(group, parents) in differing else group
+    for group, name in zip(groups, names, strict=True):
+        yield _refused(group, _JOINED, _culture_of(group)) if name in differing else group
 
 
 def _culture_of(group: ObrGroup) -> ObrGroup | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, tzinfo
 
+from lab_agent.domain.ids import is_line_key, is_order_key
 from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath
@@ -18,7 +18,6 @@ from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 
-_LINE_KEY, _ORDER_KEY = re.compile(r"L[A-Z2-7]{15}\Z"), re.compile(r"R[A-Z2-7]{15}\Z")
 _MAX_ID_LENGTH = 200
 _FILLER = (FieldPath("OBR", 3, 1),)
 _PLACER = (FieldPath("OBR", 2, 1), FieldPath("ORC", 2, 1))
@@ -64,7 +63,7 @@ def read_order_references(group: ObrGroup, field_map: FieldMap) -> OrderReferenc
     """Read the references of a group. Raises `InvalidValueError` if they contradict each other."""
     places = field_map.results.paths
     lines = _read_lines(group, places["line"])
-    orders = {text for place in places["order"] for text in group.find_all((place,)) if _ORDER_KEY.match(text)}
+    orders = {text for place in places["order"] for text in group.find_all((place,)) if is_order_key(text)}
     if len(orders) > 1:
         raise InvalidValueError("names several orders of ours")
     return OrderReferences(
@@ -173,7 +172,7 @@ def _read_lines(group: ObrGroup, paths: tuple[FieldPath, ...]) -> tuple[str, ...
 
 
 def _keys_at(group: ObrGroup, path: FieldPath) -> Iterator[str]:
-    return (text for text in group.find_all((path,)) if _LINE_KEY.match(text))
+    return (text for text in group.find_all((path,)) if is_line_key(text))
 
 
 def _read_items(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:

@@ -6,10 +6,10 @@ message names specimens, of the same specimen: one accession may have cultures o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from lab_agent.domain.ids import is_line_key
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.results.organisms import (
     OrganismNumbers,
@@ -22,7 +22,6 @@ from lab_agent.lis.hl7v2.results.organisms import (
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 
 _PLACER, _FILLER = 2, 3
-_LINE_KEY = re.compile(r"L[A-Z2-7]{15}\Z")
 _SPECIMENS = tuple(
     FieldPath(name, number, component, part)
     for name, number, component, part in (
@@ -135,7 +134,7 @@ class ParentGroups:
         if (
             own.fillers and other.fillers and not own.fillers & other.fillers
         ):  # of an order key with several cultures, or one line
-            return any(_LINE_KEY.match(number) for number in own.placers & other.placers)
+            return any(is_line_key(number) for number in own.placers & other.placers)
         return True
 
     def _index(self, key: _Key) -> _Index:

@@ -18,6 +18,7 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.values import DateOrTime
+from lab_agent.lis.hl7v2.field_map import IgnoreRule
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.results.microbiology import split_isolates
 from lab_agent.lis.hl7v2.results.obx_entries import prepare_entries, rename_value_types
@@ -98,7 +99,7 @@ class ResultReader:
         """The id of a group's report, and what tells it from others of that id: nothing where the LIS gives ids of its own."""
         field_map = self.value_reader.field_map
         with suppress(InvalidValueError):  # it is refused when it is read
-            if not (self._is_ignored(group) or self._is_heading(group, with_results)):
+            if not (self._find_ignore_rule(group) or self._is_heading(group, with_results)):
                 references = self._read_references(group)
                 if group.find_first(field_map.results.paths["report_id"]):
                     return self._report_id(group, references), None
@@ -106,9 +107,9 @@ class ResultReader:
                 return self._report_id(group, references), distinction
         return None, None
 
-    def _is_ignored(self, group: ObrGroup) -> bool:
+    def _find_ignore_rule(self, group: ObrGroup) -> IgnoreRule | None:
         rules = self.value_reader.field_map.results.ignore
-        return any(rule.value in group.find_all((rule.field_path,)) for rule in rules)
+        return next((rule for rule in rules if rule.value in group.find_all((rule.field_path,))), None)
 
     def _find_results(self, groups: Sequence[ObrGroup]) -> _ResultNames:
         names: set[str] = set()
@@ -131,9 +132,8 @@ class ResultReader:
         return replace(part, is_isolate=True, isolate=isolate.place, culture=culture)
 
     def _read_group(self, group: ObrGroup, name: str | None, with_results: _ResultNames) -> ParsedReport:
-        for rule in self.value_reader.field_map.results.ignore:
-            if rule.value in group.find_all((rule.field_path,)):
-                return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
+        if rule := self._find_ignore_rule(group):
+            return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
         try:
             if self._is_heading(group, with_results):
                 return ParsedReport(group.number, notes=("has no OBX; its results stand under another OBR",))
