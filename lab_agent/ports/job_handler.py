@@ -1,8 +1,9 @@
 """What a job's handler is.
 
-A handler does the waiting part outside any transaction and returns what it decided as frozen data; `complete` then applies that
-in ONE unit of work (the states of order and lines, further jobs, the job's own end), guarded by the fencing token. What goes
-wrong is raised as one of the three failures; the runner decides by `domain.retry`, and the handler need not care.
+A job has three parts. `load` reads what it needs, in the unit of work that claims it. `perform`, or `verify`, does what waits for
+others, outside any transaction, and returns what it decided as frozen data. `complete` applies that in ONE unit of work (the
+states of order and lines, further jobs, the job's own end), guarded by the fencing token. What goes wrong is raised as one of the
+three failures; the runner decides by `domain.retry`, and the handler need not care.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lab_agent.ports.repositories import UnitOfWork
 MAX_CONFLICT_RETRIES = 3
 """How often a conflict is answered by reading again before the job waits its turn."""
 
+LoadedT = TypeVar("LoadedT")
 ResultT = TypeVar("ResultT")
 
 
@@ -39,16 +41,23 @@ class Lease(Protocol):
         ...
 
 
-class JobHandler(Protocol[ResultT]):
-    """Does the jobs of some kinds. `ResultT` is what it decides: a frozen dataclass of its own, or a union of them."""
+class JobHandler(Protocol[LoadedT, ResultT]):
+    """Does the jobs of some kinds.
+
+    `LoadedT` is what it reads of the store first, `ResultT` what it decides: frozen dataclasses of its own, or unions of them.
+    """
 
     kinds: ClassVar[frozenset[JobKind]]
 
-    async def perform(self, lease: Lease) -> ResultT:
+    def load(self, uow: UnitOfWork, job: Job) -> LoadedT:
+        """Read what the job needs. It writes nothing; what it raises ends the job as if `perform` had raised it."""
+        ...
+
+    async def perform(self, lease: Lease, loaded: LoadedT) -> ResultT:
         """Do a due job."""
         ...
 
-    async def verify(self, lease: Lease) -> ResultT:
+    async def verify(self, lease: Lease, loaded: LoadedT) -> ResultT:
         """Settle a job of unknown outcome (law 3): find out whether it happened before it is done again."""
         ...
 
@@ -57,5 +66,5 @@ class JobHandler(Protocol[ResultT]):
         ...
 
 
-AnyJobHandler = JobHandler[Any]
-"""A handler whose result only itself understands."""
+AnyJobHandler = JobHandler[Any, Any]
+"""A handler whose data only itself understands."""

@@ -71,6 +71,13 @@ class Store(Protocol):
         """
         ...
 
+    async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` on what is committed, beside whoever writes: it sees one moment, locks nothing, and cannot write.
+
+        Raises `StoreUnreachableError`, and what `work` raises.
+        """
+        ...
+
 
 class OrderRepository(Protocol):
     """Orders, their lines and their labels."""

@@ -87,6 +87,10 @@ class SqlStore(Store):
         """
         return await _run_in_pool(self._writers, lambda: self._run_unit_of_work(work))
 
+    @override
+    async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.read(lambda connection: work(SqlUnitOfWork(connection, self._cipher)))
+
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run `query` on a consistent snapshot; it cannot write. For the queries of this package."""
         return await _run_in_pool(self._readers, lambda: self._run_read_only(query))

@@ -15,7 +15,7 @@ from lab_agent.domain.records import Job
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import JobHandler, Lease, ResultT
+from lab_agent.ports.job_handler import JobHandler, Lease, LoadedT, ResultT
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
@@ -58,7 +58,7 @@ class JobLease(Lease):
 
         await self._store.run(guarded)
 
-    async def complete(self, handler: JobHandler[ResultT], result: ResultT, *, verified: bool = False) -> Job:
+    async def complete(self, handler: JobHandler[LoadedT, ResultT], result: ResultT, *, verified: bool = False) -> Job:
         """Commit what follows from a result and the job's own end, in one unit of work.
 
         `verified`: the result says what became of the attempt before. If the job has to be done again, that one failed, and it

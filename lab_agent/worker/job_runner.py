@@ -65,7 +65,8 @@ class JobRunner:
         must_verify = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
         handler = self.handlers[lease.job.kind]
         try:
-            result = await (handler.verify(lease) if must_verify else handler.perform(lease))
+            loaded = await self.store.run(lambda uow: handler.load(uow, lease.job))
+            result = await (handler.verify(lease, loaded) if must_verify else handler.perform(lease, loaded))
             return await lease.complete(handler, result, verified=must_verify)
         except (LeaseLostError, StoreUnreachableError):
             raise

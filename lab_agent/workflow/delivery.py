@@ -113,13 +113,17 @@ class DeliverReportHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.DELIVER_REPORT})
 
-    async def perform(self, lease: Lease) -> DeliveryResult:
-        """Upload what is not there yet."""
-        return await self._deliver(lease, verifying=False)
+    def load(self, uow: UnitOfWork, job: Job) -> Delivery:
+        """Load the report with its order and its documents."""
+        return _load_delivery(uow, job)
 
-    async def verify(self, lease: Lease) -> DeliveryResult:
+    async def perform(self, lease: Lease, loaded: Delivery) -> DeliveryResult:
+        """Upload what is not there yet."""
+        return await self._deliver(lease, loaded, verifying=False)
+
+    async def verify(self, lease: Lease, loaded: Delivery) -> DeliveryResult:
         """Search for what a lost response may have hidden, then upload the rest."""
-        return await self._deliver(lease, verifying=True)
+        return await self._deliver(lease, loaded, verifying=True)
 
     def complete(self, uow: UnitOfWork, job: Job, result: DeliveryResult) -> Job:
         """Write what became of the report, of its other versions and of its lines."""
@@ -133,8 +137,7 @@ class DeliverReportHandler:
                 advance_order(uow, order, now, completing=job)
                 return job.mark_obsolete(now, f"the report is {state.value}")
 
-    async def _deliver(self, lease: Lease, *, verifying: bool) -> DeliveryResult:
-        delivery = await self.store.run(lambda uow: _load_delivery(uow, lease.job))
+    async def _deliver(self, lease: Lease, delivery: Delivery, *, verifying: bool) -> DeliveryResult:
         if delivery.record.state is not ReportState.MATCHED:
             return ReportNotWanted(delivery.order.key, delivery.record.state)
         if delivery.lines_ended is not None:

@@ -45,6 +45,19 @@ _AT_LABORATORY = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER})
 
 
 @dataclass(frozen=True, slots=True)
+class KnownPart:
+    """A part of an order as it is stored."""
+
+    not_needed: str | None
+    """Why it is not handed over any more."""
+    order: OrderRecord
+    lab_order: LabOrder | None
+    """None where the identification data was purged."""
+    lines: tuple[LineRecord, ...]
+    """The lines that are to be handed over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """The laboratory system has the order, and has answered this."""
 
@@ -99,21 +112,23 @@ class SubmitOrderHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.SUBMIT_ORDER})
 
-    async def perform(self, lease: Lease) -> SubmitOutcome:
+    def load(self, uow: UnitOfWork, job: Job) -> KnownPart:
+        """Load the part of the order, and why it is not handed over any more."""
+        key, name = OrderKey(job.target), jobs.adapter_of(job)
+        return KnownPart(_not_needed_reason(uow, job), *_load_order(uow, key, name), _accepted_lines(uow, key, name))
+
+    async def perform(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
         """Hand the part over, unless it was withdrawn meanwhile."""
-        key, name = OrderKey(lease.job.target), jobs.adapter_of(lease.job)
-        reason, record, order = await self.store.run(
-            lambda uow: (_not_needed_reason(uow, lease.job), *_load_order(uow, key, name))
-        )
-        if reason is not None:
-            return NotNeeded(reason)
+        key, name, order = OrderKey(lease.job.target), jobs.adapter_of(lease.job), loaded.lab_order
+        if loaded.not_needed is not None:
+            return NotNeeded(loaded.not_needed)
         if order is None:
             raise PermanentFailure("the identification data of this order was purged; it cannot be handed over any more")
         if not order.lines:
             return NotNeeded("every line was withdrawn before the handover")
         adapter = self.adapters.get(name)
         if not lease.job.started:
-            if (standing := await self._inspect(record, lease.job)) != Standing():
+            if (standing := await self._inspect(loaded, lease.job)) != Standing():
                 return NotRequested(standing)
             await adapter.prepare(order)
             await lease.mark_started()
@@ -121,10 +136,9 @@ class SubmitOrderHandler:
         log.info("order handed over", action="order_handed_over", order=key, adapter=name)
         return Submitted(answer)
 
-    async def _inspect(self, order: OrderRecord, job: Job) -> Standing:
+    async def _inspect(self, part: KnownPart, job: Job) -> Standing:
         """Inspect the Tasks. Raises `TemporaryFailure` for a while if only a read fails: a lost right or copy may come back."""
-        lines = await self.store.run(lambda uow: _accepted_lines(uow, order.key, jobs.adapter_of(job)))
-        standing = await self.inspector.inspect(order, lines)
+        standing = await self.inspector.inspect(part.order, part.lines)
         if standing.unreadable is None or standing.ended or standing.ended_lines or standing.waiting:
             return replace(standing, unreadable=None)
         since = job.failing_since if job.failure_cause is FailureCause.OTHER else None
@@ -132,10 +146,9 @@ class SubmitOrderHandler:
             raise TemporaryFailure(standing.unreadable)
         return standing
 
-    async def verify(self, lease: Lease) -> SubmitOutcome:
+    async def verify(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; if it cannot say, a person decides."""
-        key = OrderKey(lease.job.target)
-        reason = await self.store.run(lambda uow: _not_needed_reason(uow, lease.job))
+        key, reason = OrderKey(lease.job.target), loaded.not_needed
         adapter = self.adapters.get(jobs.adapter_of(lease.job))
         match await adapter.was_received(key):
             case True:
@@ -251,11 +264,15 @@ class CancelOrderHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.CANCEL_AT_LIS})
 
-    async def perform(self, lease: Lease) -> CancelOutcome:
+    def load(self, uow: UnitOfWork, job: Job) -> bool:
+        """Whether the laboratory system may have the order."""
+        return is_possibly_submitted(uow, OrderKey(job.target), jobs.adapter_of(job))
+
+    async def perform(self, lease: Lease, loaded: bool) -> CancelOutcome:
         """Cancel the lines at the laboratory system, if it may have them."""
-        job = lease.job
+        job, may_have_it = lease.job, loaded
         key, name = OrderKey(job.target), jobs.adapter_of(job)
-        if not await self.store.run(lambda uow: is_possibly_submitted(uow, key, name)):
+        if not may_have_it:
             return CancelOutcome(f"the laboratory system {name} never got the order, so nothing is cancelled there")
         lines = tuple(LineKey(line) for line in job.payload["lines"])
         await lease.mark_started()

@@ -149,11 +149,13 @@ class FetchOrderHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.FETCH_ORDER})
 
-    async def perform(self, lease: Lease) -> FetchResult:
+    def load(self, uow: UnitOfWork, job: Job) -> KnownOrder:
+        """Load the order as it is known."""
+        return load_known_order(uow, OrderKey(job.target))
+
+    async def perform(self, lease: Lease, loaded: KnownOrder) -> FetchResult:  # noqa: ARG002 - nothing outside is changed
         """Fetch the order and, once two readings of its line Tasks in a row were equal, assess it."""
-        key = OrderKey(lease.job.target)
-        known = await self.store.run(lambda uow: load_known_order(uow, key))
-        order = known.order
+        known, order = loaded, loaded.order
         if order.state not in UNDECIDED_ORDERS:
             return NothingToDo(f"the order is {order.state.value}")
         try:

@@ -185,7 +185,10 @@ class MatchReportHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.MATCH_REPORT})
 
-    async def perform(self, lease: Lease) -> None:
+    def load(self, uow: UnitOfWork, job: Job) -> None:
+        """Everything is read in the completing unit of work."""
+
+    async def perform(self, lease: Lease, loaded: None) -> None:
         """Nothing waits here: the report is matched in the completing unit of work."""
 
     verify = perform

@@ -101,7 +101,10 @@ class TaskUpdateHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
 
-    async def perform(self, lease: Lease) -> TaskUpdateResult:
+    def load(self, uow: UnitOfWork, job: Job) -> None:
+        """Nothing is read before the Task itself."""
+
+    async def perform(self, lease: Lease, loaded: None) -> TaskUpdateResult:  # noqa: ARG002 - the Task is read first
         """Read the Task; where it differs from what is wanted and nobody else has decided otherwise, update it."""
         if (obstacle := await self._find_obstacle(lease.job)) is not None:
             return obstacle

@@ -938,6 +938,10 @@ class MemoryUnitOfWork(UnitOfWork):
         self._on_commit(self._data.copy())
 
 
+def _refuse_commit(_: MemoryData) -> None:
+    raise StoreError("a unit of work that only reads cannot commit")
+
+
 class MemoryStore(Store):
     """A store that lives as long as the process."""
 
@@ -949,6 +953,11 @@ class MemoryStore(Store):
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         with self._lock:
             return work(MemoryUnitOfWork(self._data.copy(), self._replace_data))
+
+    @override
+    async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
+        with self._lock:
+            return work(MemoryUnitOfWork(self._data.copy(), _refuse_commit))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""

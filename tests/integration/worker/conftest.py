@@ -40,10 +40,13 @@ class RecordingHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset(JobKind)
 
-    async def perform(self, lease: Lease) -> Outcome:
+    def load(self, uow: UnitOfWork, job: Job) -> None:
+        pass
+
+    async def perform(self, lease: Lease, loaded: None) -> Outcome:
         return await self._record("perform", lease)
 
-    async def verify(self, lease: Lease) -> Outcome:
+    async def verify(self, lease: Lease, loaded: None) -> Outcome:
         return await self._record("verify", lease)
 
     def complete(self, uow: UnitOfWork, job: Job, result: Outcome) -> Job:

@@ -139,7 +139,8 @@ async def test_message_before_submit_number_matched_later(store: MemoryStore) ->
 
     (job,) = await store.run(handed_over)
     handler = MatchReportHandler(VirtualClock(NOW), MATCHER)
-    decided = await handler.perform(JobLease(job, store, VirtualClock(NOW), timedelta(minutes=1)))  # type: ignore[func-returns-value]
+    lease = JobLease(job, store, VirtualClock(NOW), timedelta(minutes=1))
+    decided = await handler.perform(lease, None)  # type: ignore[func-returns-value]
 
     def complete(uow: UnitOfWork) -> ReportRecord:
         handler.complete(uow, job, decided)
