@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.child_process import ChildProcess, start_child
-from benchmarks.sample_order import ORDER_MARK
+from benchmarks.child_process import ChildProcess, Json, start_child
+from benchmarks.measurement import Counts, Run, Usage
 from benchmarks.workspace import Workspace, make_workspace
 
+WriteResult = Callable[[Path, Json], None]
+"""Writes the result of an order (as the agent wrote it) into a folder."""
 _DEADLINE = 300.0
 _LOOK_EVERY = 0.02
+_COLLECT_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What a number of orders cost: seconds of CPU, and of time."""
+class FloorRequest:
+    """A request of the floor; in each part `ORDER_MARK` stands for the number of the order."""
 
-    cpu: float
-    elapsed: float
-    orders: int
-
-    @property
-    def cpu_per_order(self) -> float:
-        """Milliseconds of CPU."""
-        return 1000 * self.cpu / self.orders
-
-    @property
-    def orders_per_second(self) -> float:
-        """By the clock on the wall."""
-        return self.orders / self.elapsed
+    method: str
+    target: str
+    body: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -61,11 +56,63 @@ class Bench:
         elapsed = time.monotonic() - started
         return Usage(self.agent.ask()["cpu"] - cpu, elapsed, count)
 
-    def run_floor(self, requests: list[tuple[str, str, str]], count: int) -> Usage:
-        """Let the floor make its requests (method, target, body) for as many orders."""
+    def run_floor(self, requests: Sequence[FloorRequest], count: int) -> Usage:
+        """Let the floor make its requests for as many orders."""
         started = time.monotonic()
-        answer = self.floor.ask(requests=requests, first=self.take_numbers(count), count=count)
+        answer = self.floor.ask(requests=[asdict(each) for each in requests], first=self.take_numbers(count), count=count)
         return Usage(answer["cpu"], time.monotonic() - started, count)
+
+    def run_delivery(self, write_result: WriteResult, count: int) -> Usage:
+        """Let the agent deliver a report about each of as many new orders, from the result file to the end of the order."""
+        self._prepare_results(write_result, count)
+        return self._deliver(count)
+
+    def intake_counts(self, count: int) -> Counts:
+        """What the intake of an order asks of others."""
+        return self._count(lambda: self.run_intake(count), count)
+
+    def delivery_counts(self, write_result: WriteResult, count: int) -> Counts:
+        """What the delivery of a report asks of others."""
+        self._prepare_results(write_result, count)
+        return self._count(lambda: self._deliver(count), count)
+
+    def _count(self, run: Run, count: int) -> Counts:
+        """Count in a round of its own: counting costs CPU."""
+        self.stub.ask(requests="take")
+        self.agent.ask(statements="count")
+        run()
+        counted = self.agent.ask(statements="take")
+        requests: dict[str, int] = self.stub.ask(requests="take")["requests"]
+        return Counts(
+            statements=counted["statements"] / count,
+            transactions=(counted["commits"] + counted["rollbacks"]) / count,
+            rollbacks=counted["rollbacks"] / count,
+            requests=sum(requests.values()) / count,
+        )
+
+    def _prepare_results(self, write_result: WriteResult, count: int) -> None:
+        """Have new orders taken in, and write the result of each."""
+        self.run_intake(count)
+        for file in self.workspace.orders.glob("*.json"):
+            write_result(self.workspace.results, json.loads(file.read_bytes()))
+            file.unlink()
+
+    def _deliver(self, count: int) -> Usage:
+        before = self.workspace.count_orders("closed")
+        started, cpu = time.monotonic(), self.agent.ask()["cpu"]
+        self._collect_results()
+        self.wait_for_orders(before + count, "closed")
+        elapsed = time.monotonic() - started
+        return Usage(self.agent.ask()["cpu"] - cpu, elapsed, count)
+
+    def _collect_results(self) -> None:
+        """Let the agent collect until the folder is empty: a file is read once it has not changed between two collections."""
+        deadline = time.monotonic() + _DEADLINE
+        while any(self.workspace.results.glob("*.json")):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"result files are left after {_DEADLINE:g} seconds")
+            self.agent.ask(now="collect")
+            time.sleep(_COLLECT_EVERY)
 
     def wait_for_orders(self, count: int, *states: str) -> None:
         """Wait until this many orders are in these states. Raises `RuntimeError` if they do not get there."""
@@ -75,13 +122,11 @@ class Bench:
                 raise RuntimeError(f"{found} instead of {count} orders are {states} after {_DEADLINE:g} seconds")
             time.sleep(_LOOK_EVERY)
 
-    def read_targets(self) -> dict[str, str]:
-        """The address of each resource of an order, by its reference."""
-        return {each: f"fhir/{each}" for each in self.stub.greeting["sample"]["references"]}
-
-    def take_requests(self) -> dict[str, Any]:
-        """How often what was asked of the stub since the last time."""
-        return dict(self.stub.ask(requests="take")["requests"])
+    @property
+    def sample(self) -> dict[str, Any]:
+        """The order that is copied: `bodies` by reference, and the references of its Tasks."""
+        sample: dict[str, Any] = self.stub.greeting["sample"]
+        return sample
 
 
 @contextmanager
@@ -98,10 +143,8 @@ def open_bench(*, latency: float = 0.0, more_settings: str = "") -> Iterator[Ben
             yield Bench(stub, agent, floor, workspace)
 
 
-def intake_requests(bench: Bench) -> list[tuple[str, str, str]]:
+def intake_requests(bench: Bench) -> list[FloorRequest]:
     """The GETs that an order of the sample needs at least: its lines, what they are about, and its Task before the handover."""
-    kinds = ("procedurerequest/", "specimen/", "patient/")
-    linked = [target for name, target in bench.read_targets().items() if name.startswith(kinds)]
-    order_task = bench.stub.greeting["sample"]["order_task"]
-    lines = f"fhir/task?part-of=task/{ORDER_MARK}-{order_task.rpartition('-')[2]}"
-    return [("GET", target, "") for target in (lines, *linked, f"fhir/{order_task}")]
+    linked = [name for name in bench.sample["bodies"] if name.startswith(("procedurerequest/", "specimen/", "patient/"))]
+    order_task: str = bench.sample["order_task"]
+    return [FloorRequest("GET", f"fhir/{target}") for target in (f"task?part-of={order_task}", *linked, order_task)]

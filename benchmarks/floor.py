@@ -31,26 +31,21 @@ async def _run(base_url: str) -> None:
         await serve_commands(run_command)
 
 
-async def _send_for_orders(client: httpx.AsyncClient, requests: Sequence[Sequence[str]], first: int, count: int) -> None:
+async def _send_for_orders(client: httpx.AsyncClient, requests: Sequence[dict[str, Any]], first: int, count: int) -> None:
     """Send `requests` for each order; those of one order one after the other."""
     waiting = iter(range(first, first + count))
 
     async def work() -> None:
         for order in waiting:
             number = number_of(order)
-            for method, target, body in requests:
-                await _send(client, method, target.replace(ORDER_MARK, number), body.replace(ORDER_MARK, number).encode())
+            for each in requests:
+                target, body = each["target"].replace(ORDER_MARK, number), each["body"].replace(ORDER_MARK, number)
+                headers = {name: value.replace(ORDER_MARK, number) for name, value in each["headers"].items()}
+                answer = await client.request(each["method"], target, content=body.encode() or None, headers=headers)
+                if answer.status_code >= 300:
+                    raise RuntimeError(f"{each['method']} {target} was answered with {answer.status_code}")
 
     await asyncio.gather(*(work() for _ in range(PARALLEL_ORDERS)))
-
-
-async def _send(client: httpx.AsyncClient, method: str, target: str, body: bytes) -> None:
-    headers = {"Content-Type": "application/json"} if body else {}
-    if method == "PUT":
-        headers["If-Match"] = 'W/"1"'
-    answer = await client.request(method, target, content=body or None, headers=headers)
-    if answer.status_code >= 300:
-        raise RuntimeError(f"{method} {target} was answered with {answer.status_code}")
 
 
 if __name__ == "__main__":

@@ -200,7 +200,8 @@ async def _run() -> None:
 
 
 def _describe(sample: SampleOrder) -> dict[str, object]:
-    return {"references": list(sample.resources), "order_task": sample.order_task, "line_tasks": sample.line_tasks}
+    bodies = {name: body.decode() for name, body in sample.resources.items()}
+    return {"bodies": bodies, "order_task": sample.order_task, "line_tasks": sample.line_tasks}
 
 
 if __name__ == "__main__":
