@@ -45,7 +45,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-header --quiet --upgrade
 lock: .venv/.dev
 	$(LOCK) --group build -o requirements/run.txt
-	$(LOCK) --group build --group test -c requirements/run.txt -o requirements/dev.txt
+	$(LOCK) --group build --group test --group bench -c requirements/run.txt -o requirements/dev.txt
 
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'
