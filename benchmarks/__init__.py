@@ -1,0 +1,1 @@
+"""Benchmarks: each against its floor, in the same run."""
