@@ -8,12 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import comparison, delivery, intake
+from benchmarks import api, comparison, delivery, intake
 from benchmarks.measurement import Measurement, RunOptions
 from benchmarks.report import print_table, to_json, to_markdown
 
 Benchmark = Callable[[RunOptions], list[Measurement]]
-BENCHMARKS: dict[str, Benchmark] = {"intake": intake.measure, "delivery": delivery.measure, "comparison": comparison.measure}
+BENCHMARKS: dict[str, Benchmark] = {
+    "intake": intake.measure,
+    "delivery": delivery.measure,
+    "comparison": comparison.measure,
+    "api": api.measure,
+}
 
 
 def main() -> None:
