@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import api, comparison, delivery, intake
+from benchmarks import api, comparison, delivery, hl7v2, intake, start
 from benchmarks.measurement import Measurement, RunOptions
 from benchmarks.report import print_table, to_json, to_markdown
 
@@ -18,6 +18,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "delivery": delivery.measure,
     "comparison": comparison.measure,
     "api": api.measure,
+    "hl7v2": hl7v2.measure,
+    "start": start.measure,
 }
 
 

@@ -130,12 +130,12 @@ class Bench:
 
 
 @contextmanager
-def open_bench(*, latency: float = 0.0, more_settings: str = "") -> Iterator[Bench]:
+def open_bench(*, latency: float = 0.0) -> Iterator[Bench]:
     """Start the three processes with a database in SQLite; the service answers after `latency` seconds."""
     with TemporaryDirectory(prefix="lab-agent-benchmark-") as name, start_child(Path(name), "benchmarks.stub_service") as stub:
         base_url = stub.greeting["base_url"]
         stub.ask(latency=latency)
-        workspace = make_workspace(Path(name), base_url, more_settings=more_settings)
+        workspace = make_workspace(Path(name), base_url)
         with (
             start_child(Path(name), "benchmarks.agent", str(workspace.settings_file)) as agent,
             start_child(Path(name), "benchmarks.floor", base_url) as floor,

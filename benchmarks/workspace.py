@@ -36,7 +36,7 @@ url = "{database}"
 encryption_keys = ["mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="]
 [worker]
 second_look_after = 0.05
-[lis]
+{worker}[lis]
 default = "folder"
 [lis.folder]
 orders = "{orders}"
@@ -75,20 +75,24 @@ class Workspace:
             return sum(count for state, count in rows if state in states)
 
 
-def make_workspace(folder: Path, base_url: str, *, database: str | None = None, more_settings: str = "") -> Workspace:
-    """Make settings and an empty database in this folder: SQLite, unless another `database` is given."""
+def make_workspace(folder: Path, base_url: str, *, database: str | None = None, worker: str = "") -> Workspace:
+    """Make settings and an empty database in this folder: SQLite, unless another `database` is given.
+
+    `worker` are more lines of its table of the settings.
+    """
     url = database or f"sqlite:///{folder}/agent.db"
     made = Workspace(folder, url, folder / "agent.toml", open_engine(url, connections=1))
     made.orders.mkdir()
     made.results.mkdir()
-    made.settings_file.write_text(_settings_text(made, base_url) + more_settings)
+    made.settings_file.write_text(_settings_text(made, base_url, worker))
     upgrade(made.database)
     return made
 
 
-def _settings_text(made: Workspace, base_url: str) -> str:
+def _settings_text(made: Workspace, base_url: str, worker: str) -> str:
     return _SETTINGS.format(
         base_url=base_url,
+        worker=worker,
         codes=CODES,
         second_labels=SECOND_LABELS,
         laboratory=LABORATORY,
