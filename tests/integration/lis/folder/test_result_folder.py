@@ -414,18 +414,18 @@ async def test_documents_kept_while_another_report_unreadable(place: Place) -> N
     assert "a.pdf" in place.names()
 
 
-async def test_many_files_are_committed_together_in_their_order(place: Place) -> None:
+async def test_many_files_are_committed_together_in_their_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit waits for the disk: files that came at once share one, and what is bad among them is set aside alone."""
     adapter = await place.adapter()
     for number in range(30):
         place.put(f"{number:02}.json", refused("x.pdf") if number == 7 else REPORT, age=100 - number)
     commits: list[int] = []
 
-    async def accept_all(messages: Any, whole: Any = place.inbox.accept_all) -> Any:
+    async def accept_all(inbox: MemoryInbox, messages: Any, whole: Any = MemoryInbox.accept_all) -> Any:
         commits.append(len(messages))
-        return await whole(messages)
+        return await whole(inbox, messages)
 
-    place.inbox.accept_all = accept_all
+    monkeypatch.setattr(MemoryInbox, "accept_all", accept_all)
     assert await adapter.collect() == 29
     assert commits == [24, 5]
     assert place.names("failed") == ["07.json", "07.json.reason.txt"]
