@@ -134,8 +134,13 @@ class EndedOrderChecker:
 def recheck_now(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     """Let a closed order be checked now."""
     order = uow.orders.get_for_update(key)
-    if order.state is OrderState.CLOSED and (order.recheck_at is None or order.recheck_at > now):
+    if is_recheck_needed(order, now):
         uow.orders.save(replace(order, recheck_at=now))
+
+
+def is_recheck_needed(order: OrderRecord, now: datetime) -> bool:
+    """Whether an order that is to be checked now is closed, and not due for that already."""
+    return order.state is OrderState.CLOSED and (order.recheck_at is None or order.recheck_at > now)
 
 
 def _set_next_check(uow: UnitOfWork, key: OrderKey, at: datetime | None) -> None:
