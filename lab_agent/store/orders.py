@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal_column, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, literal_column, select, union_all, update
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -27,6 +28,9 @@ from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values, upsert
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
+
+_LABELS_LOCK = 0x1AB
+"""Number of PostgreSQL's advisory lock for decisions about labels."""
 
 
 class SqlOrderRepository(OrderRepository):
@@ -49,8 +53,15 @@ class SqlOrderRepository(OrderRepository):
             raise AlreadyExistsError("The order is stored already; nothing was written.")
 
     @override
+    def get(self, key: OrderKey) -> OrderRecord:
+        return self._find(key, select(orders).where(orders.c.key == key))
+
+    @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
-        row = self._connection.execute(select(orders).where(orders.c.key == key).with_for_update()).mappings().one_or_none()
+        return self._find(key, select(orders).where(orders.c.key == key).with_for_update())
+
+    def _find(self, key: OrderKey, statement: Select[Any]) -> OrderRecord:
+        row = self._connection.execute(statement).mappings().one_or_none()
         if row is None:
             raise _unknown_order(key)
         return to_record(OrderRecord, row)
@@ -100,6 +111,11 @@ class SqlOrderRepository(OrderRepository):
         self._connection.execute(delete(label_uses).where(label_uses.c.order_key == key))
         if labels:
             self._connection.execute(insert(label_uses), [to_values(label) for label in dict.fromkeys(labels)])
+
+    @override
+    def lock_labels(self) -> None:
+        if self._connection.dialect.name == "postgresql":  # SQLite has one writer at a time in any case
+            self._connection.execute(select(func.pg_advisory_xact_lock(_LABELS_LOCK)))
 
     @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
@@ -159,20 +175,17 @@ class SqlOrderRepository(OrderRepository):
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())
 
     @override
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
+        done = ~in_states(lines.c.state, UNDONE_LINES)
         found: list[LineRecord] = []
-        for batch in chunked(sorted(set(procedure_requests))):
-            about = (
-                select(lines)
-                .where(
-                    lines.c.procedure_request_id.in_(batch),
-                    lines.c.order_key != except_order,
-                    ~in_states(lines.c.state, UNDONE_LINES),
-                )
-                .order_by(lines.c.number)
-            )
-            found.extend(to_record(LineRecord, row) for row in self._connection.execute(about).mappings())
-        return tuple(found)
+        asked = zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests))), fillvalue=[])
+        for some_keys, requests in asked:
+            same = lines.c.key.in_(some_keys) | (lines.c.procedure_request_id.in_(requests) & done)
+            others = select(lines).where(same, lines.c.order_key != except_order).order_by(lines.c.number)
+            found.extend(to_record(LineRecord, row) for row in self._connection.execute(others).mappings())
+        return tuple(dict.fromkeys(found))
 
     @override
     def unassessed_since(self) -> datetime | None:

@@ -16,7 +16,6 @@ from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, 
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.rules.context import RuleContext
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
@@ -229,7 +228,7 @@ def _save_line_decision(
 def _label_uses(
     assessed: AssessedOrder, order: OrderKey, keys: Mapping[str, LineKey], accepted: tuple[str, ...]
 ) -> list[LabelUse]:
-    context = RuleContext(assessed.received, assessed.catalogue, assessed.facts)
+    context = assessed.context
     return [
         LabelUse(
             barcode=barcode,
