@@ -339,6 +339,10 @@ class AlertRepository(Protocol):
         """Close an alert. False if none of that key is open."""
         ...
 
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        """Which of these alerts are open."""
+        ...
+
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
         """Open the alert of that key again that was closed last, if that was after `closed_after` and none is open."""
         ...

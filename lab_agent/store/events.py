@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, distinct, func, insert, select, update
@@ -10,7 +11,7 @@ from typing_extensions import override
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert, Event
 from lab_agent.ports.repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
-from lab_agent.store.row_mapping import insert_new, to_values, upsert
+from lab_agent.store.row_mapping import chunked, insert_new, to_values, upsert
 from lab_agent.store.tables import alerts, events, key_values, rejections
 
 
@@ -42,6 +43,14 @@ class SqlAlertRepository(AlertRepository):
     @override
     def close(self, key: str, *, now: datetime) -> bool:
         return self._connection.execute(update(alerts).where(_is_open(key)).values(closed_at=now)).rowcount > 0
+
+    @override
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        found: set[str] = set()
+        for batch in chunked(sorted(set(keys))):
+            is_open = select(alerts.c.key).where(alerts.c.key.in_(batch), alerts.c.closed_at.is_(None))
+            found.update(self._connection.scalars(is_open))
+        return frozenset(found)
 
     @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:

@@ -180,9 +180,8 @@ class SqlOrderRepository(OrderRepository):
     ) -> tuple[LineRecord, ...]:
         done = ~in_states(lines.c.state, UNDONE_LINES)
         found: list[LineRecord] = []
-        asked = zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests))), fillvalue=[])
-        for some_keys, requests in asked:
-            same = lines.c.key.in_(some_keys) | (lines.c.procedure_request_id.in_(requests) & done)
+        for same_keys, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
+            same = lines.c.key.in_(same_keys or ()) | (lines.c.procedure_request_id.in_(requests or ()) & done)
             others = select(lines).where(same, lines.c.order_key != except_order).order_by(lines.c.number)
             found.extend(to_record(LineRecord, row) for row in self._connection.execute(others).mappings())
         return tuple(dict.fromkeys(found))

@@ -77,7 +77,7 @@ class EndedOrderChecker:
         Raises `StoreUnreachableError`, and `ServiceUnavailable` where the service does not answer or asks to wait: the others
         stay due.
         """
-        due = await self.store.run(lambda uow: uow.orders.orders_to_recheck(now=self.clock.now(), limit=_BATCH))
+        due = await self.store.run_read_only(lambda uow: uow.orders.orders_to_recheck(now=self.clock.now(), limit=_BATCH))
         return sum([await self._try_check(order) for order in due])
 
     async def _try_check(self, order: OrderRecord) -> bool:
@@ -103,7 +103,7 @@ class EndedOrderChecker:
         await raise_if_unavailable(self.exchange, failure)
 
     async def _check(self, key: OrderKey) -> bool:
-        known = await self.store.run(lambda uow: load_known_order(uow, key))
+        known = await self.store.run_read_only(lambda uow: load_known_order(uow, key))
         tasks = await read_order_tasks(self.exchange, known, self.late_lines.line_codes, strict=False)
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:

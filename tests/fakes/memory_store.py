@@ -241,6 +241,10 @@ class MemoryAlertRepository(AlertRepository):
         return True
 
     @override
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        return frozenset(key for key in keys if self._open_alert_index(key) is not None)
+
+    @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
         if self._open_alert_index(key) is not None:
             return False
