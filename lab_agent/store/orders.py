@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, literal_column, select, union_all
@@ -30,6 +31,9 @@ from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_stat
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
+_LABELS_LOCK = 0x1AB
+"""Number of PostgreSQL's advisory lock for decisions about labels."""
+
 _ORDERS = RecordMapping(OrderRecord, orders)
 _LINES = RecordMapping(LineRecord, lines)
 _WORK_ORDERS = RecordMapping(WorkOrder, work_orders)
@@ -51,10 +55,13 @@ _LABELS_IN_USE = Query(
     .where(~in_states(lines.c.state, LABEL_RELEASING))
     .order_by(label_uses.c.barcode, label_uses.c.number)
 )
-_LINES_ABOUT = Query(
+_OTHER_LINES = Query(
     select(*_LINES.columns)
-    .where(lines.c.procedure_request_id.in_(bindparam("requests", expanding=True)), lines.c.order_key != bindparam("not_of"))
-    .where(~in_states(lines.c.state, UNDONE_LINES))
+    .where(
+        lines.c.key.in_(bindparam("keys", expanding=True))
+        | (lines.c.procedure_request_id.in_(bindparam("requests", expanding=True)) & ~in_states(lines.c.state, UNDONE_LINES))
+    )
+    .where(lines.c.order_key != bindparam("not_of"))
     .order_by(lines.c.number)
 )
 
@@ -116,6 +123,11 @@ class SqlOrderRepository(OrderRepository):
         if self._session.send(_ADD_ORDER, _to_columns(order)).scalar() is None:
             raise AlreadyExistsError("The order is stored already; nothing was written.")
         self._session.remember((orders, order.key), order)
+
+    @override
+    def get(self, key: OrderKey) -> OrderRecord:
+        known: OrderRecord | None = self._session.known((orders, key))
+        return known or self._find(_ORDER, key)
 
     @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
@@ -191,6 +203,11 @@ class SqlOrderRepository(OrderRepository):
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
 
     @override
+    def lock_labels(self) -> None:
+        if self._connection.dialect.name == "postgresql":  # SQLite has one writer at a time in any case
+            self._connection.execute(select(func.pg_advisory_xact_lock(_LABELS_LOCK)))
+
+    @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
         found: list[LabelUse] = []
         for batch in chunked(sorted(set(barcodes))):
@@ -235,12 +252,14 @@ class SqlOrderRepository(OrderRepository):
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())
 
     @override
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
         found: list[LineRecord] = []
-        for batch in chunked(sorted(set(procedure_requests))):
-            rows = self._session.execute(_LINES_ABOUT, {"requests": batch, "not_of": except_order})
-            found.extend(_LINES.to_records(rows))
-        return tuple(found)
+        for same_keys, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
+            asked = {"keys": same_keys or (), "requests": requests or (), "not_of": except_order}
+            found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
+        return tuple(dict.fromkeys(found))
 
     @override
     def unassessed_since(self) -> datetime | None:
@@ -258,10 +277,14 @@ class SqlOrderRepository(OrderRepository):
         if self._session.kind == "postgresql":  # on SQLite, nobody else has written since the transaction began
             self._session.forget((lines, key), (work_orders, key))
         query = _ORDER if self._session.read_only else _ORDER_LOCKED
+        found = self._find(query, key)
+        self._session.remember((orders, key), found)
+        return found
+
+    def _find(self, query: Query, key: OrderKey) -> OrderRecord:
         found = _ORDERS.to_records(self._session.execute(query, {"of": key}))
         if not found:
             raise _unknown_order(key)
-        self._session.remember((orders, key), found[0])
         return found[0]
 
     def _load_lines(self, key: OrderKey) -> dict[LineKey, LineRecord]:
