@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, distinct, func, insert, select, update
@@ -42,6 +43,11 @@ class SqlAlertRepository(AlertRepository):
     @override
     def close(self, key: str, *, now: datetime) -> bool:
         return self._connection.execute(update(alerts).where(_is_open(key)).values(closed_at=now)).rowcount > 0
+
+    @override
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        is_open = alerts.c.key.in_(keys) & alerts.c.closed_at.is_(None)
+        self._connection.execute(update(alerts).where(is_open).values(closed_at=now))
 
     @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Select, select, update
@@ -69,6 +70,11 @@ class SqlUploadRepository(UploadRepository):
     def get(self, identifier: str) -> UploadRecord | None:
         row = self._connection.execute(select(uploads).where(uploads.c.identifier == identifier)).mappings().one_or_none()
         return None if row is None else to_record(UploadRecord, row)
+
+    @override
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        rows = self._connection.execute(select(uploads).where(uploads.c.identifier.in_(identifiers))).mappings()
+        return {row["identifier"]: to_record(UploadRecord, row) for row in rows}
 
     @override
     def save(self, upload: UploadRecord) -> None:

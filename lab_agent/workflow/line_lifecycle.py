@@ -269,7 +269,7 @@ def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord],
         return
     for line in open_lines:
         uow.orders.save_line(line.transition_to(LineState.WITHDRAWN, now, (reason,)))
-        uow.alerts.close(late_line_alert_key(line.key), now=now)
+    uow.alerts.close_all([late_line_alert_key(line.key) for line in open_lines], now=now)
     names = ", ".join(line.key for line in open_lines)
     uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
     at_lis = [line for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
@@ -340,5 +340,4 @@ def _close_alerts(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     alerts += [waiting_part_alert_key(key, part.adapter) for part in uow.orders.work_orders(key)]
     for line in uow.orders.lines(key):
         alerts += [late_line_alert_key(line.key), line_task_alert_key(line.key)]
-    for alert in alerts:
-        uow.alerts.close(alert, now=now)
+    uow.alerts.close_all(alerts, now=now)
