@@ -264,14 +264,15 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     uow.reports.save(record)
     settle_older_versions(uow, replace(delivery.version, record=replace(record, lines=delivery.version.record.lines)), now)
     rematch_waiting_versions(uow, record, now)
-    complete_lines(uow, order, delivery.coverage.completes, now)
+    completed = complete_lines(uow, order, delivery.coverage.completes, now)
     reopen_lines(uow, order, now)
     moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
     text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} of {record.source} is on the service"
     unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
     text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
     uow.events.add(Event(order=order, report=record.key, at=now, action="delivered", text=text))
-    advance_order(uow, order, now, completing=job)
+    if not (completed or moved):  # else it follows the Tasks of these lines, whose jobs are open
+        advance_order(uow, order, now, completing=job)
     return job.complete(now)
 
 

@@ -70,6 +70,8 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     if report.order is None or report.report_id is None:
         return OtherVersions(VersionOrder.of([report]), None, None, (), (), {})
     order, others = _sort_others(uow, report)
+    if not others:
+        return OtherVersions(order, None, None, (), (), {})
     stuck = _stuck_deliveries(uow, report.order)
     delivered = _find_delivered(others)
     waiting = (
