@@ -14,6 +14,7 @@ from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     LABEL_RELEASING,
+    OPEN_LINES,
     ORDERS_BEFORE_HANDOVER,
     UNDONE_LINES,
     WAITING_LINES,
@@ -25,7 +26,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
-from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values, upsert
+from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values, unindexed, upsert
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
 
@@ -67,7 +68,8 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def waiting_lines(self) -> Mapping[str, int]:
-        waiting = (lines.c.adapter.is_not(None), in_states(lines.c.state, WAITING_LINES))
+        # The index has all open lines; its condition is repeated, so that SQLite uses it.
+        waiting = (in_states(lines.c.state, OPEN_LINES), in_states(lines.c.state, WAITING_LINES), lines.c.adapter.is_not(None))
         found = select(lines.c.adapter, func.count()).where(*waiting).group_by(lines.c.adapter)
         return dict(map(tuple, self._connection.execute(found)))
 
@@ -152,7 +154,7 @@ class SqlOrderRepository(OrderRepository):
     def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
         due = (
             select(orders)
-            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, orders.c.state == OrderState.CLOSED)
+            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, unindexed(orders.c.state) == OrderState.CLOSED)
             .order_by(orders.c.recheck_at, orders.c.key)
             .limit(limit)
         )

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Table, literal_column
+from sqlalchemy import Table, func, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ def upsert(
 def in_states(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
     return column.in_([literal_column(literal) for literal in _literals(states)])
+
+
+def unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Hide the index of a column from SQLite, which knows nothing of numbers: nearly all rows may have that value."""
+    return func.coalesce(column, column)
 
 
 def states_condition(states: Iterable[StrEnum]) -> str:

@@ -51,7 +51,7 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
     start = time.perf_counter()
     await queries.overview(now=factory.now)
     await queries.needs_attention()
-    assert (await queries.jobs(offset=90_000)).total == FINISHED + 100
+    assert (await queries.jobs(offset=90_000)).total_text == "more than 10000"
     assert time.perf_counter() - start < 5
 
 
