@@ -51,7 +51,6 @@ from tests.harness.fault_injection import (
     SimulatedCrash,
     SimulatedLis,
 )
-from tests.harness.http_transport import HttpxTransport
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
 from tests.harness.settings import SERVICE_TOKENS, make_settings
 
@@ -88,7 +87,7 @@ class SimulatedAgent:
         self.adapters = SimulatedAdapterSource({name: FaultyLis(lis, injector) for name, lis in world.systems.items()})
         self._http = HttpClient(
             http_options(world.settings.exchange),
-            transport=HttpxTransport(FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks)),
+            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
