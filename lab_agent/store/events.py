@@ -28,9 +28,7 @@ _RENAME_ALERT = Write.of(
 _CLOSE_ALERT = Write.of(alerts, update(alerts).where(_IS_OPEN).values(closed_at=bindparam("now")))
 _REOPEN_ALERT = Write.of(alerts, update(alerts).where(alerts.c.number == bindparam("which")).values(closed_at=None))
 _ALERT_IS_OPEN = Query(select(alerts.c.number).where(_IS_OPEN))
-_OPEN_AMONG = Query(
-    select(alerts.c.key).where(alerts.c.key.in_(bindparam("keys", expanding=True)), alerts.c.closed_at.is_(None))
-)
+_OPEN_AMONG = Query(select(alerts.c.key).where(alerts.c.key.in_(bindparam("keys", expanding=True)), alerts.c.closed_at.is_(None)))
 _NEWEST_CLOSED = Query(
     select(alerts.c.number)
     .where(alerts.c.key == _KEY, alerts.c.closed_at > bindparam("after"))
