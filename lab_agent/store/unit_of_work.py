@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from sqlalchemy import Connection
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.records import JobKind
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
@@ -40,6 +42,8 @@ class SqlUnitOfWork(UnitOfWork):
 
     def __init__(self, connection: Connection, cipher: Cipher) -> None:
         self._connection = connection
+        self.jobs_due: set[JobKind] = set()
+        """Kinds of jobs that are due with what was committed."""
         self.orders = SqlOrderRepository(connection)
         self.jobs = SqlJobRepository(connection)
         self.reports = SqlReportRepository(connection)
@@ -62,6 +66,11 @@ class SqlUnitOfWork(UnitOfWork):
     @override
     def commit(self) -> None:
         self._connection.commit()
+        self.jobs_due |= self.jobs.made_due
+
+    @override
+    def reading(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class SqlStore(Store):
@@ -77,6 +86,7 @@ class SqlStore(Store):
         self._key_verified = False
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="store-read")
+        self.on_jobs_due = lambda _: None
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -85,7 +95,12 @@ class SqlStore(Store):
         Raises also `SchemaMismatchError`, and `CryptoError` where the database was written with other keys. A caller that is
         cancelled does not stop the thread: what `work` committed is committed.
         """
-        return await _run_in_pool(self._writers, lambda: self._run_unit_of_work(work))
+        due: set[JobKind] = set()
+        try:
+            return await _run_in_pool(self._writers, lambda: self._run_unit_of_work(work, due))
+        finally:
+            if due:
+                self.on_jobs_due(frozenset(due))
 
     @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -109,8 +124,15 @@ class SqlStore(Store):
         """Let running units of work end, then close the connections."""
         await asyncio.to_thread(self._close)
 
-    def _run_unit_of_work(self, work: Callable[[UnitOfWork], T]) -> T:
-        return self._with_connection(lambda connection: work(SqlUnitOfWork(connection, self._cipher)))
+    def _run_unit_of_work(self, work: Callable[[UnitOfWork], T], due: set[JobKind]) -> T:
+        def unit(connection: Connection) -> T:
+            uow = SqlUnitOfWork(connection, self._cipher)
+            try:
+                return work(uow)
+            finally:
+                due.update(uow.jobs_due)
+
+        return self._with_connection(unit)
 
     def _with_connection(self, work: Callable[[Connection], T]) -> T:
         with translate_errors(), self._engine.connect() as connection:

@@ -146,7 +146,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_jobs_claimable", "jobs", ["due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
+    op.create_index("ix_jobs_claimable", "jobs", ["kind", "due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
     op.create_index("ix_jobs_failing", "jobs", ["failing_since"], **_where("failing_since IS NOT NULL"))
     op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
     op.create_index("ix_jobs_leased", "jobs", ["lease_until"], **_where("state IN ('in_flight')"))
