@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
-    Executable,
     Select,
     Text,
     bindparam,
@@ -24,12 +23,21 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 
-from lab_agent.domain.records import PASSED_IN_REVIEW, JobKind
-from lab_agent.domain.state_machines import BLOCKING_STATES, CLAIMABLE_STATES, IN_FLIGHT_STATES, JobState
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.records import PASSED_IN_REVIEW, Job, JobKind, NewJob
+from lab_agent.domain.state_machines import (
+    BLOCKING_STATES,
+    CLAIMABLE_STATES,
+    IN_FLIGHT_STATES,
+    JOBS_NEEDING_OPERATOR,
+    OPEN_JOBS,
+    JobState,
+)
 from lab_agent.store.column_types import UtcDateTime
-from lab_agent.store.row_mapping import in_states, states_condition
+from lab_agent.store.row_mapping import RecordMapping, in_states, states_condition
+from lab_agent.store.session import Query, Write
 from lab_agent.store.tables import jobs
 
 _ADVISORY_LOCK_NAMESPACE = 0x1AB
@@ -40,6 +48,9 @@ _NOW = bindparam("at", type_=UtcDateTime)
 EXPIRED = "expired lease"
 """What `select_pending` gives beside kinds."""
 
+JOBS = RecordMapping(Job, jobs)
+NEW_JOBS = RecordMapping(NewJob, jobs)
+
 # --- one job, or jobs by their id
 
 _OURS = (jobs.c.id == bindparam("of")) & (jobs.c.fencing_token == bindparam("token"))
@@ -49,33 +60,55 @@ _FIRST_WAITING = literal_column(  # as text, since SQLAlchemy leaves out the nam
     f" AND waiting.{states_condition(BLOCKING_STATES)} ORDER BY waiting.id LIMIT 1)",
     jobs.c.kind.type,
 )
-INSERT = {
-    "sqlite": sqlite.insert(jobs).on_conflict_do_nothing().returning(jobs.c.dedup_key),
-    "postgresql": postgresql.insert(jobs).on_conflict_do_nothing().returning(jobs.c.dedup_key),
-}
-SAVE = update(jobs).where(_OURS)
-RELEASE = SAVE.returning(_FIRST_WAITING)
+INSERT = Write.insert(jobs, lambda insert: insert.on_conflict_do_nothing().returning(jobs.c.dedup_key))
+SAVE = Write.of(jobs, update(jobs).where(_OURS))
+RELEASE = Write.of(jobs, update(jobs).where(_OURS).returning(_FIRST_WAITING))
 """Like `SAVE`; gives a row if it is ours, with the kind of the due job of its ordering key that was waiting for it, or NULL."""
-SELECT_EXPIRED = (
-    select(jobs)
-    .where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW)
-    .order_by(jobs.c.id)
-    .with_for_update(skip_locked=True)
-)
-RENEW = (
+RENEW = Write.of(
+    jobs,
     update(jobs)
     .where(tuple_(jobs.c.id, jobs.c.fencing_token).in_(bindparam("tokens", expanding=True)), jobs.c.lease_until.is_not(None))
     .values(lease_until=bindparam("until", type_=UtcDateTime))
-    .returning(jobs.c.id)
+    .returning(jobs.c.id),
 )
+
+# --- jobs of an order, jobs of a state
+
+_SELECT = select(*JOBS.columns).order_by(jobs.c.id)
+ONE = Query(_SELECT.where(jobs.c.id == bindparam("of")))
+OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of")))
+OPEN_OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of"), in_states(jobs.c.state, OPEN_JOBS)))
+NEEDING_OPERATOR = Query(_SELECT.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)))
+EXPIRED_LEASES = Query(
+    _SELECT.where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW).with_for_update(skip_locked=True)
+)
+_failing = (
+    select(
+        jobs.c.failure_cause.label("cause"),
+        jobs.c.kind,
+        func.count().label("count"),
+        func.min(jobs.c.failing_since, type_=UtcDateTime).label("since"),
+        func.min(jobs.c.id).label("first"),
+    )
+    .where(jobs.c.failing_since.is_not(None), jobs.c.failing_since <= bindparam("since"))
+    .group_by(jobs.c.failure_cause, jobs.c.kind)
+    .order_by(jobs.c.failure_cause, jobs.c.kind)
+)
+FAILING = Query(_failing)
+FAILING_OF_KIND = Query(_failing.where(jobs.c.kind == bindparam("of")))
+_later = update(jobs).values(due_at=_NOW).where(in_states(jobs.c.state, CLAIMABLE_STATES), jobs.c.due_at > _NOW)
+_later_of_kind = _later.where(jobs.c.kind == bindparam("of"))
+_may_be_tried = jobs.c.failure_cause.is_(None) | (jobs.c.failure_cause != FailureCause.SERVICE_ASKS_TO_WAIT)
+MAKE_DUE = Write.of(jobs, _later_of_kind)
+MAKE_FAILING_DUE = Write.of(jobs, _later_of_kind.where(jobs.c.failing_since.is_not(None), _may_be_tried))
+
+# --- what can be claimed
 
 _hashes = (
     select(func.hashtext(func.unnest(bindparam("keys", type_=postgresql.ARRAY(Text)))).label("hash")).distinct().order_by("hash")
 ).subquery()
-LOCK_KEYS = select(func.pg_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, _hashes.c.hash))
+LOCK_KEYS = Query(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, _hashes.c.hash)))
 """Lock ordering keys until the transaction ends, in the order of their hashes. For PostgreSQL."""
-
-# --- what can be claimed
 
 
 def _is_claimable() -> ColumnElement[bool]:
@@ -121,10 +154,11 @@ def select_claimable(queues: Sequence[frozenset[JobKind]]) -> CompoundSelect[Any
 
 
 @lru_cache(_QUEUE_SETS)
-def lock_claimable(queues: tuple[frozenset[JobKind], ...]) -> Executable:
+def lock_claimable(queues: tuple[frozenset[JobKind], ...]) -> Query:
     """Lock candidates, and try to lock their ordering keys until the transaction ends: ids, and whether the key is ours."""
     found = select_claimable(queues).subquery()
-    return select(found.c.id, func.pg_try_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(found.c.ordering_key)))
+    try_lock = func.pg_try_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(found.c.ordering_key))
+    return Query(select(found.c.id, try_lock))
 
 
 _MARK = (
@@ -137,24 +171,24 @@ _MARK = (
         lease_until=bindparam("until", type_=UtcDateTime),
         changed_at=_NOW,
     )
-    .returning(*jobs.columns)
+    .returning(*JOBS.columns)
 )
-CLAIM_LOCKED = _MARK.where(jobs.c.id.in_(bindparam("ids", expanding=True)), _is_claimable())
+CLAIM_LOCKED = Write.of(jobs, _MARK.where(jobs.c.id.in_(bindparam("ids", expanding=True)), _is_claimable()))
 
 
 @lru_cache(_QUEUE_SETS)
-def claim(queues: tuple[frozenset[JobKind], ...]) -> Executable:
-    """Find what these queues can claim and mark it."""
+def claim(queues: tuple[frozenset[JobKind], ...]) -> Write:
+    """Find what these queues can claim and mark it. For SQLite."""
     found = select_claimable(queues).subquery()
-    return _MARK.where(jobs.c.id.in_(select(found.c.id)))
+    return Write.of(jobs, _MARK.where(jobs.c.id.in_(select(found.c.id))))
 
 
 @lru_cache(_QUEUE_SETS)
-def select_pending(kinds: frozenset[JobKind]) -> Executable:
+def select_pending(kinds: frozenset[JobKind]) -> Query:
     """Select which of these kinds have a job that can be claimed, and `EXPIRED` where a lease has."""
     expired = in_states(jobs.c.state, IN_FLIGHT_STATES) & (jobs.c.lease_until <= _NOW)
     looks = [
         *((kind.value, _claimable_of(kind)) for kind in sorted(kinds)),
         (EXPIRED, select(jobs.c.id).where(expired)),
     ]
-    return union_all(*(select(literal_column(f"'{name}'")).where(look.exists()) for name, look in looks))
+    return Query(union_all(*(select(literal_column(f"'{name}'")).where(look.exists()) for name, look in looks)))

@@ -243,6 +243,16 @@ async def test_load_that_fails_ends_its_job_alone(
     assert "perform bad" not in bench.handler.calls
 
 
+async def look_until(dispatcher: JobDispatcher, condition: Callable[[], bool]) -> None:
+    """Look again and again, as a worker does every second: a look leaves out what is being claimed."""
+
+    async def look() -> bool:
+        await dispatcher.look()
+        return condition()
+
+    await wait_until(look)
+
+
 async def test_look_finds_what_time_has_made_due(bench: WorkerBench) -> None:
     later = bench.clock.now() + timedelta(hours=1)
     new = new_job(JobKind.FETCH_ORDER, "later", bench)
@@ -253,9 +263,9 @@ async def test_look_finds_what_time_has_made_due(bench: WorkerBench) -> None:
             )
         )
         await dispatcher.look()
+        assert bench.attempts == []
         bench.clock.advance(3600)
-        await dispatcher.look()
-        await wait_until(lambda: bench.attempts == [("fetch_order", "done")])
+        await look_until(dispatcher, lambda: bench.attempts == [("fetch_order", "done")])
 
 
 async def test_look_finds_jobs_of_a_worker_that_is_gone(bench: WorkerBench) -> None:
@@ -265,8 +275,7 @@ async def test_look_finds_jobs_of_a_worker_that_is_gone(bench: WorkerBench) -> N
         await dispatcher.look()
         assert bench.attempts == []
         bench.clock.advance(LEASE.total_seconds() + 1)
-        await dispatcher.look()
-        await wait_until(lambda: bench.attempts == [("update_line_task", "done")])
+        await look_until(dispatcher, lambda: bench.attempts == [("update_line_task", "done")])
 
 
 async def test_idle_look_takes_no_write_transaction(bench: WorkerBench) -> None:
@@ -299,6 +308,5 @@ async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench, mo
         await asyncio.wait_for(failed.wait(), 5)
         await wait_until(lambda: bench.outages.is_store_down)
         monkeypatch.setattr(bench.store, "run", run)
-        await dispatcher.look()
-        await wait_until(lambda: bench.attempts == [("update_line_task", "done")])
+        await look_until(dispatcher, lambda: bench.attempts == [("update_line_task", "done")])
         assert not bench.outages.is_store_down
