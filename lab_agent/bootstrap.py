@@ -38,7 +38,8 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.worker.job_queues import build_worker_loops
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
@@ -307,17 +308,18 @@ def build_worker(
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
     runner = _build_runner(components, lis, outages)
-    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
+    dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
+    components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, loops.wake)
+    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, lambda: None)
     return Worker(
-        loops=loops,
+        dispatcher=dispatcher,
         scheduler=scheduler,
         outages=outages,
         adapters=lis,
-        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
+        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks=background_tasks or {},
+        background_tasks={"heartbeat": runner.heartbeat.run, **(background_tasks or {})},
         drain_timeout=settings.worker.drain_timeout,
     )
 
