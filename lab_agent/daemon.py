@@ -26,6 +26,7 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
+from lab_agent.store.opening import build_cipher
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
@@ -102,7 +103,7 @@ def _build_status_context(
         store=components.store,
         queries=components.queries,
         accounts=Accounts(components.store, Passwords()),
-        cipher=bootstrap.build_cipher(components.settings),
+        cipher=build_cipher(components.settings.store),
         metrics=components.metrics,
         clock=components.clock,
         adapters=adapters,
