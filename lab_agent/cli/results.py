@@ -66,7 +66,7 @@ def list_results(
 
     page = run_with_store(config, work)
     print_list([result_row(report) for report in page.items], as_json=as_json, empty_text="No results.", json_rows=page.items)
-    print_remaining(len(page.items), page.total, offset)
+    print_remaining(page)
 
 
 @app.command()
@@ -168,7 +168,7 @@ def orphans(
     page = run_with_store(config, work)
     rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
     print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
-    print_remaining(len(page.items), page.total, offset)
+    print_remaining(page)
 
 
 async def build_matcher(context: CommandContext) -> ReportMatcher:

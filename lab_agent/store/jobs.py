@@ -29,7 +29,7 @@ from lab_agent.domain.state_machines import (
 from lab_agent.errors import LeaseLostError
 from lab_agent.ports.repositories import JobRepository
 from lab_agent.store.column_types import UtcDateTime
-from lab_agent.store.row_mapping import in_states, insert_new, to_record, to_values
+from lab_agent.store.row_mapping import in_states, insert_new, to_record, to_values, unindexed
 from lab_agent.store.tables import jobs
 
 _ADVISORY_LOCK_NAMESPACE = 0x1AB
@@ -115,7 +115,7 @@ class SqlJobRepository(JobRepository):
         return self._connection.execute(update(jobs).where(waiting).values(due_at=now)).rowcount
 
     def _expire_leases(self, now: datetime) -> None:
-        expired = select(jobs).where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= now).order_by(jobs.c.id)
+        expired = select(jobs).where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= now)
         for job in self._fetch(expired.with_for_update(skip_locked=True)):
             self._save_fenced(job.lease_expired(now), fencing_token=job.fencing_token)
 
@@ -146,7 +146,7 @@ class SqlJobRepository(JobRepository):
 def select_claimable(kinds: Collection[JobKind], now: datetime) -> Select[Any]:
     """Select the jobs of these kinds that can be claimed, longest due first."""
     other = jobs.alias("other")
-    kind = func.coalesce(jobs.c.kind, jobs.c.kind)  # else SQLite would take the index of kinds and not that of due jobs
+    kind = unindexed(jobs.c.kind)  # else SQLite would take the index of kinds and not that of due jobs
     blocked_by = (
         select(other.c.id)
         .where(other.c.ordering_key == jobs.c.ordering_key, other.c.id != jobs.c.id, in_states(other.c.state, BLOCKING_STATES))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -67,9 +67,29 @@ class StoreInbox:
             self.wake()
         return new
 
+    async def accept_all(self, messages: Mapping[str, LabMessage]) -> frozenset[str]:
+        """Store several messages and the jobs to match them, in one commit; gives those that are new."""
+
+        def write(uow: UnitOfWork) -> frozenset[str]:
+            new = frozenset(name for name, content in messages.items() if self.add_message(uow, name, content) is not None)
+            uow.commit()
+            return new
+
+        new = await self.store.run(write)
+        if new:
+            log.info("results received", action="result_received", adapter=self.source, count=len(new))
+            self.wake()
+        return new
+
     async def was_accepted(self, message: str) -> bool:
         """Whether a message of that name was stored before."""
-        return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
+        return message in await self.find_accepted((message,))
+
+    async def find_accepted(self, messages: Collection[str]) -> frozenset[str]:
+        """Those of these names whose messages were stored before."""
+        return await self.store.run_read_only(
+            lambda uow: frozenset(name for name in messages if uow.reports.exists(self.source, name))
+        )
 
     async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:
         """Record that a message was refused, with its content in the vault; one alert for each laboratory system says so."""
