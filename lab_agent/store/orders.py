@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any
@@ -92,6 +92,7 @@ def _unknown_order(key: str = "") -> StoreError:
 
 
 _ADD_ORDER = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
+_ADD_NEW_ORDERS = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(orders.c.key))
 _SAVE_ORDER = Write.of(orders, update_row(orders), missing=_unknown_order)
 _ADD_LINE = Write.of(lines, insert(lines).inline())
 _SAVE_LINE = Write.of(lines, update_row(lines), missing=lambda: StoreError("Unknown line."))
@@ -122,6 +123,11 @@ class SqlOrderRepository(OrderRepository):
         if self._session.send(_ADD_ORDER, _to_columns(order)).scalar() is None:
             raise AlreadyExistsError("The order is stored already; nothing was written.")
         self._session.remember((orders, order.key), order)
+
+    @override
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        rows = [_to_columns(order) for order in orders]
+        return frozenset(map(OrderKey, self._session.send(_ADD_NEW_ORDERS, rows).scalars()) if rows else ())
 
     @override
     def get(self, key: OrderKey) -> OrderRecord:
@@ -196,8 +202,9 @@ class SqlOrderRepository(OrderRepository):
         return found[0] if found else None
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        self._session.send(_REMOVE_LABELS, {"of": key})
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+        if not first:
+            self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
 
