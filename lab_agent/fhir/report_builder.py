@@ -142,6 +142,12 @@ def observation_identifiers_by_label(part: WorkOrderKey, report: LabReport) -> M
     return dict(zip(observation_labels(report), values, strict=True))
 
 
+def upload_identifiers(part: WorkOrderKey, report: LabReport) -> tuple[str, ...]:
+    """The identifier values of all that goes up for a report: its observations in their order, last the report itself."""
+    names = (stable_identifier(part, report.report_id, *name) for name in _name_parts(report.observations))
+    return (*names, report_identifier(part, report.report_id))
+
+
 def report_identifier(part: WorkOrderKey, report_id: str) -> str:
     """The identifier value of a report: of a laboratory system's part of an order, since two may give the same `report_id`."""
     return stable_identifier(part, report_id)

@@ -263,6 +263,10 @@ class UploadRepository(Protocol):
         """The resource with this identifier value; None if it is unknown."""
         ...
 
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        """Those that are known of the resources with these identifier values, by them."""
+        ...
+
     def save(self, upload: UploadRecord) -> None:
         """Write or replace it."""
         ...
@@ -345,6 +349,10 @@ class AlertRepository(Protocol):
 
     def open_among(self, keys: Collection[str]) -> frozenset[str]:
         """Which of these alerts are open."""
+        ...
+
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        """Close those of these alerts that are open."""
         ...
 
     def reopen(self, key: str, *, closed_after: datetime) -> bool:

@@ -164,8 +164,8 @@ def _digest(rule: Rule, violation: Violation, refs: Mapping[str, ResourceRef]) -
 
 
 def _effective_severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
-    wanted = severities.get(rule.id, rule.severity)
-    return Severity(wanted) if wanted in rule.allowed_severities else rule.severity
+    wanted = severities.get(rule.id)
+    return Severity(wanted) if wanted is not None and wanted in rule.allowed_severities else rule.severity
 
 
 def _resource_refs(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:

@@ -83,6 +83,11 @@ class SqlAlertRepository(AlertRepository):
         return frozenset(found)
 
     @override
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        for key in self.open_among(keys):
+            self._session.send(_CLOSE_ALERT, {"of": key, "now": now})
+
+    @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
         if self._session.execute(_ALERT_IS_OPEN, {"of": key}).first() is not None:
             return False

@@ -225,7 +225,7 @@ def _advance_order_after(uow: UnitOfWork, job: Job, order: OrderKey, now: dateti
     status = job.payload.get("status")
     ended_as = status if job.state is JobState.DONE and status in TERMINAL_TASK_STATUSES else None
     if job.kind is JobKind.UPDATE_LINE_TASK and ended_as is not None:
-        record_line_end(uow, LineKey(job.target), ended_as)
+        record_line_end(uow, order, LineKey(job.target), ended_as)
     if job.kind is JobKind.UPDATE_ORDER_TASK and job.state in {JobState.DONE, JobState.DISMISSED}:
         close_order(uow, order, now, "a person settled the order-level Task", ended_as)
     else:

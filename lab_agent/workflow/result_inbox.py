@@ -13,7 +13,7 @@ from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.records import Alert, ReportRecord
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
-from lab_agent.domain.report_documents import map_documents
+from lab_agent.domain.report_documents import documents_of, map_documents
 from lab_agent.errors import CryptoError, Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
@@ -143,8 +143,8 @@ class StoreInbox:
 
     def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
         """Write a message and the job to match it, uncommitted; None where it was stored before."""
-        if uow.reports.exists(self.source, message):
-            return None
+        if isinstance(content, LabReport) and documents_of(content) and uow.reports.exists(self.source, message):
+            return None  # before its documents are encrypted once more
         now = self.clock.now()
         lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(

@@ -133,6 +133,10 @@ class MemoryUploadRepository(UploadRepository):
         return self._data.uploads.get(identifier)
 
     @override
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        return {each: self._data.uploads[each] for each in identifiers if each in self._data.uploads}
+
+    @override
     def save(self, upload: UploadRecord) -> None:
         self._data.uploads[upload.identifier] = upload
 
@@ -243,6 +247,11 @@ class MemoryAlertRepository(AlertRepository):
     @override
     def open_among(self, keys: Collection[str]) -> frozenset[str]:
         return frozenset(key for key in keys if self._open_alert_index(key) is not None)
+
+    @override
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        for key in keys:
+            self.close(key, now=now)
 
     @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
