@@ -6,7 +6,7 @@ the catalogue and of credentials have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
@@ -99,6 +99,10 @@ class OrderRepository(Protocol):
         """Write a new order. Raises `AlreadyExistsError`."""
         ...
 
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        """Write those of the orders that are not stored yet; gives which these were."""
+        ...
+
     def get(self, key: OrderKey) -> OrderRecord:
         """Read an order that is only looked at. Raises `StoreError` if it is unknown."""
         ...
@@ -139,8 +143,8 @@ class OrderRepository(Protocol):
         """One line."""
         ...
 
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+        """Replace the labels of an order; `first`: it has none yet. Raises `StoreError` if it is unknown."""
         ...
 
     def lock_labels(self) -> None:

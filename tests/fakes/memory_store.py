@@ -646,6 +646,13 @@ class MemoryOrderRepository(OrderRepository):
         self._data.orders[order.key] = order
 
     @override
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        known = self.existing([order.task_id for order in orders])
+        new = {order.key: order for order in orders if order.key not in self._data.orders and order.task_id not in known}
+        self._data.orders.update(new)
+        return frozenset(new)
+
+    @override
     def get(self, key: OrderKey) -> OrderRecord:
         if key not in self._data.orders:
             raise StoreError(f"Unknown order {key}.")
@@ -693,7 +700,7 @@ class MemoryOrderRepository(OrderRepository):
         return self._data.lines.get(key)
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
         if labels:
             self.get_for_update(key)
         others = [label for label in self._data.label_uses if label.order != key]
