@@ -52,6 +52,7 @@ from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
+from lab_agent.workflow.order_reading import OrderReader
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from lab_agent.workflow.result_checks import ReleaseChecks
@@ -174,17 +175,10 @@ def build_code_systems(settings: Settings) -> CodeSystems:
 def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, AnyJobHandler]:
     """Build one handler for each kind of job."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
+    assessor = build_assessor(components)
     handlers: list[AnyJobHandler] = [
         FetchOrderHandler(
-            exchange,
-            store,
-            clock,
-            build_assessor(components),
-            build_decision_policy(settings),
-            settings.worker,
-            settings.exchange.base_url,
-            build_late_lines(components),
-            settings.exchange.line_task_codes,
+            build_order_reader(components, assessor), clock, assessor, build_decision_policy(settings), settings.worker
         ),
         SubmitOrderHandler(
             store,
@@ -206,6 +200,21 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
         TaskUpdateHandler(exchange, store, clock, build_late_lines(components)),
     ]
     return {kind: handler for handler in handlers for kind in handler.kinds}
+
+
+def build_order_reader(components: Components, assessor: OrderAssessor) -> OrderReader:
+    """Build what reads and assesses an order."""
+    settings = components.settings
+    return OrderReader(
+        components.exchange,
+        components.store,
+        components.clock,
+        assessor,
+        settings.worker,
+        settings.exchange.base_url,
+        build_late_lines(components),
+        settings.exchange.line_task_codes,
+    )
 
 
 def build_planning(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> UploadPlanner:
@@ -263,7 +272,6 @@ def build_assessor(components: Components) -> OrderAssessor:
         raise SettingsError(problems)
     return OrderAssessor(
         exchange=components.exchange,
-        store=components.store,
         clock=components.clock,
         systems=build_code_systems(settings),
         laboratory=settings.exchange.laboratory,

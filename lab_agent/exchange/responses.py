@@ -27,7 +27,7 @@ from lab_agent.errors import (
     ServiceUnavailable,
     StaleVersion,
 )
-from lab_agent.http_client import retry_after_of
+from lab_agent.http_dates import retry_after_of
 
 _MAX_TEXT = 500
 _ABOUT_RESOURCE = frozenset({401, 403, 404, 410})

@@ -53,6 +53,12 @@ class OrderGraph:
         """The graph with one more resource that cannot be read."""
         return replace(self, unreadable={**self.unreadable, ref: UnreadableResource(reason, status)})
 
+    def with_readings(
+        self, resources: Mapping[ResourceRef, Json], unreadable: Mapping[ResourceRef, UnreadableResource]
+    ) -> OrderGraph:
+        """The graph with all that was read at once, and what could not be."""
+        return replace(self, resources={**self.resources, **resources}, unreadable={**self.unreadable, **unreadable})
+
     def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
         """The graph with the responses found by search; None where the service offers no search."""
         return replace(self, questionnaire_responses=None if responses is None else tuple(responses))

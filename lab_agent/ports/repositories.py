@@ -90,6 +90,10 @@ class OrderRepository(Protocol):
         """Write a new order. Raises `AlreadyExistsError`."""
         ...
 
+    def get(self, key: OrderKey) -> OrderRecord:
+        """Read an order that is only looked at. Raises `StoreError` if it is unknown."""
+        ...
+
     def get_for_update(self, key: OrderKey) -> OrderRecord:
         """Read an order and lock it until the unit of work ends. Raises `StoreError` if it is unknown."""
         ...
@@ -130,6 +134,10 @@ class OrderRepository(Protocol):
         """Replace the labels of an order. Raises `StoreError` if it is unknown."""
         ...
 
+    def lock_labels(self) -> None:
+        """Wait until no other unit of work decides about labels: two orders decided at once must not both find a label free."""
+        ...
+
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
         """Uses of these barcodes by lines of other orders that are not rejected or withdrawn."""
         ...
@@ -156,8 +164,12 @@ class OrderRepository(Protocol):
         """Closed orders whose `recheck_at` has come, longest due first."""
         ...
 
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
-        """Lines of other orders about these ProcedureRequests that are done, or being done."""
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
+        """Lines of other orders with these keys, whatever became of them, and those about these ProcedureRequests that are done
+        or being done; in the order in which they were added.
+        """
         ...
 
     def unassessed_since(self) -> datetime | None:
@@ -329,6 +341,10 @@ class AlertRepository(Protocol):
 
     def close(self, key: str, *, now: datetime) -> bool:
         """Close an alert. False if none of that key is open."""
+        ...
+
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        """Which of these alerts are open."""
         ...
 
     def close_all(self, keys: Collection[str], *, now: datetime) -> None:

@@ -180,9 +180,10 @@ def _dismiss_report(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None
 def _cancel_unsubmitted_lines(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None:
     """Cancel the lines that a laboratory system does not get; those of the others go on."""
     key, adapter = OrderKey(job.target), adapter_of(job)
-    if is_of_earlier_decision(uow, job):
+    order = uow.orders.get_for_update(key)
+    if is_of_earlier_decision(job, order):
         return
-    if uow.orders.get_for_update(key).state is OrderState.FETCHED:
+    if order.state is OrderState.FETCHED:
         mine = {line.key: note for line in uow.orders.lines(key) if line.adapter == adapter}
         cancel_lines(uow, key, mine, now)
     cancel_unsubmitted_part(uow, key, adapter, now, note)  # of a withdrawn order too: its part would stay accepted for ever

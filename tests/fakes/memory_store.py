@@ -245,6 +245,10 @@ class MemoryAlertRepository(AlertRepository):
         return True
 
     @override
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        return frozenset(key for key in keys if self._open_alert_index(key) is not None)
+
+    @override
     def close_all(self, keys: Collection[str], *, now: datetime) -> None:
         for key in keys:
             self.close(key, now=now)
@@ -593,10 +597,12 @@ class MemoryOrderRepository(OrderRepository):
         self._data.orders[order.key] = order
 
     @override
-    def get_for_update(self, key: OrderKey) -> OrderRecord:
+    def get(self, key: OrderKey) -> OrderRecord:
         if key not in self._data.orders:
             raise StoreError(f"Unknown order {key}.")
         return self._data.orders[key]
+
+    get_for_update = get
 
     @override
     def save(self, order: OrderRecord) -> None:
@@ -645,6 +651,10 @@ class MemoryOrderRepository(OrderRepository):
         self._data.label_uses = [*others, *dict.fromkeys(labels)]
 
     @override
+    def lock_labels(self) -> None:
+        """Do nothing: there is one unit of work at a time."""
+
+    @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
         used = (label for label in self._data.label_uses if label.barcode in barcodes and label.order != except_order)
         lines = self._data.lines
@@ -680,9 +690,15 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(sorted(due, key=lambda order: (order.recheck_at, order.key))[:limit])
 
     @override
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
-        lines = (line for line in self._data.lines.values() if line.order != except_order and line.state not in UNDONE_LINES)
-        return tuple(line for line in lines if line.procedure_request_id in set(procedure_requests))
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
+        return tuple(
+            line
+            for line in self._data.lines.values()
+            if line.order != except_order
+            and (line.key in keys or (line.procedure_request_id in procedure_requests and line.state not in UNDONE_LINES))
+        )
 
     def _closed(self) -> list[OrderRecord]:
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -82,7 +83,7 @@ class StoreCounts:
 @contextmanager
 def count_store(store: SqlStore) -> Iterator[StoreCounts]:
     """Count what `store` does inside the block."""
-    engine: Engine = store._engine  # a test looks at the store from the side of its database
+    engines: tuple[Engine, ...] = (store._engine, store._reading_engine)  # a test looks from the side of the database
     counts = StoreCounts()
     listeners: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("before_cursor_execute", lambda connection, _cursor, statement, *_: counts.add_statement(connection, statement)),
@@ -90,10 +91,10 @@ def count_store(store: SqlStore) -> Iterator[StoreCounts]:
         ("commit", lambda connection: counts.add_end(connection, committed=True)),
         ("rollback", lambda connection: counts.add_end(connection, committed=False)),
     )
-    for name, listener in listeners:
+    for engine, (name, listener) in product(engines, listeners):
         event.listen(engine, name, listener)
     try:
         yield counts
     finally:
-        for name, listener in listeners:
+        for engine, (name, listener) in product(engines, listeners):
             event.remove(engine, name, listener)
