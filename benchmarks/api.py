@@ -196,7 +196,7 @@ def _environment(items: int) -> Iterator[tuple[Path, Callable[[], tuple[int, int
 
 def _start(stack: ExitStack, command: list[str], port: int, folder: Path, within: float = 60.0) -> int:
     log = stack.enter_context((folder / f"log-{port}").open("wb"))
-    process = subprocess.Popen(command, stderr=log, stdout=log, cwd=Path(__file__).parent.parent)
+    process = subprocess.Popen(command, stderr=log, stdout=log, cwd=Path(__file__).parent.parent)  # noqa: S603 - our own
     stack.callback(_stop, process)
     deadline = time.monotonic() + within
     while True:

@@ -1,7 +1,7 @@
 """The floors of the API's benchmarks, as programs: `python -m benchmarks.api_floors bare|constant PORT BODY ENCODING`.
 
-`bare` is an ASGI application that sends the same bytes to every request; `constant` a route of FastAPI that returns them. Both run
-on uvicorn as everybody starts it, with its h11 protocol, which is ours too, and without its access log.
+`bare` is an ASGI application that sends the same bytes to every request; `constant` a route of FastAPI that returns them. Both
+run on uvicorn as everybody starts it, with its h11 protocol, which is ours too, and without its access log.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, bindparam, insert, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
 from typing_extensions import override
 
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
@@ -13,6 +14,24 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.store.catalogue_tables import catalogues, issued_labels, label_ranges, turnaround_notices
 from lab_agent.store.row_mapping import chunked, insert_new, to_record, to_values
+
+_RANGES_OF_PATTERN = (
+    select(label_ranges.c.first, label_ranges.c.next_number)
+    .where(label_ranges.c.pattern == bindparam("of_pattern"))
+    .order_by(label_ranges.c.first)
+    .with_for_update()
+)
+_ADVANCE_RANGE = (
+    update(label_ranges)
+    .where(label_ranges.c.pattern == bindparam("of_pattern"), label_ranges.c.first == bindparam("of_first"))
+    .values(next_number=bindparam("next_number"))
+)
+_LABELS_OF_BASKET = select(issued_labels).where(issued_labels.c.basket == bindparam("of_basket")).order_by(issued_labels.c.number)
+_ADD_LABELS = {
+    dialect.name: dialect_insert(issued_labels).on_conflict_do_nothing().returning(issued_labels.c.label)
+    for dialect, dialect_insert in ((sqlite.dialect, sqlite.insert), (postgresql.dialect, postgresql.insert))
+}
+"""By the name of the database's dialect."""
 
 
 class SqlCatalogueRepository(CatalogueRepository):
@@ -82,24 +101,31 @@ class SqlIssuedLabelRepository(IssuedLabelRepository):
 
     @override
     def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
-        insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "next_number": first})
-        held = select(label_ranges.c.first, label_ranges.c.next_number).where(label_ranges.c.pattern == pattern)
-        rows = self._connection.execute(held.order_by(label_ranges.c.first).with_for_update())
+        held = self._lock_ranges(pattern)
+        if first not in held:  # the range is new; where another process makes it at this moment, theirs is taken
+            insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "next_number": first})
+            held = self._lock_ranges(pattern)
+        return held
+
+    def _lock_ranges(self, pattern: str) -> dict[int, int]:
+        rows = self._connection.execute(_RANGES_OF_PATTERN, {"of_pattern": pattern})
         return {row.first: row.next_number for row in rows}
 
     @override
     def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
-        which = (label_ranges.c.pattern == pattern) & (label_ranges.c.first == first)
-        self._connection.execute(update(label_ranges).where(which).values(next_number=next_number))
+        self._connection.execute(_ADVANCE_RANGE, {"of_pattern": pattern, "of_first": first, "next_number": next_number})
 
     @override
-    def add(self, label: IssuedLabel) -> bool:
-        return insert_new(self._connection, issued_labels, to_values(label))
+    def add_all(self, labels: Sequence[IssuedLabel]) -> Set[str]:
+        if not labels:
+            return frozenset()
+        statement = _ADD_LABELS[self._connection.dialect.name]
+        return frozenset(self._connection.scalars(statement, [to_values(each) for each in labels]))
 
     @override
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
-        found = select(issued_labels).where(issued_labels.c.basket == basket).order_by(issued_labels.c.number)
-        return tuple(to_record(IssuedLabel, row) for row in self._connection.execute(found).mappings())
+        rows = self._connection.execute(_LABELS_OF_BASKET, {"of_basket": basket}).mappings()
+        return tuple(to_record(IssuedLabel, row) for row in rows)
 
     @override
     def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
