@@ -50,17 +50,21 @@ class CrashingStore:
         self._store, self._crash_point = store, crash_point
 
     async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
-        return await self._store.run(lambda uow: work(CrashingUnitOfWork(uow, self._crash_point)))
+        committed: list[str] = []
+        result = await self._store.run(lambda uow: work(CrashingUnitOfWork(uow, self._crash_point, committed)))
+        for name in committed:  # only now it lasts: SQLite commits the units of work together that wait at the same time
+            self._crash_point.reach(f"after commit {name}")
+        return result
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
 class CrashingUnitOfWork:
-    """A unit of work that names its commit by what was written in it last."""
+    """A unit of work that names its commit by what was written in it last; the names of its commits go to `committed`."""
 
-    def __init__(self, uow: UnitOfWork, crash_point: CrashPoint) -> None:
-        self._uow, self._crash_point, self.last_write = uow, crash_point, ""
+    def __init__(self, uow: UnitOfWork, crash_point: CrashPoint, committed: list[str]) -> None:
+        self._uow, self._crash_point, self._committed, self.last_write = uow, crash_point, committed, ""
         self.orders = ObservedRepository(uow.orders, self._order)
         self.jobs = ObservedRepository(uow.jobs, self._job)
         self.reports = ObservedRepository(uow.reports, self._report)
@@ -71,7 +75,7 @@ class CrashingUnitOfWork:
             self._crash_point.reach(f"before commit {self.last_write}")
         self._uow.commit()
         if self.last_write:
-            self._crash_point.reach(f"after commit {self.last_write}")
+            self._committed.append(self.last_write)
 
     def _order(self, method: str, _: Any) -> None:
         if method == "add":

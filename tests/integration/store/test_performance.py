@@ -26,7 +26,7 @@ FILL = """
 @pytest.fixture
 async def bulk(transact_sql, factory):
     def fill(uow):
-        uow._connection.execute(text(FILL), {"finished": FINISHED})
+        uow.jobs._connection.execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
             uow.jobs.add(factory.job(f"due-{number}", ordering_key=f"key-{number % 50}"))
 

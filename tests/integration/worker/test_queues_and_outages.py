@@ -215,7 +215,7 @@ async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench
 
 def count_alerts(uow: UnitOfWork) -> int:
     if isinstance(uow.alerts, SqlAlertRepository):
-        return uow.alerts._connection.scalar(select(func.count()).select_from(alerts)) or 0
+        return uow.alerts._session.connection(for_writing=False).scalar(select(func.count()).select_from(alerts)) or 0
     return len(uow.alerts._data.alerts)  # type: ignore[attr-defined]
 
 
