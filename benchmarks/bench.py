@@ -86,6 +86,23 @@ class Bench:
         self._prepare_results(write_result, count)
         return self._count(lambda: self._deliver(count), count)
 
+    def intake_profile(self, count: int) -> dict[str, float]:
+        """Where the CPU of intakes goes: its shares by package."""
+        return self._profile(lambda: self.run_intake(count))
+
+    def delivery_profile(self, write_result: WriteResult, count: int) -> dict[str, float]:
+        """Where the CPU of deliveries goes: its shares by package."""
+        self._prepare_results(write_result, count)
+        return self._profile(lambda: self._deliver(count))
+
+    def _profile(self, run: Run) -> dict[str, float]:
+        """Look in a round of its own: looking costs CPU."""
+        self.agent.ask(profile="start")
+        run()
+        found: dict[str, float] = self.agent.ask(profile="stop")["profile"]
+        whole = sum(found.values())
+        return {name: seconds / whole for name, seconds in found.items()}
+
     def _count(self, run: Run, count: int) -> Counts:
         """Count in a round of its own: counting costs CPU."""
         self.stub.ask(requests="take")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.bench import intake_requests, open_bench
-from benchmarks.measurement import Measurement, RunOptions, measure_counts, measure_ratio
+from benchmarks.measurement import Measurement, RunOptions, measure_counts, measure_ratio, measure_shares
 
 
 def measure(options: RunOptions) -> list[Measurement]:
@@ -21,4 +21,5 @@ def measure(options: RunOptions) -> list[Measurement]:
                 rounds=options.choose(1, 5),
             ),
             *measure_counts(bench.intake_counts(options.choose(20, 100)), most_statements=25, most_transactions=5),
+            *measure_shares(bench.intake_profile(count)),
         ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
+
+_SHOWN_SHARES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,9 @@ def measure_counts(counts: Counts, *, most_statements: float, most_transactions:
         Measurement(name="rolled back", value=counts.rollbacks, unit="per order"),
         Measurement(name="requests", value=counts.requests, unit="per order"),
     ]
+
+
+def measure_shares(shares: Mapping[str, float]) -> list[Measurement]:
+    """Where the CPU goes: the packages that have most of it, in percent."""
+    largest = sorted(shares.items(), key=lambda each: each[1], reverse=True)[:_SHOWN_SHARES]
+    return [Measurement(name=f"share of {name}", value=100 * share, unit="% of CPU") for name, share in largest]
