@@ -131,7 +131,7 @@ class SqlJobRepository(JobRepository):
 
     @override
     def needing_operator(self) -> tuple[Job, ...]:
-        return self._fetch(job_statements.NEEDING_OPERATOR)
+        return tuple(sorted(self._fetch(job_statements.NEEDING_OPERATOR), key=lambda job: job.id))
 
     @override
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
