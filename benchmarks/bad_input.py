@@ -83,7 +83,7 @@ def _measure_answer(size: int, others: int) -> list[Measurement]:
 
 
 def _measure_files(files: int) -> list[Measurement]:
-    """Result files at once, with the agent's own intervals; they are about orders that nobody knows, and wait for a person."""
+    """Result files at once, with the agent's own intervals; they are about unknown orders, and end at the match desk."""
     with open_bench() as bench:
         bench.run_intake(1)
         for number in range(files):

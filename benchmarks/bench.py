@@ -114,6 +114,7 @@ class Bench:
             statements=counted["statements"] / count,
             transactions=(counted["commits"] + counted["rollbacks"]) / count,
             rollbacks=counted["rollbacks"] / count,
+            reads=counted["reads"] / count,
             requests=sum(requests.values()) / count,
         )
 

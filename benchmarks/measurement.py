@@ -75,6 +75,8 @@ class Counts:
     statements: float
     transactions: float
     rollbacks: float
+    reads: float
+    """Transactions that only read, without the write lock."""
     requests: float
 
 
@@ -107,7 +109,8 @@ def measure_counts(counts: Counts, *, most_statements: float, most_transactions:
     return [
         Measurement(name="statements", value=counts.statements, unit="per order", at_most=most_statements),
         Measurement(name="transactions", value=counts.transactions, unit="per order", at_most=most_transactions),
-        Measurement(name="rolled back", value=counts.rollbacks, unit="per order"),
+        Measurement(name="rolled back", value=counts.rollbacks, unit="per order", note="of the transactions"),
+        Measurement(name="read-only transactions", value=counts.reads, unit="per order", note="beside them"),
         Measurement(name="requests", value=counts.requests, unit="per order"),
     ]
 

@@ -11,6 +11,7 @@ from lab_agent.crypto import Passwords
 from lab_agent.status.app import create_app
 from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.context import StatusContext
+from lab_agent.store.opening import build_cipher
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 _USER = "benchmark"
@@ -29,7 +30,7 @@ async def open_overview(components: Components) -> httpx.AsyncClient:
             store=components.store,
             queries=components.queries,
             accounts=accounts,
-            cipher=bootstrap.build_cipher(components.settings),
+            cipher=build_cipher(components.settings.store),
             metrics=components.metrics,
             clock=components.clock,
             adapters=(),

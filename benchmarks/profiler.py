@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from types import FrameType
 
 _INTERVAL = 0.002
@@ -21,7 +21,7 @@ class Profiler:
     """Samples all threads of the process but its own."""
 
     def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -33,11 +33,11 @@ class Profiler:
         self._thread.start()
 
     def stop(self) -> dict[str, float]:
-        """Seconds of CPU by package, the largest first."""
+        """Seconds of CPU by package."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
-        return dict(self._seconds.most_common())
+        return dict(self._seconds)
 
     def _sample(self) -> None:
         used: dict[int, float] = {}

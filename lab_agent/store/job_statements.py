@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     CompoundSelect,
     Select,
@@ -78,9 +79,13 @@ _SELECT = select(*JOBS.columns).order_by(jobs.c.id)
 ONE = Query(_SELECT.where(jobs.c.id == bindparam("of")))
 OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of")))
 OPEN_OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of"), in_states(jobs.c.state, OPEN_JOBS)))
-NEEDING_OPERATOR = Query(_SELECT.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)))
-EXPIRED_LEASES = Query(
-    _SELECT.where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW).with_for_update(skip_locked=True)
+NEEDING_OPERATOR = Query(  # sorted by us: SQLite would walk over all jobs for their order
+    _SELECT.order_by(None).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
+)
+EXPIRED_LEASES = Query(  # likewise
+    _SELECT.order_by(None)
+    .where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW)
+    .with_for_update(skip_locked=True)
 )
 _failing = (
     select(
@@ -139,7 +144,7 @@ def _candidates(place: int, kinds: frozenset[JobKind]) -> Select[Any]:
 
     Each kind is read by itself from the index of its due times, and nothing behind the limit is: a backlog costs nothing.
     """
-    limit = bindparam(limit_name(place))
+    limit: BindParameter[int] = bindparam(limit_name(place))
     each_kind = (_claimable_of(kind).order_by(jobs.c.due_at, jobs.c.id).limit(limit) for kind in sorted(kinds))
     locked = [each.with_for_update(skip_locked=True, of=jobs).subquery() for each in each_kind]
     if len(locked) == 1:
