@@ -66,6 +66,13 @@ class Bench:
         """CPU of all agents so far, in seconds; each gets the command."""
         return float(sum(each.ask(**command)["cpu"] for each in self.agents))
 
+    def idle_share(self, open_orders: int, seconds: float) -> float:
+        """The share of a core that the agents need while nothing comes, with so many orders listed at each poll."""
+        self.stub.ask(offer=[self._next_order - open_orders, open_orders])
+        before = self._cpu()
+        time.sleep(seconds)
+        return (self._cpu() - before) / seconds
+
     def run_floor(self, requests: Sequence[FloorRequest], count: int) -> Usage:
         """Let the floor make its requests for as many orders."""
         started = time.monotonic()
