@@ -45,7 +45,7 @@ def _measure_open_orders(database: _Database, options: RunOptions) -> list[Measu
     sizes = (100, 1000) if options.quick else (1000, 10_000, 50_000)
     costs = {}
     with open_bench(database=database.create()) as bench:
-        requests, count = intake_requests(bench), options.choose(20, 100)
+        requests, count = intake_requests(bench), options.choose(20, 60)
         bench.run_intake(options.choose(5, 30))
         there = 0
         for size in sizes:
@@ -75,7 +75,7 @@ def _cost_against_floor(bench: Bench, database: _Database, requests: list[FloorR
 
 def _measure_closed_orders(database: _Database, options: RunOptions) -> list[Measurement]:
     closed = 1_000_000 if options.large else options.choose(1000, 20_000)
-    times = options.choose(10, 60)
+    times = options.choose(10, 30)
     with open_bench(database=database.create()) as bench:
         bench.run_delivery(write_result, 1)
         bench.stub.ask(offer=[0, 0])
@@ -117,7 +117,7 @@ def _cost_of(bench: Bench, database: _Database, command: str, times: int) -> flo
 
 def _measure_workers(server: PostgresServer, latency: float, options: RunOptions) -> list[Measurement]:
     """Orders a second of two workers by those of one. Both run with the stub and the server on the same cores."""
-    count, rounds = options.choose(15, 120), options.choose(1, 3)
+    count, rounds = options.choose(15, 80), options.choose(1, 3)
     with (
         open_bench(latency=latency, database=server.create_database()) as one,
         open_bench(latency=latency, database=server.create_database(), workers=2) as two,
