@@ -355,7 +355,7 @@ class KeyValueRepository(Protocol):
         ...
 
     def set(self, key: str, value: str) -> None:
-        """Set the value of a key."""
+        """Set the value of a key. Whoever else sets it waits until this unit of work has ended, so a key can be a lock."""
         ...
 
 
