@@ -87,10 +87,14 @@ class Transaction:
 
     def end(self) -> None:
         """Commit what units of work have committed; where there is nothing, end it."""
-        if self.written:
-            self.connection.commit()
-        else:
+        if not self.written:
             self.connection.rollback()
+            return
+        try:
+            self.connection.commit()
+        except BaseException:
+            self.connection.invalidate()  # a commit that failed may leave the transaction open
+            raise
 
 
 class Session:
