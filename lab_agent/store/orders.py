@@ -40,7 +40,8 @@ _KEY: BindParameter[str] = bindparam("of")
 _ORDER = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY))
 _ORDER_LOCKED = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY).with_for_update())
 _LINES_OF_ORDER = Query(select(*_LINES.columns).where(lines.c.order_key == _KEY).order_by(lines.c.number))
-_LINE = Query(select(*_LINES.columns).where(lines.c.key == _KEY))
+_SAME_ORDER = select(lines.c.order_key).where(lines.c.key == _KEY).scalar_subquery()
+_LINES_BESIDE = Query(select(*_LINES.columns).where(lines.c.order_key == _SAME_ORDER).order_by(lines.c.number))
 _WORK_ORDERS_OF_ORDER = Query(
     select(*_WORK_ORDERS.columns).where(work_orders.c.order_key == _KEY).order_by(work_orders.c.adapter)
 )
@@ -198,8 +199,11 @@ class SqlOrderRepository(OrderRepository):
         for known in self._session.known_in(lines):
             if key in known:
                 return known[key]
-        found = _LINES.to_records(self._session.execute(_LINE, {"of": key}))
-        return found[0] if found else None
+        beside = {line.key: line for line in _LINES.to_records(self._session.execute(_LINES_BESIDE, {"of": key}))}
+        if key not in beside:
+            return None
+        self._session.remember((lines, beside[key].order), beside)  # who asks for one line asks for the others, too
+        return beside[key]
 
     @override
     def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
