@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     CompoundSelect,
     Select,
@@ -139,7 +140,7 @@ def _candidates(place: int, kinds: frozenset[JobKind]) -> Select[Any]:
 
     Each kind is read by itself from the index of its due times, and nothing behind the limit is: a backlog costs nothing.
     """
-    limit = bindparam(limit_name(place))
+    limit: BindParameter[int] = bindparam(limit_name(place))
     each_kind = (_claimable_of(kind).order_by(jobs.c.due_at, jobs.c.id).limit(limit) for kind in sorted(kinds))
     locked = [each.with_for_update(skip_locked=True, of=jobs).subquery() for each in each_kind]
     if len(locked) == 1:

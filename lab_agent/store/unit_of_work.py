@@ -63,7 +63,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.users = SqlUserRepository(connection)
         self.catalogues = SqlCatalogueRepository(connection)
         self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
-        self.issued_labels = SqlIssuedLabelRepository(connection)
+        self.issued_labels = SqlIssuedLabelRepository(session)
         self.api_tokens = SqlApiTokenRepository(connection)
         self.purge = SqlPurge(connection)
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import structlog
 
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, ReportStatus
 from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord, UploadRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage
@@ -19,7 +19,7 @@ from lab_agent.domain.report_documents import documents_with_paths
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import DataInvalidError, PermanentFailure
-from lab_agent.fhir.content_digest import content_digest
+from lab_agent.fhir.reference_spelling import ReferenceWriter
 from lab_agent.fhir.report_builder import DocumentUrls, Upload, UploadPlan, upload_identifiers, with_result_references
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintError
@@ -100,6 +100,14 @@ class ReportNotWanted:
     state: ReportState
 
 
+@dataclass(frozen=True, slots=True)
+class _Addressing:
+    """Who may read the uploads of an order, and how they refer to its resources."""
+
+    reader: str
+    references: ReferenceWriter
+
+
 DeliveryResult = ReportDelivered | ReportHeld | ReportNotWanted
 
 
@@ -149,19 +157,21 @@ class DeliverReportHandler:
             return ReportHeld(delivery.order.key, delivery.lines_ended)
         order, report, base_url = delivery.order.key, delivery.record.key, self.planner.systems.base_url
         uploader = Uploader(self.exchange, self.store, lease, order, report, base_url, verifying, delivery.uploads)
-        reader = self.planner.reader(delivery.order)
+        addressing = _Addressing(self.planner.reader(delivery.order), self.planner.reference_writer(delivery.order))
         delivery = await self._add_printed_report(delivery)
         if self.planner.unmapped_reason(delivery.message):  # who released it may have changed the tables since we read them
             await asyncio.to_thread(self.planner.mappings.reload)
         try:
-            plan = self._plan(delivery, reader, {})  # before anything is sent
+            plan = self._plan(delivery, addressing, {})  # before anything is sent
         except DataInvalidError as exc:
             return ReportHeld(delivery.order.key, self._find_unrepresentable(delivery, exc))
-        if urls := await self._upload_documents(uploader, delivery, reader):
-            plan = self._plan(delivery, reader, urls)
-        return ReportDelivered(delivery, await self._upload(uploader, delivery, plan))
+        if urls := await self._upload_documents(uploader, delivery, addressing.reader):
+            plan = self._plan(delivery, addressing, urls)
+        return ReportDelivered(delivery, await self._upload(uploader, delivery, plan, addressing.references))
 
-    async def _upload(self, uploader: Uploader, delivery: Delivery, plan: UploadPlan) -> UploadRecord:
+    async def _upload(
+        self, uploader: Uploader, delivery: Delivery, plan: UploadPlan, references: ReferenceWriter
+    ) -> UploadRecord:
         """Upload the observations, then the report, which is the commit point; its record is for the completing unit of work."""
         observations = {f"observations[{index}]": each for index, each in enumerate(plan.observations)}
         records = {where: found for where, each in observations.items() if (found := uploader.find_recorded(each))}
@@ -173,15 +183,10 @@ class DeliverReportHandler:
             await uploader.lease.write(missing.save_answers)
             missing.raise_failure()
         records |= missing.records
-        whole = self._with_results(delivery, plan.report, [records[where].resource_id for where in observations])
-        record = await self._upload_report(uploader, whole, missing)
+        body = with_result_references(plan.report, [records[where].resource_id for where in observations], references)
+        record = await self._upload_report(uploader, replace(plan.report, body=body), missing)
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
         return record
-
-    def _with_results(self, delivery: Delivery, report: Upload, observations: Sequence[ResourceId]) -> Upload:
-        """The DiagnosticReport with its Observations, in their order."""
-        body = with_result_references(report, observations, self.planner.reference_writer(delivery.order))
-        return replace(report, body=body, digest=content_digest(body, self.planner.systems.base_url))
 
     async def _upload_report(self, uploader: Uploader, report: Upload, before: UploadBatch) -> UploadRecord:
         """Upload the DiagnosticReport; what was answered to the uploads `before` it is recorded first, with its own beginning."""
@@ -246,10 +251,10 @@ class DeliverReportHandler:
         days = self.planner.settings.host_days
         return None if days is None else self.clock.now() + timedelta(days=days)
 
-    def _plan(self, delivery: Delivery, reader: str, urls: DocumentUrls) -> UploadPlan:
+    def _plan(self, delivery: Delivery, addressing: _Addressing, urls: DocumentUrls) -> UploadPlan:
         previous = {name: upload.digest for name, upload in delivery.uploads.items()}
         given = (delivery.message, delivery.part, delivery.coverage)
-        return self.planner.plan(*given, reader=reader, urls=urls, previous=previous)
+        return self.planner.plan(*given, reader=addressing.reader, urls=urls, references=addressing.references, previous=previous)
 
     def _find_unrepresentable(self, delivery: Delivery, error: DataInvalidError) -> Hold:
         """Why what was matched cannot be written as FHIR any more: a table was changed since."""

@@ -11,7 +11,7 @@ import hashlib
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -590,8 +590,8 @@ class MemoryIssuedLabelRepository(IssuedLabelRepository):
         self._data.label_ranges[pattern, first] = next_number
 
     @override
-    def add(self, label: IssuedLabel) -> bool:
-        return self._data.issued_labels.setdefault(label.label, label) is label
+    def add_all(self, labels: Sequence[IssuedLabel]) -> Set[str]:
+        return {each.label for each in labels if self._data.issued_labels.setdefault(each.label, each) is each}
 
     @override
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
