@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import api, comparison, delivery, hl7v2, intake, start
+from benchmarks import api, bad_input, comparison, delivery, growth, hl7v2, intake, start
 from benchmarks.measurement import Measurement, RunOptions
 from benchmarks.report import print_table, to_json, to_markdown
 
@@ -20,6 +20,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "api": api.measure,
     "hl7v2": hl7v2.measure,
     "start": start.measure,
+    "growth": growth.measure,
+    "bad_input": bad_input.measure,
 }
 
 

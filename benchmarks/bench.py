@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,7 +38,7 @@ class Bench:
     """A stub service, an agent that works with it, and the floor beside them."""
 
     stub: ChildProcess
-    agent: ChildProcess
+    agents: tuple[ChildProcess, ...]
     floor: ChildProcess
     workspace: Workspace
     _next_order: int = field(default=1)
@@ -51,10 +52,19 @@ class Bench:
         """Let the agent take in new orders, from the poll to the file of each in the folder of the laboratory system."""
         before = self.workspace.count_orders("handed_over")
         self.stub.ask(offer=[self.take_numbers(count), count])
-        started, cpu = time.monotonic(), self.agent.ask(now="poll")["cpu"]
+        started, cpu = time.monotonic(), self._cpu(now="poll")
         self.wait_for_orders(before + count, "handed_over")
         elapsed = time.monotonic() - started
-        return Usage(self.agent.ask()["cpu"] - cpu, elapsed, count)
+        return Usage(self._cpu() - cpu, elapsed, count)
+
+    @property
+    def agent(self) -> ChildProcess:
+        """The only agent, or the first one."""
+        return self.agents[0]
+
+    def _cpu(self, **command: str) -> float:
+        """CPU of all agents so far, in seconds; each gets the command."""
+        return float(sum(each.ask(**command)["cpu"] for each in self.agents))
 
     def run_floor(self, requests: Sequence[FloorRequest], count: int) -> Usage:
         """Let the floor make its requests for as many orders."""
@@ -130,17 +140,17 @@ class Bench:
 
 
 @contextmanager
-def open_bench(*, latency: float = 0.0) -> Iterator[Bench]:
-    """Start the three processes with a database in SQLite; the service answers after `latency` seconds."""
+def open_bench(*, latency: float = 0.0, database: str | None = None, workers: int = 1) -> Iterator[Bench]:
+    """Start the processes; the service answers after `latency` seconds. The database is SQLite, unless another one is given."""
     with TemporaryDirectory(prefix="lab-agent-benchmark-") as name, start_child(Path(name), "benchmarks.stub_service") as stub:
         base_url = stub.greeting["base_url"]
         stub.ask(latency=latency)
-        workspace = make_workspace(Path(name), base_url)
-        with (
-            start_child(Path(name), "benchmarks.agent", str(workspace.settings_file)) as agent,
-            start_child(Path(name), "benchmarks.floor", base_url) as floor,
-        ):
-            yield Bench(stub, agent, floor, workspace)
+        workspace = make_workspace(Path(name), base_url, database=database)
+        with ExitStack() as stack:
+            start = partial(start_child, Path(name))
+            arguments = ("benchmarks.agent", str(workspace.settings_file))
+            agents = tuple(stack.enter_context(start(*arguments)) for _ in range(workers))
+            yield Bench(stub, agents, stack.enter_context(start("benchmarks.floor", base_url)), workspace)
 
 
 def intake_requests(bench: Bench) -> list[FloorRequest]:

@@ -15,12 +15,13 @@ from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import make_order
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.opening import open_store
 from lab_agent.workflow.result_inbox import StoreInbox
 
 
 async def _run(settings: Settings, folder: Path, order_port: int) -> None:
     logs.configure(settings.logging)
-    store = bootstrap.open_store(settings)
+    store = open_store(settings.store)
     adapter = Hl7v2Adapter(
         Hl7v2Settings.model_validate(
             {

@@ -49,6 +49,13 @@ class StubService:
         """List these orders, and no others, as requested."""
         self._offered, self._poll = range(first, first + count), None
 
+    def pad(self, order: int, size: int) -> None:
+        """Let a specimen of this order be as large as `size` bytes."""
+        key = next(each for each in self._sample.resources if each.startswith("specimen/"))
+        body = self._body(key, number_of(order).encode())
+        text = b'"text":{"status":"generated","div":"' + b"x" * (size - len(body)) + b'"},'
+        self._written[key.replace(ORDER_MARK, number_of(order))] = (1, b"{" + text + body[1:])
+
     def answer(self, method: str, target: str, head: bytes, body: bytes) -> bytes:
         """Answer one request."""
         path, _, query = target.lstrip("/").partition("?")
@@ -187,6 +194,8 @@ async def _run() -> None:
         match command:
             case {"offer": [int(first), int(count)]}:
                 service.offer(first, count)
+            case {"pad": [int(order), int(size)]}:
+                service.pad(order, size)
             case {"latency": int() | float() as seconds}:
                 service.latency = float(seconds)
             case {"requests": "take"}:

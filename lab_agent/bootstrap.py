@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.versions import VersionHorizon
-from lab_agent.crypto import Cipher
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
@@ -35,10 +34,11 @@ from lab_agent.ports.repositories import Store
 from lab_agent.rules.engine import check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.root import Settings
+from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
-from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.worker.job_queues import build_worker_loops
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
@@ -98,17 +98,6 @@ class Components:
     mapping_cache: MappingCache = field(default_factory=lambda: MappingCache(None))
 
 
-def open_store(settings: Settings) -> SqlStore:
-    """Open the store. Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`."""
-    check_schema(settings.store.url)
-    return SqlStore(settings.store.url, build_cipher(settings))
-
-
-def build_cipher(settings: Settings) -> Cipher:
-    """Build the cipher of what must not be readable in the database."""
-    return Cipher(*(key.get_secret_value() for key in settings.store.encryption_keys))
-
-
 @asynccontextmanager
 async def open_components(
     settings: Settings,
@@ -119,7 +108,7 @@ async def open_components(
 ) -> AsyncIterator[Components]:
     """Open everything that a command or the daemon needs, and close it again."""
     clock = clock or SystemClock()
-    opened = open_store(settings) if store is None else store
+    opened = open_store(settings.store) if store is None else store
     owner = worker_name(socket.gethostname())
     metrics = Metrics()
     async with HttpClient(http_options(settings.exchange)) as http:
@@ -307,17 +296,18 @@ def build_worker(
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
     runner = _build_runner(components, lis, outages)
-    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
+    dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
+    components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, loops.wake)
+    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, lambda: None)
     return Worker(
-        loops=loops,
+        dispatcher=dispatcher,
         scheduler=scheduler,
         outages=outages,
         adapters=lis,
-        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
+        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks=background_tasks or {},
+        background_tasks={"heartbeat": runner.heartbeat.run, **(background_tasks or {})},
         drain_timeout=settings.worker.drain_timeout,
     )
 

@@ -50,6 +50,7 @@ class AuthorizedRequests:
         others = [each for each in get_args(FhirMediaType) if each != content_type]
         self._accept = ", ".join([content_type, *(f"{each};q=0.9" for each in others)])
         self._semaphore = asyncio.Semaphore(max_concurrency)
+        self._large_bodies = asyncio.Semaphore(1)
         self._gate = RequestGate(authenticator.clock)
         self._last_date: str | None = None
         self.clock_offset: timedelta | None = None
@@ -86,7 +87,14 @@ class AuthorizedRequests:
         self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
     ) -> tuple[T, HttpResponse]:
         answer = await self._send_checked(context, "GET", address, _FRESH, b"")
-        return parse(context, answer.body), answer
+        return await self.parse(answer.body, lambda body: parse(context, body)), answer
+
+    async def parse(self, body: bytes, parse: Callable[[bytes], T]) -> T:
+        """Read a body; a large one in a thread, so that other work goes on, and one after the other, which bounds the memory."""
+        if len(body) < exact_json.LARGE:
+            return parse(body)
+        async with self._large_bodies:
+            return await asyncio.to_thread(parse, body)
 
     async def _send_checked(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes

@@ -99,7 +99,8 @@ def _map_quantities(value: T, change: Callable[[Quantity], Quantity]) -> T:
         items = tuple(_map_quantities(item, change) for item in value)
         return value if all(map(is_, items, value)) else items  # type: ignore[return-value]
     changed = {}
-    for name in _field_names(type(value)):
+    kind: type = type(value)
+    for name in _field_names(kind):
         member = getattr(value, name)
         if member is not None and (new := _map_quantities(member, change)) is not member:
             changed[name] = new

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any
@@ -31,9 +31,6 @@ from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_stat
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
-_LABELS_LOCK = 0x1AB
-"""Number of PostgreSQL's advisory lock for decisions about labels."""
-
 _ORDERS = RecordMapping(OrderRecord, orders)
 _LINES = RecordMapping(LineRecord, lines)
 _WORK_ORDERS = RecordMapping(WorkOrder, work_orders)
@@ -43,7 +40,8 @@ _KEY: BindParameter[str] = bindparam("of")
 _ORDER = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY))
 _ORDER_LOCKED = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY).with_for_update())
 _LINES_OF_ORDER = Query(select(*_LINES.columns).where(lines.c.order_key == _KEY).order_by(lines.c.number))
-_LINE = Query(select(*_LINES.columns).where(lines.c.key == _KEY))
+_SAME_ORDER = select(lines.c.order_key).where(lines.c.key == _KEY).scalar_subquery()
+_LINES_BESIDE = Query(select(*_LINES.columns).where(lines.c.order_key == _SAME_ORDER).order_by(lines.c.number))
 _WORK_ORDERS_OF_ORDER = Query(
     select(*_WORK_ORDERS.columns).where(work_orders.c.order_key == _KEY).order_by(work_orders.c.adapter)
 )
@@ -58,12 +56,14 @@ _LABELS_IN_USE = Query(
 _OTHER_LINES = Query(
     select(*_LINES.columns)
     .where(
-        lines.c.key.in_(bindparam("keys", expanding=True))
+        lines.c.key.in_(bindparam("same", expanding=True))
         | (lines.c.procedure_request_id.in_(bindparam("requests", expanding=True)) & ~in_states(lines.c.state, UNDONE_LINES))
     )
     .where(lines.c.order_key != bindparam("not_of"))
     .order_by(lines.c.number)
 )
+_LOCK_LABELS = Query(select(func.pg_advisory_xact_lock(0x1AB)))
+"""The number of the lock is ours alone; those of ordering keys have two numbers."""
 
 
 def _select_newest_first(keys: Any) -> Query:
@@ -93,6 +93,7 @@ def _unknown_order(key: str = "") -> StoreError:
 
 
 _ADD_ORDER = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
+_ADD_NEW_ORDERS = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(orders.c.key))
 _SAVE_ORDER = Write.of(orders, update_row(orders), missing=_unknown_order)
 _ADD_LINE = Write.of(lines, insert(lines).inline())
 _SAVE_LINE = Write.of(lines, update_row(lines), missing=lambda: StoreError("Unknown line."))
@@ -123,6 +124,11 @@ class SqlOrderRepository(OrderRepository):
         if self._session.send(_ADD_ORDER, _to_columns(order)).scalar() is None:
             raise AlreadyExistsError("The order is stored already; nothing was written.")
         self._session.remember((orders, order.key), order)
+
+    @override
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        rows = [_to_columns(order) for order in orders]
+        return frozenset(map(OrderKey, self._session.send(_ADD_NEW_ORDERS, rows).scalars()) if rows else ())
 
     @override
     def get(self, key: OrderKey) -> OrderRecord:
@@ -193,19 +199,23 @@ class SqlOrderRepository(OrderRepository):
         for known in self._session.known_in(lines):
             if key in known:
                 return known[key]
-        found = _LINES.to_records(self._session.execute(_LINE, {"of": key}))
-        return found[0] if found else None
+        beside = {line.key: line for line in _LINES.to_records(self._session.execute(_LINES_BESIDE, {"of": key}))}
+        if key not in beside:
+            return None
+        self._session.remember((lines, beside[key].order), beside)  # who asks for one line asks for the others, too
+        return beside[key]
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        self._session.send(_REMOVE_LABELS, {"of": key})
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+        if not first:
+            self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
 
     @override
     def lock_labels(self) -> None:
-        if self._connection.dialect.name == "postgresql":  # SQLite has one writer at a time in any case
-            self._connection.execute(select(func.pg_advisory_xact_lock(_LABELS_LOCK)))
+        if self._session.kind == "postgresql":  # on SQLite, there is one writer at a time in any case
+            self._session.execute(_LOCK_LABELS)
 
     @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
@@ -256,8 +266,8 @@ class SqlOrderRepository(OrderRepository):
         self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
     ) -> tuple[LineRecord, ...]:
         found: list[LineRecord] = []
-        for same_keys, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
-            asked = {"keys": same_keys or (), "requests": requests or (), "not_of": except_order}
+        for same, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
+            asked = {"same": same or (), "requests": requests or (), "not_of": except_order}
             found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
         return tuple(dict.fromkeys(found))
 

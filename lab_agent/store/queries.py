@@ -312,7 +312,8 @@ def _oldest_by_state(
 
 def _due_since(connection: Connection, now: datetime) -> datetime | None:
     due = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= now)
-    since: datetime | None = connection.scalar(select(func.min(jobs.c.due_at)).where(due))
+    of_kinds = (select(func.min(jobs.c.due_at).label("at")).where(due, jobs.c.kind == kind) for kind in JobKind)
+    since: datetime | None = connection.scalar(select(func.min(union_all(*of_kinds).subquery().c.at)))  # each from the index
     return since
 
 

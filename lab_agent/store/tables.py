@@ -137,7 +137,7 @@ class JobRow(TableRow, table=True):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "due_at", "id"),
+        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "kind", "due_at", "id"),
         partial_index("ix_jobs_ordering_key", states_condition(BLOCKING_STATES), "ordering_key", "id"),
         partial_index("ix_jobs_leased", states_condition(IN_FLIGHT_STATES), "lease_until"),
         partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "changed_at"),

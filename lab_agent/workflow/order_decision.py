@@ -150,7 +150,7 @@ def _accept(
     )
     medical, patient = split_identity(lab_order)
     labels = _label_uses(assessed, order.key, line_keys, decision.accepted)
-    uow.orders.set_labels(order.key, labels)
+    uow.orders.set_labels(order.key, labels, first=not order.reopened)
     uow.issued_labels.mark_used([label.barcode for label in labels], order.key, at=now)
     order = replace(
         _with_fetched(uow, order, assessed, now, patient).transition_to(OrderState.FETCHED, now),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import OrderKey, ResourceId, order_key
 from lab_agent.domain.records import Event, OrderRecord
-from lab_agent.errors import AlreadyExistsError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.queries import LAST_POLL_KEY
@@ -70,34 +69,25 @@ class OrderPoller:
     async def _add_orders(self, tasks: Sequence[ResourceId], known: KnownTasks | None = None) -> int:
         """Write new orders in one unit of work, and with `known` the poll's success; how many were new.
 
-        Where another worker was faster with one of them, they are written one by one, so that none is lost.
+        Those that another worker has written since our look are left to it.
         """
-        try:
-            await self.store.run(lambda uow: self._write(uow, tasks, known))
-        except AlreadyExistsError:
-            if len(tasks) > 1:
-                written = sum([await self._add_orders([task]) for task in tasks])
-                return written + await self._add_orders((), known)
-            return 0 if known is None else await self._add_orders((), known)
-        for task in tasks:
-            log.info("order seen", action="order_seen", order=order_key(self.base_url, task))
-        return len(tasks)
+        new = await self.store.run(lambda uow: self._write(uow, tasks, known))
+        for key in new:
+            log.info("order seen", action="order_seen", order=key)
+        return len(new)
 
-    def _write(self, uow: UnitOfWork, tasks: Sequence[ResourceId], known: KnownTasks | None) -> None:
-        now = self.clock.now()
-        for task in tasks:
-            self._add_order(uow, task, now)
+    def _write(self, uow: UnitOfWork, tasks: Sequence[ResourceId], known: KnownTasks | None) -> Collection[OrderKey]:
+        now, keys = self.clock.now(), {order_key(self.base_url, task): task for task in tasks}
+        new = uow.orders.add_new([OrderRecord(key=key, task_id=keys[key], seen_at=now, changed_at=now) for key in keys])
+        for key in [each for each in keys if each in new]:
+            uow.jobs.add(jobs.fetch_order(key, now))
+            uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {keys[key]} found in status requested"))
         if known is not None:
             uow.key_values.set(LAST_POLL_KEY, now.isoformat())
             for order in known.put_back:
                 recheck_now(uow, order, now)
         uow.commit()
-
-    def _add_order(self, uow: UnitOfWork, task: ResourceId, now: datetime) -> None:
-        key = order_key(self.base_url, task)
-        uow.orders.add(OrderRecord(key=key, task_id=task, seen_at=now, changed_at=now))
-        uow.jobs.add(jobs.fetch_order(key, now))
-        uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {task} found in status requested"))
+        return new
 
 
 def _batches(tasks: Sequence[ResourceId]) -> Iterator[Sequence[ResourceId]]:

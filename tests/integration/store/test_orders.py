@@ -53,6 +53,15 @@ async def test_same_order_is_added_once(transact, factory):
         await transact(lambda uow: uow.orders.add(replace(order, key="R-other")))
 
 
+async def test_only_new_orders_of_a_list_are_added(transact, factory):
+    known, same_task, new = factory.order(), factory.order(), factory.order()
+    same_task = replace(same_task, task_id=known.task_id)
+    await transact(lambda uow: uow.orders.add(known))
+    assert await transact(lambda uow: uow.orders.add_new([known, new, same_task])) == {new.key}
+    assert await transact(lambda uow: uow.orders.get(new.key)) == new
+    assert await transact(lambda uow: uow.orders.add_new([known])) == frozenset()
+
+
 async def test_unit_of_work_continues_after_already_known(transact, factory):
     order = factory.order()
     await transact(lambda uow: uow.orders.add(order))

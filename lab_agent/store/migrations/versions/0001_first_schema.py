@@ -148,7 +148,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_jobs_claimable", "jobs", ["due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
+    op.create_index("ix_jobs_claimable", "jobs", ["kind", "due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
     op.create_index("ix_jobs_without_order", "jobs", ["changed_at"], **_where("order_key IS NULL"))
     op.create_index("ix_jobs_failing", "jobs", ["failing_since"], **_where("failing_since IS NOT NULL"))
     op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
