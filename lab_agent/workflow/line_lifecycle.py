@@ -66,11 +66,10 @@ def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str
 
 
 def _end_lines(uow: UnitOfWork, ended: Sequence[LineRecord], status: str, now: datetime) -> tuple[LineKey, ...]:
-    """Write lines that have ended, then the jobs of their Tasks: the lines are one statement, as long as nothing is between."""
+    """Write lines that have ended, then the jobs of their Tasks, each in one statement."""
     for line in ended:
         uow.orders.save_line(line)
-    for line in ended:
-        uow.jobs.add(jobs.update_line_task(line, status, now))
+    uow.jobs.add_all([jobs.update_line_task(line, status, now) for line in ended])
     return tuple(line.key for line in ended)
 
 
