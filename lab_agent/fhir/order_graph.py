@@ -18,6 +18,7 @@ from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1
+_POSSIBLY_IDENTIFYING = frozenset({"display", "contained", "text"})
 PURGED = UnreadableResource("its identification data was purged here", 0)
 
 
@@ -159,7 +160,11 @@ def strip_identification(value: Any) -> Any:
     is always read again before it is written, so nothing that others wrote is lost.
     """
     if isinstance(value, Mapping):
-        return {key: strip_identification(item) for key, item in value.items() if not _is_identifying(value, key, item)}
+        return {
+            key: item if isinstance(item, str) else strip_identification(item)
+            for key, item in value.items()
+            if key not in _POSSIBLY_IDENTIFYING or not _is_identifying(value, key, item)
+        }
     if isinstance(value, list | tuple):
         return [strip_identification(item) for item in value]
     return value
