@@ -309,7 +309,7 @@ def build_worker(
         adapters=lis,
         inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks=background_tasks or {},
+        background_tasks={"loop lag": components.metrics.loop_lag.watch, **(background_tasks or {})},
         drain_timeout=settings.worker.drain_timeout,
     )
 
