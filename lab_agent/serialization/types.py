@@ -318,7 +318,7 @@ def _datetime_to_json(value: datetime, location: tuple[str | int, ...], issues: 
 
 
 @cache
-def _members(kind: type[Any]) -> tuple[tuple[str, bool], ...] | None:
+def _members(kind: Any) -> tuple[tuple[str, bool], ...] | None:
     """The fields of a dataclass, and which may be left out where they are empty; None for another type.
 
     What is empty by default is left out; an empty list that says something (`completes`) is written.
