@@ -1,8 +1,8 @@
-"""The only module that knows the HTTP library (aiohttp), so that replacing it touches one file.
+"""The only module that knows the HTTP library (httpx, on the connection pool of aiohttp), so that replacing it touches one file.
 
-No cookies are kept, no proxy or password is read from the environment, and no address is logged. Every call is pinned to the
-origin of its `base`. The error raised says what may have happened: `ServiceUnavailable` only if nothing was sent, or nothing
-could have changed.
+Requests go to the transport directly rather than through httpx's client, which keeps cookies, reads proxies and passwords from
+the environment, and logs whole addresses with their query strings. Every call is pinned to the origin of its `base`. The error
+raised says what may have happened: `ServiceUnavailable` only if nothing was sent, or nothing could have changed.
 """
 
 from __future__ import annotations
@@ -15,25 +15,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import aiohttp
-import certifi
-from typing_extensions import override
-from yarl import URL
+import httpx
+from httpx_aiohttp import AiohttpTransport
 
-from lab_agent.errors import ForeignLink, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
-from lab_agent.url_origin import Origin, join_url, pin_of
+from lab_agent.errors import Failure, ForeignLink, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
+from lab_agent.url_origin import join_url, origin_of, pin_of
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
-_NOTHING_SENT = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.InvalidURL,
-)
+_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+_MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
 _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
 
 
@@ -60,36 +55,14 @@ class HttpResponse:
     url: str
 
 
-class NotSent(Exception):
-    """A transport sent nothing; its text says why, without an address."""
-
-
-class NotAnswered(Exception):
-    """A transport may have sent the request, and no whole answer came."""
-
-
-class TooLarge(Exception):
-    """The answer is larger than `max_response`."""
-
-
-class Transport(Protocol):
-    """Sends one request, once, and reads its answer; redirects are not followed. Raises `NotSent`, `NotAnswered`, `TooLarge`."""
-
-    async def send(self, method: str, url: URL, headers: Mapping[str, str], content: bytes) -> HttpResponse:
-        """Send a request; the answer has a decompressed body."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
-
-
 class HttpClient:
-    """A pooled HTTP client. In tests, `transport` replaces the network."""
+    """A pooled HTTP client. In tests, `transport` replaces the network: `httpx.MockTransport(router.async_handler)`."""
 
-    def __init__(self, options: HttpOptions, *, transport: Transport | None = None) -> None:
+    def __init__(self, options: HttpOptions, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        proxy = _make_proxy(options.proxy)
         self._options = options
-        self._transport = transport or _AiohttpTransport(options)
+        self._transport = transport or _make_transport(options, proxy)
+        self._proxy_headers = dict(proxy.headers) if proxy else {}
 
     @property
     def max_call_seconds(self) -> float:
@@ -114,18 +87,15 @@ class HttpClient:
         or it was a GET), `OutcomeUnknown` (a write was sent and not answered) or `InvalidResponse` (the answer to a write is too
         large).
         """
-        pin, url = pin_of(base), join_url(base, target)
+        url = join_url(base, target)
         try:
             async with asyncio.timeout(min(timeout or self._options.timeout, self._options.timeout)):
-                return await self._send_following_redirects(method, url, pin, {**_DEFAULT_HEADERS, **(headers or {})}, content)
-        except NotSent as exc:
-            raise ServiceUnavailable(f"{pin} cannot be reached: {exc}") from exc
-        except (NotAnswered, TimeoutError) as exc:
-            what = f"{pin} did not answer {method}: {type(exc.__cause__ or exc).__name__}"
+                return await self._send_following_redirects(method, url, base, headers or {}, content)
+        except _NOTHING_SENT as exc:
+            raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_failure_reason(exc)}") from exc
+        except _MAYBE_SENT as exc:
+            what = f"{origin_of(url)} did not answer {method}: {type(exc).__name__}"
             raise (ServiceUnavailable(what) if method in _SAFE_METHODS else OutcomeUnknown(what)) from exc
-        except TooLarge as exc:
-            what = f"the response exceeds `max_response` ({self._options.max_response} bytes)"
-            raise (ServiceUnavailable(what) if method in _SAFE_METHODS else InvalidResponse(what)) from exc
 
     async def aclose(self) -> None:
         """Close the connection pool."""
@@ -140,95 +110,88 @@ class HttpClient:
         await self.aclose()
 
     async def _send_following_redirects(
-        self, method: str, url: str, pin: Origin, headers: Mapping[str, str], content: bytes
+        self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes
     ) -> HttpResponse:
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = await self._transport.send(method, _checked_url(url, pin), headers, content)
+            answer = await self._send_once(method, url, base, headers, content)
             onward = answer.headers.get("location") if answer.status in _REDIRECT_STATUSES and method in _SAFE_METHODS else None
             if onward is None:
                 return answer
             url = _redirect_target(url, onward)
-        raise ServiceUnavailable(f"{pin} redirects endlessly")
+        raise ServiceUnavailable(f"{origin_of(url)} redirects endlessly")
+
+    async def _send_once(self, method: str, url: str, base: str, headers: Mapping[str, str], content: bytes) -> HttpResponse:
+        address = _checked_url(url, base)
+        sent = {**_DEFAULT_HEADERS, **headers, **(self._proxy_headers if address.scheme == "http" else {})}
+        request = httpx.Request(method, address, headers=sent, content=content or None, extensions=self._timeouts())
+        response = await self._transport.handle_async_request(request)
+        try:
+            body = await self._read_body(response, method)
+        finally:
+            await response.aclose()
+        return HttpResponse(status=response.status_code, headers=response.headers, body=body, url=url)
+
+    async def _read_body(self, response: httpx.Response, method: str) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > self._options.max_response:
+                raise _too_large(method, self._options.max_response)
+        return bytes(body)
+
+    def _timeouts(self) -> dict[str, object]:
+        connect, read = self._options.connect_timeout, self._options.read_timeout
+        return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
 
 
 def _redirect_target(url: str, location: str) -> str:
     try:
         return join_url(url, location)
     except ForeignOrigin as exc:
-        raise ForeignLink(f"{pin_of(url)} redirects: {exc}") from exc
+        raise ForeignLink(f"{origin_of(url)} redirects: {exc}") from exc
 
 
-def _checked_url(url: str, pin: Origin) -> URL:
+def _checked_url(url: str, base: str) -> httpx.URL:
     """Parse the address again with the parser that sends it, so that the pin holds for what is really sent."""
     try:
-        parsed = URL(url, encoded=True)
-        found = (parsed.scheme, (parsed.raw_host or "").lower(), parsed.port)
-    except ValueError as exc:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as exc:
         raise ForeignOrigin("the address is invalid") from exc
-    if found != pin or parsed.raw_user is not None or parsed.raw_password is not None:
+    pin = pin_of(base)
+    port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)
+    if (parsed.scheme, parsed.host.strip("[]"), port) != pin or parsed.userinfo:
         raise ForeignOrigin(f"the address leads away from {pin}; nothing was sent")
     return parsed
 
 
-class _AiohttpTransport(Transport):
-    """The network. The session belongs to the event loop that sends first."""
+def _too_large(method: str, limit: int) -> Failure:
+    what = f"the response exceeds `max_response` ({limit} bytes)"
+    return ServiceUnavailable(what) if method in _SAFE_METHODS else InvalidResponse(what)
 
-    def __init__(self, options: HttpOptions) -> None:
-        self._options = options
-        self._proxy, self._proxy_headers = _split_proxy(options.proxy)
-        # A wrong file shows at the start; the public authorities take 25 ms of CPU, which not every command needs.
-        self._tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
-        self._session: aiohttp.ClientSession | None = None
 
-    @override
-    async def send(self, method: str, url: URL, headers: Mapping[str, str], content: bytes) -> HttpResponse:
-        session = self._session or self._open_session()
-        sent = {**headers, **self._proxy_headers} if self._proxy_headers and url.scheme == "http" else headers
-        try:
-            async with session.request(
-                method,
-                url,
-                headers=sent,
-                data=content or None,
-                allow_redirects=False,
-                proxy=self._proxy,
-                proxy_headers=self._proxy_headers,
-            ) as answer:
-                body = await self._read_body(answer)
-        except _NOTHING_SENT as exc:
-            raise NotSent(_failure_reason(exc)) from exc
-        except (aiohttp.ClientError, OSError) as exc:
-            raise NotAnswered from exc
-        return HttpResponse(status=answer.status, headers=answer.headers, body=body, url=str(url))
+def _failure_reason(exc: Exception) -> str:
+    """Say why nothing was sent, without the library's own text, in which the address may stand with its query."""
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted; set `ca_file` to the certificate of the authority that issued it"
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
+        return "its name cannot be resolved"
+    if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
+        return os.strerror(number)
+    return "connecting took too long" if isinstance(exc, httpx.TimeoutException) else type(exc).__name__
 
-    @override
-    async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        options = self._options
-        tls = self._tls or ssl.create_default_context(cafile=certifi.where())
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=tls),
-            timeout=aiohttp.ClientTimeout(
-                total=None, connect=options.connect_timeout, sock_connect=options.connect_timeout, sock_read=options.read_timeout
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            middlewares=(_prevent_resend,),
-            trust_env=False,
-        )
-        return self._session
+def _make_transport(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:
+    tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else httpx.create_ssl_context(trust_env=False)
+    return AiohttpTransport(verify=tls, trust_env=False, proxy=proxy, client=lambda: _make_session(options, tls))
 
-    async def _read_body(self, answer: aiohttp.ClientResponse) -> bytes:
-        """Read the body, chunk by chunk: aiohttp decompresses no more at once than its buffer holds."""
-        chunks, size = [], 0
-        async for chunk in answer.content.iter_any():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > self._options.max_response:
-                raise TooLarge
-        return b"".join(chunks)
+
+def _make_session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=tls),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=(_prevent_resend,),
+        trust_env=False,
+    )
 
 
 async def _prevent_resend(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -241,23 +204,12 @@ async def _prevent_resend(request: aiohttp.ClientRequest, handler: aiohttp.Clien
         raise aiohttp.ClientPayloadError("the connection broke after the request was sent") from exc
 
 
-def _failure_reason(exc: Exception) -> str:
-    """Say why nothing was sent, without the library's own text, in which the address may stand with its query."""
-    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        return "its certificate is not trusted; set `ca_file` to the certificate of the authority that issued it"
-    if isinstance(exc, aiohttp.ClientConnectorDNSError):
-        return "its name cannot be resolved"
-    if isinstance(exc, aiohttp.ClientConnectorError) and (number := exc.os_error.errno):
-        return os.strerror(number)
-    return "connecting took too long" if isinstance(exc, TimeoutError) else type(exc).__name__
-
-
-def _split_proxy(address: str | None) -> tuple[URL | None, dict[str, str]]:
-    """The proxy's address, and its password as a header: aiohttp deprecates passwords in the address."""
+def _make_proxy(address: str | None) -> httpx.Proxy | None:
+    """Make the proxy, with its password as a header: aiohttp deprecates passwords in the address."""
     if address is None:
-        return None, {}
-    url = URL(address)
-    if url.user is None and url.password is None:
-        return url, {}
-    basic = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode("ascii")
-    return url.with_user(None), {"Proxy-Authorization": f"Basic {basic}"}
+        return None
+    url = httpx.URL(address)
+    if not url.userinfo:
+        return httpx.Proxy(url)
+    basic = base64.b64encode(f"{url.username}:{url.password}".encode()).decode("ascii")
+    return httpx.Proxy(url.copy_with(username=None, password=None), headers={"Proxy-Authorization": f"Basic {basic}"})

@@ -1,4 +1,4 @@
-"""`lab-agent adapters`, `adapter …` and `schema …`: configured and installed adapters, a project for a new one, and what the
+"""`lab-agent adapters` and `adapter …`: configured and installed adapters, a project for a new one, and what the
 built-in ones need in the laboratory.
 """
 
@@ -16,13 +16,12 @@ from typing_extensions import override
 from lab_agent import bootstrap
 from lab_agent.cli.adapter_try import try_messages
 from lab_agent.cli.context import ConfigOption, JsonOption
-from lab_agent.cli.output import print_error, print_json, print_list
+from lab_agent.cli.output import print_error, print_list
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.lis.adapter_template import create_project
 from lab_agent.lis.registry import ENTRY_POINT_GROUP
 from lab_agent.lis.sql import SqlSettings
 from lab_agent.lis.sql.staging_tables import DIALECTS, create_statements, dialect_name
-from lab_agent.serialization import message_schema, order_schema
 from lab_agent.settings.root import load_settings
 
 _NAME = "NAME"
@@ -134,18 +133,3 @@ def list_adapters(config: ConfigOption = None, as_json: JsonOption = False) -> N
         print_error(f"Installed adapters: {', '.join(kinds) or 'none'}.")
     if not all(status.is_loaded for status in statuses):
         raise typer.Exit(1)
-
-
-schema_app = typer.Typer(help="JSON Schemas of orders and results.", no_args_is_help=True)
-
-
-@schema_app.command()
-def order() -> None:
-    """Print the JSON Schema of an order as adapters receive it."""
-    print_json(order_schema())
-
-
-@schema_app.command()
-def result() -> None:
-    """Print the JSON Schema of the messages that adapters deliver: reports, rejections and accession updates."""
-    print_json(message_schema())

@@ -54,7 +54,7 @@ from tests.fakes.exchange_service import service_reachable
 from tests.fakes.memory_store import MemoryStore
 from tests.harness import settings as harness_settings
 from tests.harness.clock import VirtualClock
-from tests.harness.http_transport import HttpxTransport
+from tests.harness.jobs import claim_jobs
 from tests.harness.orders import ACCOUNT, BASE
 from tests.harness.paths import CATALOGUE
 from tests.harness.stu3_schema import find_violations
@@ -145,7 +145,7 @@ class ResultsBench:
     def restart_agent(self, transport: httpx.AsyncBaseTransport, **changes: Any) -> None:
         """A new run of the agent, which reaches the service by this transport, with these settings of the exchange."""
         settings = self.settings.exchange.model_copy(update=changes)
-        http = HttpClient(http_options(settings), transport=HttpxTransport(transport))
+        http = HttpClient(http_options(settings), transport=transport)
         self.exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "again"))
         self._runner = None
 
@@ -167,7 +167,7 @@ class ResultsBench:
 
     async def run_due_jobs(self) -> bool:
         """Do what is due now; whether anything was."""
-        jobs = await self.runner.claim(tuple(JobKind), 10)
+        jobs = await claim_jobs(self.runner, tuple(JobKind), 10)
         for job in jobs:
             await self.runner.run(job)
         return bool(jobs)
@@ -287,7 +287,7 @@ async def open_bench(
     transport = httpx.ASGITransport(app)
     async with (
         open_partner_client(account, transport=httpx.ASGITransport(app)) as partner,
-        HttpClient(http_options(settings.exchange), transport=HttpxTransport(transport)) as http,
+        HttpClient(http_options(settings.exchange), transport=transport) as http,
     ):
         placed = parse_placed_order(await _place_order(partner, order), f"{CODES}/labels")
         tokens = Authenticator(settings.exchange.oauth, http, store, clock, "bench")

@@ -51,7 +51,7 @@ from tests.harness.fault_injection import (
     SimulatedCrash,
     SimulatedLis,
 )
-from tests.harness.http_transport import HttpxTransport
+from tests.harness.jobs import claim_jobs
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
 from tests.harness.settings import SERVICE_TOKENS, make_settings
 
@@ -88,7 +88,7 @@ class SimulatedAgent:
         self.adapters = SimulatedAdapterSource({name: FaultyLis(lis, injector) for name, lis in world.systems.items()})
         self._http = HttpClient(
             http_options(world.settings.exchange),
-            transport=HttpxTransport(FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks)),
+            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
@@ -124,7 +124,7 @@ class SimulatedAgent:
 
     async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
         """Claim what is due and run it concurrently; how many jobs there were."""
-        jobs = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
+        jobs = await claim_jobs(self.runner, kinds or tuple(self.runner.handlers), limit)
         await asyncio.gather(*(self.runner.run(job) for job in jobs))
         return len(jobs)
 

@@ -6,6 +6,7 @@ import sys
 import typer
 
 from lab_agent.cli.app import app
+from lab_agent.cli.lazy_commands import load_command
 from lab_api.cli import app as api_app
 from tests.harness.paths import ROOT
 from tools.docs.commands import commands_page
@@ -14,7 +15,8 @@ PAGE = ROOT / "docs" / "commands.md"
 
 
 def leaves(command, name=""):
-    for each, found in getattr(command, "commands", {}).items():
+    for each, lazy in getattr(command, "commands", {}).items():
+        found = load_command(lazy)
         yield from leaves(found, f"{name} {each}") if hasattr(found, "commands") else [(f"{name} {each}".strip(), found)]
 
 

@@ -14,7 +14,6 @@ from lab_agent.metrics import CallObserver, ignore
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 from tests.harness.clock import VirtualClock
-from tests.harness.http_transport import HttpxTransport
 
 BASE = "https://service.example/api/"
 AUTH = "https://auth.example"
@@ -96,7 +95,7 @@ def router() -> respx.MockRouter:
 
 @pytest.fixture
 async def http(router: respx.MockRouter) -> AsyncIterator[HttpClient]:
-    async with HttpClient(HttpOptions(timeout=5), transport=HttpxTransport(httpx.MockTransport(router.async_handler))) as client:
+    async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(router.async_handler)) as client:
         yield client
 
 

@@ -19,7 +19,6 @@ from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import OAuthSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
-from tests.harness.http_transport import HttpxTransport
 
 
 @dataclass
@@ -69,7 +68,7 @@ PASSWORD = OAuthSettings.model_validate({**OAUTH, "grant": "password", "username
 
 async def _work(service: TokenService, store: MemoryStore, steps: list[tuple[int, str]]) -> None:
     clock = VirtualClock()
-    async with HttpClient(HttpOptions(timeout=5), transport=HttpxTransport(httpx.MockTransport(service.handle))) as http:
+    async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(service.handle)) as http:
         processes = [Authenticator(PASSWORD, http, store, clock, f"worker-{number}") for number in range(3)]
         for number, step in steps:
             if step == "time":

@@ -17,7 +17,6 @@ from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import ExchangeSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
-from tests.harness.http_transport import HttpxTransport
 
 GIVEN = {
     "base_url": "https://service.example/",
@@ -87,7 +86,7 @@ def test_arbitrary_response_succeeds_or_raises_our_failure(status: int, given_he
 
     async def run() -> int:
         group = ExchangeSettings.model_validate(GIVEN)
-        async with HttpClient(HttpOptions(timeout=5), transport=HttpxTransport(httpx.MockTransport(handle))) as http:
+        async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(handle)) as http:
             return await _ask_everything(
                 ExchangeClient(group, http, Authenticator(group.oauth, http, MemoryStore(), VirtualClock(), "me"))
             )

@@ -18,7 +18,6 @@ from lab_agent.workflow.polling import OrderPoller
 from tests.fakes.exchange_service import service_reachable
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
-from tests.harness.http_transport import HttpxTransport
 from tests.harness.settings import make_settings
 
 
@@ -40,7 +39,7 @@ class Poll:
     def __init__(self, service: ScriptedService) -> None:
         self.service, self.store, self.clock = service, MemoryStore(), VirtualClock()
         settings = make_settings().exchange
-        http = HttpClient(HttpOptions(), transport=HttpxTransport(httpx.MockTransport(service.answer)))
+        http = HttpClient(HttpOptions(), transport=httpx.MockTransport(service.answer))
         exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "me"))
         self.waits: list[float] = []
         self.task = PollTask(
