@@ -307,7 +307,11 @@ def build_worker(
         adapters=lis,
         inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks={"heartbeat": runner.heartbeat.run, **(background_tasks or {})},
+        background_tasks={
+            "heartbeat": runner.heartbeat.run,
+            "loop lag": components.metrics.loop_lag.watch,
+            **(background_tasks or {}),
+        },
         drain_timeout=settings.worker.drain_timeout,
     )
 
