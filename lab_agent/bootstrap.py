@@ -37,7 +37,8 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.worker.job_queues import build_worker_loops
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
@@ -51,6 +52,7 @@ from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
+from lab_agent.workflow.order_reading import OrderReader
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from lab_agent.workflow.result_checks import ReleaseChecks
@@ -162,17 +164,10 @@ def build_code_systems(settings: Settings) -> CodeSystems:
 def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, AnyJobHandler]:
     """Build one handler for each kind of job."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
+    assessor = build_assessor(components)
     handlers: list[AnyJobHandler] = [
         FetchOrderHandler(
-            exchange,
-            store,
-            clock,
-            build_assessor(components),
-            build_decision_policy(settings),
-            settings.worker,
-            settings.exchange.base_url,
-            build_late_lines(components),
-            settings.exchange.line_task_codes,
+            build_order_reader(components, assessor), clock, assessor, build_decision_policy(settings), settings.worker
         ),
         SubmitOrderHandler(
             store,
@@ -194,6 +189,21 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
         TaskUpdateHandler(exchange, store, clock, build_late_lines(components)),
     ]
     return {kind: handler for handler in handlers for kind in handler.kinds}
+
+
+def build_order_reader(components: Components, assessor: OrderAssessor) -> OrderReader:
+    """Build what reads and assesses an order."""
+    settings = components.settings
+    return OrderReader(
+        components.exchange,
+        components.store,
+        components.clock,
+        assessor,
+        settings.worker,
+        settings.exchange.base_url,
+        build_late_lines(components),
+        settings.exchange.line_task_codes,
+    )
 
 
 def build_planning(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> UploadPlanner:
@@ -251,7 +261,6 @@ def build_assessor(components: Components) -> OrderAssessor:
         raise SettingsError(problems)
     return OrderAssessor(
         exchange=components.exchange,
-        store=components.store,
         clock=components.clock,
         systems=build_code_systems(settings),
         laboratory=settings.exchange.laboratory,
@@ -287,17 +296,18 @@ def build_worker(
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
     runner = _build_runner(components, lis, outages)
-    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
+    dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
+    components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, loops.wake)
+    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, lambda: None)
     return Worker(
-        loops=loops,
+        dispatcher=dispatcher,
         scheduler=scheduler,
         outages=outages,
         adapters=lis,
-        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
+        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks=background_tasks or {},
+        background_tasks={"heartbeat": runner.heartbeat.run, **(background_tasks or {})},
         drain_timeout=settings.worker.drain_timeout,
     )
 

@@ -42,7 +42,8 @@ def ignore(operation: str, outcome: str, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGauges:
-    """What the store holds now: counts by state (jobs by kind and state), and the age in seconds of what waits longest.
+    """What waits in the store now: counts of what is not finished, by state (jobs by kind and state), and the age in seconds of
+    what waits longest.
 
     States are the domain's `StrEnum`s. `last_poll` is in seconds since 1970, None if no poll has succeeded yet.
     """
@@ -62,10 +63,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._orders = self._gauge("orders", "Orders in the store by state", "state")
-        self._lines = self._gauge("lines", "Order lines in the store by state", "state")
-        self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
-        self._jobs = self._gauge("jobs", "Jobs in the outbox by kind and state", "kind", "state")
+        self._orders = self._gauge("orders", "Unfinished orders by state", "state")
+        self._lines = self._gauge("lines", "Unfinished order lines by state", "state")
+        self._reports = self._gauge("reports", "Unfinished reports of laboratory systems by state", "state")
+        self._jobs = self._gauge("jobs", "Unfinished jobs by kind and state", "kind", "state")
         self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")
         self._alerts = self._gauge("alerts_open", "Open alerts")
         self._store_reachable = self._gauge("store_reachable", "Whether the store answered when these numbers were read")

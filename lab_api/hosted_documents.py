@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from lab_agent.domain.records import HostedDocument
 from lab_agent.domain.report_documents import OCTET_STREAM, is_media_type
@@ -36,16 +37,12 @@ class HostedDocuments:
     now: Callable[[], datetime]
     outages: OutageReporter = field(default_factory=OutageReporter)
 
-    def routes(self, prefix: str) -> APIRouter:
-        """The one route; HEAD as GET without a body."""
-        router = APIRouter(prefix=prefix)
-        router.add_api_route(
-            "/documents/{address}", self.get_document, methods=["GET", "HEAD"], include_in_schema=False, response_model=None
-        )
-        return router
+    async def get_document(self, request: Request) -> Response:
+        """The document at the path's `address`; 304 if the client holds it; HEAD as GET without a body.
 
-    async def get_document(self, request: Request, address: str) -> Response:
-        """The document; 304 if the client holds it. Raises `ApiError` (404, 503; 406 if the client wants another format)."""
+        Raises `ApiError` (404, 503; 406 if the client wants another format).
+        """
+        address: str = request.path_params["address"]
         with self.outages.report_outage("documents"):
             found = await self.store.run(lambda uow: self._find(uow, address[:_MAX_ADDRESS_LENGTH]))
         if found is None:

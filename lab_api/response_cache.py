@@ -1,6 +1,8 @@
-"""Responses prepared once for each catalogue version, conditional and compressed; and request bodies of bounded size and time.
+"""Responses prepared once for each catalogue version and contract, conditional and compressed.
 
-The turnaround list is prepared again when a notice begins or ends.
+They are made in a thread, by one of those who ask at the same time; the others wait for it. They live as long as the catalogue
+version is served, the turnaround list until a notice begins or ends. What of them is in memory is bounded (`MAX_PREPARED_BYTES`
+for each of the two): those that were not asked for longest are dropped first, and made again when somebody asks.
 """
 
 from __future__ import annotations
@@ -8,20 +10,23 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from fastapi import Request, Response
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from lab_agent import exact_json
-from lab_agent.catalogue.basket import decode_basket
 from lab_agent.catalogue.model import Catalogue, Contract
 from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
 from lab_agent.catalogue.turnaround import Notice, next_change
-from lab_api.errors import ApiError
+
+MAX_PREPARED_BYTES = 64_000_000
+_JSON = (b"content-type", b"application/json")
+_GZIP = (b"content-encoding", b"gzip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,54 @@ class PreparedBody:
         plain = exact_json.dumps(value)
         return cls(plain, gzip.compress(plain, 6, mtime=0), f'W/"{hashlib.sha256(plain).hexdigest()[:24]}"')
 
+    @property
+    def size(self) -> int:
+        """The bytes that it holds."""
+        return len(self.plain) + len(self.compressed)
+
+
+class PreparedBodies:
+    """The bodies of one list by contract, most recently used last; at least one is kept, whatever its size."""
+
+    def __init__(self, make: Callable[[Contract], object], max_bytes: int = MAX_PREPARED_BYTES) -> None:
+        self._make = make
+        self._max_bytes = max_bytes
+        self._held_bytes = 0
+        self._bodies: OrderedDict[str, PreparedBody] = OrderedDict()
+        self._being_made: dict[str, asyncio.Task[PreparedBody]] = {}
+
+    def prepare(self, contracts: Iterable[Contract]) -> None:
+        """Make the bodies of these contracts, as many as may be held; before anybody asks, and outside the event loop."""
+        for contract in contracts:
+            if self._held_bytes >= self._max_bytes:
+                return
+            self._keep(contract.code, PreparedBody.of(self._make(contract)))
+
+    async def get(self, contract: Contract) -> PreparedBody:
+        """The body of a contract."""
+        code = contract.code
+        if (body := self._bodies.get(code)) is not None:
+            self._bodies.move_to_end(code)
+            return body
+        if (task := self._being_made.get(code)) is None:
+            task = self._being_made[code] = asyncio.create_task(self._make_aside(contract))
+        return await asyncio.shield(task)  # one caller that goes away takes it from nobody else
+
+    async def _make_aside(self, contract: Contract) -> PreparedBody:
+        try:
+            body = await asyncio.to_thread(lambda: PreparedBody.of(self._make(contract)))
+            self._keep(contract.code, body)
+            return body
+        finally:
+            del self._being_made[contract.code]
+
+    def _keep(self, code: str, body: PreparedBody) -> None:
+        self._bodies[code] = body
+        self._held_bytes += body.size
+        while self._held_bytes > self._max_bytes and len(self._bodies) > 1:
+            _, dropped = self._bodies.popitem(last=False)
+            self._held_bytes -= dropped.size
+
 
 class PreparedResponses:
     """One catalogue version, ready to be served, with the notices of staff. Equal bodies are taken over from `previous`."""
@@ -47,30 +100,29 @@ class PreparedResponses:
     ) -> None:
         self.catalogue = catalogue
         self._notices = (*catalogue.notices, *notices)
-        self._nomenclature: Mapping[str, PreparedBody] = (
+        unchanged = previous is not None and previous.catalogue.version == catalogue.version
+        self._nomenclature: PreparedBodies = (
             previous._nomenclature  # noqa: SLF001 - of our own class
-            if previous is not None and previous.catalogue.version == catalogue.version
-            else {code: PreparedBody.of(nomenclature(each)) for code, each in catalogue.contracts.items()}
+            if previous is not None and unchanged
+            else PreparedBodies(nomenclature)
         )
-        self._eta: dict[str, PreparedBody] = {}
-        self._eta_valid_from = now
-        self._eta_valid_until: datetime | None = None
-        self._prepare_eta(now)
+        if not unchanged:
+            self._nomenclature.prepare(catalogue.contracts.values())
+        self._begin_eta(now)
+        self._eta.prepare(catalogue.contracts.values())
 
-    def nomenclature(self, contract: Contract) -> PreparedBody:
+    async def nomenclature(self, contract: Contract) -> PreparedBody:
         """The nomenclature of a contract."""
-        return self._nomenclature[contract.code]
+        return await self._nomenclature.get(contract)
 
-    def eta(self, contract: Contract, now: datetime) -> PreparedBody:
+    async def eta(self, contract: Contract, now: datetime) -> PreparedBody:
         """The turnaround list of a contract at `now`."""
         if now < self._eta_valid_from or (self._eta_valid_until is not None and now >= self._eta_valid_until):
-            self._prepare_eta(now)
-        return self._eta[contract.code]
+            self._begin_eta(now)
+        return await self._eta.get(contract)
 
-    def _prepare_eta(self, now: datetime) -> None:
-        self._eta = {
-            code: PreparedBody.of(turnarounds(each, self._notices, now)) for code, each in self.catalogue.contracts.items()
-        }
+    def _begin_eta(self, now: datetime) -> None:
+        self._eta = PreparedBodies(lambda contract: turnarounds(contract, self._notices, now))
         self._eta_valid_from, self._eta_valid_until = now, next_change(self._notices, now)
 
 
@@ -86,50 +138,36 @@ class CurrentCatalogue:
         self.responses = PreparedResponses(catalogue, self.now(), notices, self.responses)
 
 
-_BODY_TIMEOUT = 30.0
+class PreparedResponse:
+    """Sends bytes that exist already, with few headers and no copy."""
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the shape of ASGI
+        """Send the response."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
 _MIN_GZIP_BYTES = 1024
-_MIN_THREADED_BYTES = 20_000
 
 
-async def read_json(request: Request, limit: int) -> Any:
-    """Read a JSON body of at most `limit` bytes. Raises `ApiError` (408, 413, 415) and `DataInvalidError`."""
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ApiError(415, "not-supported", "Content-Encoding: is not supported — send the body uncompressed")
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > limit:
-        raise _too_large(limit)
-    body = await read_body(request, limit)
-    return await asyncio.to_thread(decode_basket, body) if len(body) > _MIN_THREADED_BYTES else decode_basket(body)
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read a body of at most `limit` bytes. Raises `ApiError` (400, 408, 413)."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_TIMEOUT):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise _too_large(limit)
-    except TimeoutError as exc:
-        raise ApiError(408, "timeout", "body: did not arrive in time — send it again") from exc
-    except ClientDisconnect as exc:
-        raise ApiError(400, "incomplete", "body: is incomplete — send it again") from exc
-    return bytes(body)
-
-
-def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "too-costly", f"body: is larger than {limit} bytes — send a smaller one")
-
-
-def conditional_response(request: Request, body: PreparedBody, cache_control: str) -> Response:
+def conditional_response(request: Request, body: PreparedBody, cache_control: str) -> PreparedResponse:
     """Answer with a prepared body, or with 304 if the client holds it; compressed if the client accepts that."""
-    headers = {"ETag": body.etag, "Cache-Control": cache_control, "Vary": "Authorization, Accept-Encoding"}
+    headers = [
+        (b"etag", body.etag.encode()),
+        (b"cache-control", cache_control.encode()),
+        (b"vary", b"Authorization, Accept-Encoding"),
+    ]
     if holds_version(request, body.etag):
-        return Response(status_code=304, headers=headers)
-    if _accepts_gzip(request):
-        return Response(body.compressed, 200, {**headers, "Content-Encoding": "gzip"}, "application/json")
-    return Response(body.plain, 200, headers, "application/json")
+        return PreparedResponse(304, headers)
+    packed = _accepts_gzip(request)
+    content = body.compressed if packed else body.plain
+    headers += [(b"content-length", str(len(content)).encode()), _JSON]
+    return PreparedResponse(200, [*headers, _GZIP] if packed else headers, content)
 
 
 def json_response(request: Request, value: object) -> Response:

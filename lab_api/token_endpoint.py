@@ -16,14 +16,15 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
-from fastapi import Request, Response
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
+from starlette.requests import Request
+from starlette.responses import Response
 
 from lab_agent.crypto import token_matches
 from lab_agent.domain.catalogue_records import ApiToken
-from lab_api.response_cache import read_body
+from lab_api.request_body import read_body
 
 _ISSUER = "lab-api"
 _MAX_BODY_BYTES = 10_000

@@ -106,9 +106,7 @@ class LabelAllocator:
     ) -> dict[str, str]:
         marks = self._high_water_mark.read() if self._high_water_mark else {}
         given = {pool.pattern: issued_ranges(pool, following, marks) for pool, following in held.items()}
-        labels = {}
-        for each in wanted:
-            labels[each.tube_slot] = _issue_next(uow, each, given[each.pool.pattern], key, now)
+        labels = _issue_labels(uow, wanted, given, key, now)
         if self._high_water_mark:  # before the commit: a number that is lost is better than one issued twice
             self._high_water_mark.raise_to(_to_last_numbers({pool: pool.next_number(given[pool.pattern]) - 1 for pool in held}))
         for pool in held:
@@ -139,18 +137,39 @@ def _newest_unused(given: tuple[IssuedLabel, ...]) -> dict[str, str]:
     return {place: each.label for place, each in newest.items()}
 
 
-def _issue_next(uow: UnitOfWork, wanted: LabelRequest, issued: list[NumberRange], key: str | None, now: datetime) -> str:
-    """Issue the next label of a pool, and add it to `issued`."""
+def _issue_labels(
+    uow: UnitOfWork,
+    wanted: tuple[LabelRequest, ...],
+    issued: Mapping[str, list[NumberRange]],
+    key: str | None,
+    now: datetime,
+) -> dict[str, str]:
+    """Issue the next labels of the pools, by tube slot, and add their numbers to `issued` (by pattern).
+
+    All are written at once; one that another pool has issued before gets the number after it, in the next round.
+    """
+    labels: dict[str, str] = {}
+    while pending := [each for each in wanted if each.tube_slot not in labels]:
+        made = [_next_label(each, issued[each.pool.pattern], key, now) for each in pending]
+        written = set(uow.issued_labels.add_all(made))
+        for each in made:
+            if each.label in written:
+                written.remove(each.label)  # two pools may make the same barcode for one basket: it is the first one's
+                labels[each.tube_slot] = each.label
+    return labels
+
+
+def _next_label(wanted: LabelRequest, issued: list[NumberRange], key: str | None, now: datetime) -> IssuedLabel:
+    """The next label of a pool; its number is added to `issued`. Raises `PoolEmptyError`."""
     pool = wanted.pool
-    while (number := pool.next_number(issued)) <= pool.last:
-        if issued and issued[-1][0] == pool.first:
-            issued.pop()  # the new range contains it: numbers that another pool has issued are skipped one by one
-        issued.append((pool.first, number + 1))
-        label = pool.label(number)
-        made = IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.tube_slot, issued_at=now)
-        if uow.issued_labels.add(made):  # False: another pool has issued the same barcode
-            return label
-    raise PoolEmptyError(pool.name)
+    number = pool.next_number(issued)
+    if number > pool.last:
+        raise PoolEmptyError(pool.name)
+    if issued and issued[-1][0] == pool.first:
+        issued.pop()  # the new range contains it: numbers that another pool has issued are skipped
+    issued.append((pool.first, number + 1))
+    label = pool.label(number)
+    return IssuedLabel(label=label, pool=pool.name, serial=number, basket=key, tube_slot=wanted.tube_slot, issued_at=now)
 
 
 def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str, str]) -> TubeLabels:

@@ -72,7 +72,7 @@ def list_orders(
 
     page = run_with_store(config, work)
     print_list([_order_row(order) for order in page.items], as_json=as_json, empty_text="No orders.", json_rows=page.items)
-    print_remaining(len(page.items), page.total, offset)
+    print_remaining(page)
 
 
 @app.command()

@@ -45,7 +45,7 @@ def list_jobs(
 
     page = run_with_store(config, work)
     print_list([job_row(job) for job in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items)
-    print_remaining(len(page.items), page.total, offset)
+    print_remaining(page)
 
 
 def job_row(job: Job) -> Row:

@@ -138,7 +138,7 @@ def orphans(
     page = run_with_store(config, work)
     rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
     print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
-    print_remaining(len(page.items), page.total, offset)
+    print_remaining(page)
 
 
 async def build_matcher(context: CommandContext) -> ReportMatcher:

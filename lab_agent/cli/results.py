@@ -52,7 +52,7 @@ def list_results(
 
     page = run_with_store(config, work)
     print_list([result_row(report) for report in page.items], as_json=as_json, empty_text="No results.", json_rows=page.items)
-    print_remaining(len(page.items), page.total, offset)
+    print_remaining(page)
 
 
 def result_row(report: ReportRecord | ReportSummary) -> Row:

@@ -8,6 +8,7 @@ service is None, never an exception.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -31,8 +32,12 @@ def canonical_type(name: str) -> str:
 
 def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
     """Read a reference. None for what names no resource of the service. Raises `ForeignOrigin` for another origin's."""
-    if not isinstance(reference, str):
-        return None
+    return _parse_text(reference, base_url) if isinstance(reference, str) else None
+
+
+@lru_cache(maxsize=2048)
+def _parse_text(reference: str, base_url: str) -> ResourceRef | None:
+    """The resources of an order name each other many times; the references of some dozens of orders are remembered."""
     try:
         parts, base = urlsplit(reference.strip()), urlsplit(base_url)
         if parts.netloc and _origin(parts, base) != _origin(base, base):

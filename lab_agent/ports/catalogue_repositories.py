@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Protocol
 
@@ -59,8 +59,8 @@ class IssuedLabelRepository(Protocol):
         """Set the next number of a locked range."""
         ...
 
-    def add(self, label: IssuedLabel) -> bool:
-        """Write a label. False, and nothing is written, where that barcode was issued before."""
+    def add_all(self, labels: Sequence[IssuedLabel]) -> Set[str]:
+        """Write labels, in one statement. Gives the barcodes that were written; one that was issued before is left as it is."""
         ...
 
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:

@@ -229,8 +229,7 @@ class RuleContext:
 
 def best_coding(codings: Iterable[Coding], system: CodeSystem) -> Coding | None:
     """The coding whose system fits best; None where there is no coding at all."""
-    ranked = sorted(codings, key=lambda coding: list(SystemMatch).index(system.match(coding.system)))
-    return ranked[0] if ranked else None
+    return min(codings, key=lambda coding: system.rank(coding.system), default=None)
 
 
 def all_versions_reject(accepted: Iterable[bool]) -> bool:

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, bindparam, insert, select, text, update
 from typing_extensions import override
 
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.ids import OrderKey
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.store.catalogue_tables import catalogues, issued_labels, label_ranges, turnaround_notices
-from lab_agent.store.row_mapping import chunked, insert_new, to_record, to_values
+from lab_agent.store.row_mapping import RecordMapping, chunked, to_record, to_values
+from lab_agent.store.session import Query, Session, Write
+
+_LABELS = RecordMapping(IssuedLabel, issued_labels)
+_RANGES_OF_PATTERN = Query(
+    select(label_ranges.c.first, label_ranges.c.next_number)
+    .where(label_ranges.c.pattern == bindparam("of_pattern"))
+    .order_by(label_ranges.c.first)
+    .with_for_update()
+)
+_ADD_RANGE = Write.insert(label_ranges, lambda insert: insert.on_conflict_do_nothing())
+_ADVANCE_RANGE = Write.of(
+    label_ranges,
+    update(label_ranges)
+    .where(label_ranges.c.pattern == bindparam("of_pattern"), label_ranges.c.first == bindparam("of_first"))
+    .values(next_number=bindparam("following")),
+)
+_LABELS_OF_BASKET = Query(
+    select(*_LABELS.columns).where(issued_labels.c.basket == bindparam("of_basket")).order_by(issued_labels.c.number)
+)
+_ADD_LABELS = Write.insert(issued_labels, lambda insert: insert.on_conflict_do_nothing().returning(issued_labels.c.label))
+_MARK_LABELS_USED = Write.of(
+    issued_labels,
+    update(issued_labels)
+    .where(issued_labels.c.label.in_(bindparam("barcodes", expanding=True)), issued_labels.c.used_at.is_(None))
+    .values(used_at=bindparam("at"), order_key=bindparam("of_order")),
+)
 
 
 class SqlCatalogueRepository(CatalogueRepository):
@@ -77,34 +103,39 @@ class SqlTurnaroundNoticeRepository(TurnaroundNoticeRepository):
 class SqlIssuedLabelRepository(IssuedLabelRepository):
     """Barcodes that were given out."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @override
     def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
-        insert_new(self._connection, label_ranges, {"pattern": pattern, "first": first, "next_number": first})
-        held = select(label_ranges.c.first, label_ranges.c.next_number).where(label_ranges.c.pattern == pattern)
-        rows = self._connection.execute(held.order_by(label_ranges.c.first).with_for_update())
+        held = self._lock_ranges(pattern)
+        if first not in held:  # the range is new; where another process makes it at this moment, theirs is taken
+            self._session.send(_ADD_RANGE, {"pattern": pattern, "first": first, "next_number": first})
+            held = self._lock_ranges(pattern)
+        return held
+
+    def _lock_ranges(self, pattern: str) -> dict[int, int]:
+        rows = self._session.execute(_RANGES_OF_PATTERN, {"of_pattern": pattern})
         return {row.first: row.next_number for row in rows}
 
     @override
     def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
-        which = (label_ranges.c.pattern == pattern) & (label_ranges.c.first == first)
-        self._connection.execute(update(label_ranges).where(which).values(next_number=next_number))
+        values = {"of_pattern": pattern, "of_first": first, "following": next_number}
+        self._session.put(_ADVANCE_RANGE, (pattern, first), values)
 
     @override
-    def add(self, label: IssuedLabel) -> bool:
-        return insert_new(self._connection, issued_labels, to_values(label))
+    def add_all(self, labels: Sequence[IssuedLabel]) -> Set[str]:
+        if not labels:
+            return frozenset()
+        return frozenset(self._session.send(_ADD_LABELS, [_LABELS.to_values(each) for each in labels]).scalars())
 
     @override
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
-        found = select(issued_labels).where(issued_labels.c.basket == basket).order_by(issued_labels.c.number)
-        return tuple(to_record(IssuedLabel, row) for row in self._connection.execute(found).mappings())
+        return _LABELS.to_records(self._session.execute(_LABELS_OF_BASKET, {"of_basket": basket}))
 
     @override
     def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
         marked = 0
         for batch in chunked(sorted(set(barcodes))):
-            unused = issued_labels.c.label.in_(batch) & issued_labels.c.used_at.is_(None)
-            marked += self._connection.execute(update(issued_labels).where(unused).values(used_at=at, order_key=order)).rowcount
+            marked += self._session.send(_MARK_LABELS_USED, {"barcodes": batch, "at": at, "of_order": order}).rowcount
         return marked

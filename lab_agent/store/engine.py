@@ -18,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from lab_agent.errors import StoreError, StoreUnreachableError
 
 READ_ONLY = "lab_read_only"
-"""Execution option of a connection that only reads: on SQLite its transaction begins without the write lock."""
+"""Execution option of a connection that cannot write."""
 _BUSY_SECONDS = 15
 _URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
@@ -47,6 +47,15 @@ def open_engine(url: str, *, connections: int) -> Engine:
     )
 
 
+def open_reading_engine(url: str, *, connections: int) -> Engine:
+    """Make an engine whose connections cannot write; each transaction sees one moment. Raises `StoreError`."""
+    parsed = parse_url(url)
+    if parsed.drivername == "sqlite":
+        return _create_sqlite_engine(parsed, connections, read_only=True)
+    options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+    return _create_postgresql_engine(parsed, connections).execution_options(**options)
+
+
 def sqlite_file(url: str) -> Path | None:
     """Give the file of a SQLite URL; None for PostgreSQL."""
     parsed = parse_url(url)
@@ -62,15 +71,18 @@ def create_file(path: Path) -> None:
         raise StoreUnreachableError(f"The database file {path} cannot be created: {exc.strerror}.") from exc
 
 
-def _create_sqlite_engine(url: URL, connections: int) -> Engine:
+def _create_sqlite_engine(url: URL, connections: int, *, read_only: bool = False) -> Engine:
     address = f"file:{quote(url.database or '')}?mode=rw"
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, check_same_thread=False, timeout=_BUSY_SECONDS, isolation_level=None)
 
-    engine = create_engine(url, creator=connect, pool_size=connections, max_overflow=0, hide_parameters=True)
+    options = {"execution_options": {READ_ONLY: read_only}, "hide_parameters": True}
+    engine = create_engine(url, creator=connect, pool_size=connections, max_overflow=0, **options)
     event.listen(engine, "connect", _set_up_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    if read_only:
+        event.listen(engine, "connect", _forbid_writes)
+    event.listen(engine, "begin", _begin_reading if read_only else _begin_writing)
     return engine
 
 
@@ -80,10 +92,17 @@ def _set_up_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    reads = connection.get_execution_options().get(READ_ONLY, False)
-    connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reads else 'OFF'}")
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+def _forbid_writes(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    del entry
+    connection.execute("PRAGMA query_only=ON").close()
+
+
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _create_postgresql_engine(url: URL, connections: int) -> Engine:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal_column, select, union_all, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, literal_column, select, union_all
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -14,6 +15,7 @@ from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     LABEL_RELEASING,
+    OPEN_LINES,
     ORDERS_BEFORE_HANDOVER,
     UNDONE_LINES,
     WAITING_LINES,
@@ -25,111 +27,212 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
-from lab_agent.store.row_mapping import chunked, in_states, insert_new, to_record, to_values, upsert
+from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, to_record, unindexed, update_row, upsert_by
+from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
+
+_ORDERS = RecordMapping(OrderRecord, orders)
+_LINES = RecordMapping(LineRecord, lines)
+_WORK_ORDERS = RecordMapping(WorkOrder, work_orders)
+_LABELS = RecordMapping(LabelUse, label_uses)
+
+_KEY: BindParameter[str] = bindparam("of")
+_ORDER = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY))
+_ORDER_LOCKED = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY).with_for_update())
+_LINES_OF_ORDER = Query(select(*_LINES.columns).where(lines.c.order_key == _KEY).order_by(lines.c.number))
+_SAME_ORDER = select(lines.c.order_key).where(lines.c.key == _KEY).scalar_subquery()
+_LINES_BESIDE = Query(select(*_LINES.columns).where(lines.c.order_key == _SAME_ORDER).order_by(lines.c.number))
+_WORK_ORDERS_OF_ORDER = Query(
+    select(*_WORK_ORDERS.columns).where(work_orders.c.order_key == _KEY).order_by(work_orders.c.adapter)
+)
+_KNOWN_TASKS = Query(select(orders.c.task_id).where(orders.c.task_id.in_(bindparam("tasks", expanding=True))))
+_LABELS_IN_USE = Query(
+    select(*_LABELS.columns)
+    .join(lines, lines.c.key == label_uses.c.line)
+    .where(label_uses.c.barcode.in_(bindparam("barcodes", expanding=True)), label_uses.c.order_key != bindparam("not_of"))
+    .where(~in_states(lines.c.state, LABEL_RELEASING))
+    .order_by(label_uses.c.barcode, label_uses.c.number)
+)
+_OTHER_LINES = Query(
+    select(*_LINES.columns)
+    .where(
+        lines.c.key.in_(bindparam("same", expanding=True))
+        | (lines.c.procedure_request_id.in_(bindparam("requests", expanding=True)) & ~in_states(lines.c.state, UNDONE_LINES))
+    )
+    .where(lines.c.order_key != bindparam("not_of"))
+    .order_by(lines.c.number)
+)
+_LOCK_LABELS = Query(select(func.pg_advisory_xact_lock(0x1AB)))
+"""The number of the lock is ours alone; those of ordering keys have two numbers."""
+
+
+def _select_newest_first(keys: Any) -> Query:
+    return Query(select(orders.c.key).where(orders.c.key.in_(keys)).order_by(orders.c.seen_at.desc(), orders.c.key))
+
+
+def _select_by_barcode(states: frozenset[LineState]) -> Query:
+    uses = select(label_uses.c.order_key).join(lines, lines.c.key == label_uses.c.line)
+    named = (label_uses.c.barcode == bindparam("name"), lines.c.adapter == bindparam("adapter_name"))
+    return _select_newest_first(uses.where(*named, in_states(lines.c.state, states)))
+
+
+_BY_ACCESSION = _select_newest_first(
+    union_all(
+        *(
+            select(table.c.order_key).where(table.c.accession == bindparam("name"), table.c.adapter == bindparam("adapter_name"))
+            for table in (work_orders, lines)
+        )
+    )
+)
+_BY_BARCODE_AT_LABORATORY = _select_by_barcode(AT_LABORATORY)
+_BY_BARCODE_WITHDRAWN = _select_by_barcode(WITHDRAWN_LINES)
+
+
+def _unknown_order(key: str = "") -> StoreError:
+    return StoreError(f"Unknown order {key}." if key else "Unknown order.")
+
+
+_ADD_ORDER = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
+_ADD_NEW_ORDERS = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(orders.c.key))
+_SAVE_ORDER = Write.of(orders, update_row(orders), missing=_unknown_order)
+_ADD_LINE = Write.of(lines, insert(lines).inline())
+_SAVE_LINE = Write.of(lines, update_row(lines), missing=lambda: StoreError("Unknown line."))
+_SAVE_WORK_ORDER = Write.insert(work_orders, upsert_by("order_key", "adapter"))
+_REMOVE_LABELS = Write.of(label_uses, delete(label_uses).where(label_uses.c.order_key == _KEY))
+_ADD_LABEL = Write.of(label_uses, insert(label_uses).inline())
 
 
 class SqlOrderRepository(OrderRepository):
-    """Orders, their lines and their labels, in the tables of those names."""
+    """Orders, their lines and their labels, in the tables of those names.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    What is read of an order before its lock is read again after it, as somebody else may have had the lock until then.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @override
     def existing(self, task_ids: Collection[str]) -> frozenset[str]:
         asked = {indexable_text(task): task for task in task_ids}
         found: set[str] = set()
         for batch in chunked(asked):
-            found.update(self._connection.scalars(select(orders.c.task_id).where(orders.c.task_id.in_(batch))))
+            found.update(self._session.execute(_KNOWN_TASKS, {"tasks": batch}).scalars())
         return frozenset(asked[task] for task in found)
 
     @override
     def add(self, order: OrderRecord) -> None:
-        if not insert_new(self._connection, orders, _to_columns(order)):
+        if self._session.send(_ADD_ORDER, _to_columns(order)).scalar() is None:
             raise AlreadyExistsError("The order is stored already; nothing was written.")
+        self._session.remember((orders, order.key), order)
+
+    @override
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        rows = [_to_columns(order) for order in orders]
+        return frozenset(map(OrderKey, self._session.send(_ADD_NEW_ORDERS, rows).scalars()) if rows else ())
+
+    @override
+    def get(self, key: OrderKey) -> OrderRecord:
+        known: OrderRecord | None = self._session.known((orders, key))
+        return known or self._find(_ORDER, key)
 
     @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
-        row = self._connection.execute(select(orders).where(orders.c.key == key).with_for_update()).mappings().one_or_none()
-        if row is None:
-            raise _unknown_order(key)
-        return to_record(OrderRecord, row)
+        known: OrderRecord | None = self._session.known((orders, key))
+        return known or self._lock(key)
 
     @override
     def save(self, order: OrderRecord) -> None:
-        if not self._connection.execute(update(orders).where(orders.c.key == order.key).values(**_to_columns(order))).rowcount:
-            raise _unknown_order(order.key)
+        known = self._session.known((orders, order.key))
+        if known == order:
+            return
+        self._session.put(_SAVE_ORDER, order.key, changes(_to_columns(order)))
+        if known is not None:  # and it is locked
+            self._session.remember((orders, order.key), order)
 
     @override
     def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
-        found = select(work_orders).where(work_orders.c.order_key == key).order_by(work_orders.c.adapter)
-        return tuple(to_record(WorkOrder, row) for row in self._connection.execute(found).mappings())
+        return tuple(part for _, part in sorted(self._load_work_orders(key).items()))
 
     @override
     def waiting_lines(self) -> Mapping[str, int]:
-        waiting = (lines.c.adapter.is_not(None), in_states(lines.c.state, WAITING_LINES))
+        # The index has all open lines; its condition is repeated, so that SQLite uses it.
+        waiting = (in_states(lines.c.state, OPEN_LINES), in_states(lines.c.state, WAITING_LINES), lines.c.adapter.is_not(None))
         found = select(lines.c.adapter, func.count()).where(*waiting).group_by(lines.c.adapter)
         return dict(map(tuple, self._connection.execute(found)))
 
     @override
     def save_work_order(self, work_order: WorkOrder) -> None:
-        upsert(self._connection, work_orders, to_values(work_order), "order_key", "adapter")
+        known: dict[str, WorkOrder] | None = self._session.known((work_orders, work_order.order))
+        if known is not None and known.get(work_order.adapter) == work_order:
+            return
+        self._session.put(_SAVE_WORK_ORDER, (work_order.order, work_order.adapter), _WORK_ORDERS.to_values(work_order))
+        if known is not None:
+            known[work_order.adapter] = work_order
 
     @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
-        rows = self._connection.execute(select(lines).where(lines.c.order_key == key).order_by(lines.c.number)).mappings()
-        return tuple(to_record(LineRecord, row) for row in rows)
+        return tuple(self._load_lines(key).values())
 
     @override
     def add_line(self, line: LineRecord) -> None:
-        if not insert_new(self._connection, lines, to_values(line)):
+        known = self._load_lines(line.order)
+        if line.key in known:
             raise AlreadyExistsError("The line is stored already; nothing was written.")
+        self._session.put(_ADD_LINE, line.key, _LINES.to_values(line))
+        known[line.key] = line
 
     @override
     def save_line(self, line: LineRecord) -> None:
-        if not self._connection.execute(update(lines).where(lines.c.key == line.key).values(**to_values(line))).rowcount:
-            raise StoreError(f"Unknown line {line.key}.")
+        known: dict[LineKey, LineRecord] | None = self._session.known((lines, line.order))
+        if known is not None and known.get(line.key) == line:
+            return
+        if self._session.is_pending(_ADD_LINE, line.key):
+            self._session.put(_ADD_LINE, line.key, _LINES.to_values(line))
+        else:
+            self._session.put(_SAVE_LINE, line.key, changes(_LINES.to_values(line)))
+        if known is not None:
+            known[line.key] = line
 
     @override
     def line(self, key: LineKey) -> LineRecord | None:
-        row = self._connection.execute(select(lines).where(lines.c.key == key)).mappings().one_or_none()
-        return None if row is None else to_record(LineRecord, row)
+        known: dict[LineKey, LineRecord]
+        for known in self._session.known_in(lines):
+            if key in known:
+                return known[key]
+        beside = {line.key: line for line in _LINES.to_records(self._session.execute(_LINES_BESIDE, {"of": key}))}
+        if key not in beside:
+            return None
+        self._session.remember((lines, beside[key].order), beside)  # who asks for one line asks for the others, too
+        return beside[key]
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        self._connection.execute(delete(label_uses).where(label_uses.c.order_key == key))
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+        if not first:
+            self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
-            self._connection.execute(insert(label_uses), [to_values(label) for label in dict.fromkeys(labels)])
+            self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
+
+    @override
+    def lock_labels(self) -> None:
+        if self._session.kind == "postgresql":  # on SQLite, there is one writer at a time in any case
+            self._session.execute(_LOCK_LABELS)
 
     @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
         found: list[LabelUse] = []
         for batch in chunked(sorted(set(barcodes))):
-            used = (
-                select(label_uses)
-                .join(lines, lines.c.key == label_uses.c.line)
-                .where(
-                    label_uses.c.barcode.in_(batch),
-                    label_uses.c.order_key != except_order,
-                    ~in_states(lines.c.state, LABEL_RELEASING),
-                )
-                .order_by(label_uses.c.barcode, label_uses.c.number)
-            )
-            found.extend(to_record(LabelUse, row) for row in self._connection.execute(used).mappings())
+            rows = self._session.execute(_LABELS_IN_USE, {"barcodes": batch, "not_of": except_order})
+            found.extend(_LABELS.to_records(rows))
         return tuple(found)
 
     @override
     def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
-        found = (
-            select(table.c.order_key).where(table.c.accession == accession, table.c.adapter == adapter)
-            for table in (work_orders, lines)
-        )
-        return self._newest_first(orders.c.key.in_(union_all(*found)))
+        return self._fetch_keys(_BY_ACCESSION, accession, adapter)
 
     @override
     def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
-        used = label_uses.c.barcode == barcode, lines.c.adapter == adapter
-        return self._orders_with_label(*used, states=AT_LABORATORY) or self._orders_with_label(*used, states=WITHDRAWN_LINES)
+        at_laboratory = self._fetch_keys(_BY_BARCODE_AT_LABORATORY, barcode, adapter)
+        return at_laboratory or self._fetch_keys(_BY_BARCODE_WITHDRAWN, barcode, adapter)
 
     @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -152,27 +255,21 @@ class SqlOrderRepository(OrderRepository):
     def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
         due = (
             select(orders)
-            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, orders.c.state == OrderState.CLOSED)
+            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, unindexed(orders.c.state) == OrderState.CLOSED)
             .order_by(orders.c.recheck_at, orders.c.key)
             .limit(limit)
         )
         return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())
 
     @override
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
         found: list[LineRecord] = []
-        for batch in chunked(sorted(set(procedure_requests))):
-            about = (
-                select(lines)
-                .where(
-                    lines.c.procedure_request_id.in_(batch),
-                    lines.c.order_key != except_order,
-                    ~in_states(lines.c.state, UNDONE_LINES),
-                )
-                .order_by(lines.c.number)
-            )
-            found.extend(to_record(LineRecord, row) for row in self._connection.execute(about).mappings())
-        return tuple(found)
+        for same, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
+            asked = {"same": same or (), "requests": requests or (), "not_of": except_order}
+            found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
+        return tuple(dict.fromkeys(found))
 
     @override
     def unassessed_since(self) -> datetime | None:
@@ -181,22 +278,45 @@ class SqlOrderRepository(OrderRepository):
         )
         return found
 
-    def _orders_with_label(self, *which: ColumnElement[bool], states: frozenset[LineState]) -> tuple[OrderKey, ...]:
-        uses = (
-            select(label_uses.c.order_key)
-            .join(lines, lines.c.key == label_uses.c.line)
-            .where(*which, in_states(lines.c.state, states))
-        )
-        return self._newest_first(orders.c.key.in_(uses))
+    @property
+    def _connection(self) -> Connection:
+        """The connection for queries that differ from call to call."""
+        return self._session.connection(for_writing=False)
 
-    def _newest_first(self, which: Any) -> tuple[OrderKey, ...]:
-        found = select(orders.c.key).where(which).order_by(orders.c.seen_at.desc(), orders.c.key)
-        return tuple(OrderKey(key) for key in self._connection.scalars(found))
+    def _lock(self, key: OrderKey) -> OrderRecord:
+        if self._session.kind == "postgresql":  # on SQLite, nobody else has written since the transaction began
+            self._session.forget((lines, key), (work_orders, key))
+        query = _ORDER if self._session.read_only else _ORDER_LOCKED
+        found = self._find(query, key)
+        self._session.remember((orders, key), found)
+        return found
+
+    def _find(self, query: Query, key: OrderKey) -> OrderRecord:
+        found = _ORDERS.to_records(self._session.execute(query, {"of": key}))
+        if not found:
+            raise _unknown_order(key)
+        return found[0]
+
+    def _load_lines(self, key: OrderKey) -> dict[LineKey, LineRecord]:
+        """The order's lines in the identity map, in the order in which they were added."""
+        known: dict[LineKey, LineRecord] | None = self._session.known((lines, key))
+        if known is None:
+            rows = self._session.execute(_LINES_OF_ORDER, {"of": key})
+            known = {line.key: line for line in _LINES.to_records(rows)}
+            self._session.remember((lines, key), known)
+        return known
+
+    def _load_work_orders(self, key: OrderKey) -> dict[str, WorkOrder]:
+        known: dict[str, WorkOrder] | None = self._session.known((work_orders, key))
+        if known is None:
+            rows = self._session.execute(_WORK_ORDERS_OF_ORDER, {"of": key})
+            known = {part.adapter: part for part in _WORK_ORDERS.to_records(rows)}
+            self._session.remember((work_orders, key), known)
+        return known
+
+    def _fetch_keys(self, query: Query, name: str, adapter: str) -> tuple[OrderKey, ...]:
+        return tuple(map(OrderKey, self._session.execute(query, {"name": name, "adapter_name": adapter}).scalars()))
 
 
 def _to_columns(order: OrderRecord) -> dict[str, Any]:
-    return {**to_values(order), "requisition_value": order.requisition and order.requisition.value}
-
-
-def _unknown_order(key: OrderKey) -> StoreError:
-    return StoreError(f"Unknown order {key}.")
+    return {**_ORDERS.to_values(order), "requisition_value": order.requisition and order.requisition.value}

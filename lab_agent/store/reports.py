@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, select, update
+from sqlalchemy import bindparam, literal_column, select
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
@@ -12,94 +14,138 @@ from lab_agent.domain.records import HostedDocument, ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR
 from lab_agent.errors import StoreError
 from lab_agent.ports.repositories import HostedDocumentRepository, ReportRepository, UploadRepository
-from lab_agent.store.row_mapping import in_states, insert_new, to_record, to_values, upsert
+from lab_agent.store.row_mapping import RecordMapping, changes, in_states, update_row, upsert_by
+from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import hosted_documents, reports, uploads
+
+_REPORTS = RecordMapping(ReportRecord, reports)
+_UPLOADS = RecordMapping(UploadRecord, uploads)
+_HOSTED = RecordMapping(HostedDocument, hosted_documents)
+
+
+def _unknown_report(key: str = "") -> StoreError:
+    return StoreError(f"Unknown report {key}." if key else "Unknown report.")
+
+
+_SELECT = select(*_REPORTS.columns).order_by(reports.c.sequence)
+_REPORT = Query(_SELECT.where(reports.c.key == bindparam("of")))
+_REPORT_LOCKED = Query(_SELECT.where(reports.c.key == bindparam("of")).with_for_update())
+_MESSAGE = Query(
+    select(reports.c.sequence)
+    .where(reports.c.source == bindparam("sender"), reports.c.message == bindparam("named"))
+    .limit(literal_column("1"))
+)
+_VERSIONS = Query(
+    _SELECT.where(
+        reports.c.order_key == bindparam("of"),
+        reports.c.report_id == bindparam("named"),
+        reports.c.source == bindparam("sender"),
+    )
+)
+_NEEDING_OPERATOR = Query(_SELECT.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)))
+_ADD_REPORT = Write.insert(reports, lambda insert: insert.on_conflict_do_nothing().returning(reports.c.sequence))
+_SAVE_REPORT = Write.of(reports, update_row(reports), missing=_unknown_report)
+_UPLOADS_NAMED = Query(select(*_UPLOADS.columns).where(uploads.c.identifier.in_(bindparam("names", expanding=True))))
+_UPLOAD = Query(select(*_UPLOADS.columns).where(uploads.c.identifier == bindparam("named")))
+_SAVE_UPLOAD = Write.insert(uploads, upsert_by("identifier"))
+_HOSTED_DOCUMENT = Query(select(*_HOSTED.columns).where(hosted_documents.c.address == bindparam("named")))
+_SAVE_HOSTED_DOCUMENT = Write.insert(hosted_documents, upsert_by("address"))
 
 
 class SqlReportRepository(ReportRepository):
     """Reports, in the table of that name; numbered by the database as they arrive."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @override
     def add(self, report: ReportRecord) -> bool:
-        return insert_new(self._connection, reports, _to_columns(report))
+        sequence: int | None = self._session.send(_ADD_REPORT, _to_columns(report)).scalar()
+        if sequence is not None:
+            self._session.remember((reports, report.key), replace(report, sequence=sequence))
+        return sequence is not None
 
     @override
     def get_for_update(self, key: ReportKey) -> ReportRecord:
-        found = self._fetch(select(reports).where(reports.c.key == key).with_for_update())
+        known: ReportRecord | None = self._session.known((reports, key))
+        if known is not None:
+            return known
+        found = self._fetch(_REPORT if self._session.read_only else _REPORT_LOCKED, {"of": key})
         if not found:
             raise _unknown_report(key)
+        self._session.remember((reports, key), found[0])
         return found[0]
 
     @override
     def exists(self, source: str, message: str) -> bool:
-        found = select(reports.c.sequence).where(reports.c.source == source, reports.c.message == message).limit(1)
-        return self._connection.scalar(found) is not None
+        return self._session.execute(_MESSAGE, {"sender": source, "named": message}).scalar() is not None
 
     @override
     def save(self, report: ReportRecord) -> None:
-        if not self._connection.execute(
-            update(reports).where(reports.c.key == report.key).values(**_to_columns(report))
-        ).rowcount:
-            raise _unknown_report(report.key)
+        known: ReportRecord | None = self._session.known((reports, report.key))
+        kept = report if known is None else replace(report, sequence=known.sequence)
+        if known == kept:
+            return
+        self._session.put(_SAVE_REPORT, report.key, changes(_to_columns(report)))
+        if known is not None:  # and it is locked
+            self._session.remember((reports, report.key), kept)
 
     @override
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
-        same = (reports.c.order_key == order, reports.c.report_id == report_id, reports.c.source == source)
-        return self._fetch(select(reports).where(*same))
+        return self._fetch(_VERSIONS, {"of": order, "sender": source, "named": report_id})
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
-        return self._fetch(select(reports).where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)))
+        return self._fetch(_NEEDING_OPERATOR, {})
 
-    def _fetch(self, statement: Select[Any]) -> tuple[ReportRecord, ...]:
-        rows = self._connection.execute(statement.order_by(reports.c.sequence)).mappings()
-        return tuple(to_record(ReportRecord, row) for row in rows)
+    def _fetch(self, query: Query, values: Mapping[str, str]) -> tuple[ReportRecord, ...]:
+        return _REPORTS.to_records(self._session.execute(query, values))
 
 
 class SqlUploadRepository(UploadRepository):
     """Uploads, in the table of that name."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @override
     def get(self, identifier: str) -> UploadRecord | None:
-        row = self._connection.execute(select(uploads).where(uploads.c.identifier == identifier)).mappings().one_or_none()
-        return None if row is None else to_record(UploadRecord, row)
+        known: UploadRecord | None = self._session.known((uploads, identifier))
+        if known is not None:
+            return known
+        found = _UPLOADS.to_records(self._session.execute(_UPLOAD, {"named": identifier}))
+        return found[0] if found else None
+
+    @override
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        known = {name: found for name in identifiers if (found := self._session.known((uploads, name))) is not None}
+        asked = [name for name in identifiers if name not in known]
+        rows = self._session.execute(_UPLOADS_NAMED, {"names": asked}) if asked else ()
+        return {**known, **{upload.identifier: upload for upload in _UPLOADS.to_records(rows)}}
 
     @override
     def save(self, upload: UploadRecord) -> None:
-        upsert(self._connection, uploads, to_values(upload), "identifier")
+        self._session.put(_SAVE_UPLOAD, upload.identifier, _UPLOADS.to_values(upload))
+        self._session.remember((uploads, upload.identifier), upload)
 
 
 class SqlHostedDocumentRepository(HostedDocumentRepository):
     """Served documents, in the table `hosted_documents`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @override
     def save(self, document: HostedDocument) -> None:
-        upsert(self._connection, hosted_documents, to_values(document), "address")
+        self._session.put(_SAVE_HOSTED_DOCUMENT, document.address, _HOSTED.to_values(document))
 
     @override
     def get(self, address: str) -> HostedDocument | None:
-        row = (
-            self._connection.execute(select(hosted_documents).where(hosted_documents.c.address == address))
-            .mappings()
-            .one_or_none()
-        )
-        return None if row is None else to_record(HostedDocument, row)
+        found = _HOSTED.to_records(self._session.execute(_HOSTED_DOCUMENT, {"named": address}))
+        return found[0] if found else None
 
 
 def _to_columns(report: ReportRecord) -> dict[str, Any]:
-    values = to_values(report)
+    values = _REPORTS.to_values(report)
     del values["sequence"]
     return values
-
-
-def _unknown_report(key: ReportKey) -> StoreError:
-    return StoreError(f"Unknown report {key}.")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sqlalchemy import Table, literal_column
+from sqlalchemy import Table, bindparam, func, literal_column, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from sqlalchemy import ColumnElement, Connection, RowMapping
+    from sqlalchemy import Column, ColumnElement, Connection, Executable, RowMapping, Update
 
 RecordT = TypeVar("RecordT", bound="DataclassInstance")
 ItemT = TypeVar("ItemT")
@@ -22,6 +23,29 @@ _COLUMN_NAMES = {"order": "order_key", "by": "actor", "start": "start_at", "end"
 """Fields whose names are keywords of SQL, and their columns."""
 _CHUNK_SIZE = 500
 _WRITTEN: ColumnElement[int] = literal_column("1")
+
+
+class RecordMapping(Generic[RecordT]):
+    """How the records of one type lie in a table: its columns in the order of the fields, looked up once."""
+
+    def __init__(self, record_type: type[RecordT], table: Table) -> None:
+        names = tuple(field.name for field in fields(record_type))
+        self._type, self._names, self._get_fields = record_type, names, attrgetter(*names)
+        self._column_names = tuple(_COLUMN_NAMES.get(name, name) for name in names)
+        self.columns: tuple[Column[Any], ...] = tuple(table.c[name] for name in self._column_names)
+        """What a `select` names, so that its rows become records by position."""
+
+    def to_values(self, record: RecordT) -> dict[str, Any]:
+        """Give the columns of a record."""
+        return dict(zip(self._column_names, self._get_fields(record), strict=True))
+
+    def to_record(self, row: Iterable[Any]) -> RecordT:
+        """Make a record of a row of `columns`."""
+        return self._type(**dict(zip(self._names, row, strict=True)))
+
+    def to_records(self, rows: Iterable[Iterable[Any]]) -> tuple[RecordT, ...]:
+        """Make records of rows of `columns`."""
+        return tuple(map(self.to_record, rows))
 
 
 def to_record(record_type: type[RecordT], row: RowMapping) -> RecordT:
@@ -50,9 +74,35 @@ def upsert(
     return connection.scalar(written) is not None
 
 
+def update_row(table: Table) -> Update:
+    """Make the statement that replaces the row of a `key`; its parameters are `changes`."""
+    return update(table).where(table.c.key == bindparam("of"))
+
+
+def changes(values: dict[str, Any]) -> dict[str, Any]:
+    """Give the parameters of `update_row` for all columns of a record: the `key` says which row, and is not written."""
+    return {"of": values.pop("key"), **values}
+
+
+def upsert_by(*key: str) -> Callable[[Any], Executable]:
+    """Make an `insert` that replaces the row of the same `key` columns."""
+
+    def finish(insert: Any) -> Executable:
+        changed = {column.name: insert.excluded[column.name] for column in insert.table.columns if column.name not in key}
+        upsert: Executable = insert.on_conflict_do_update(index_elements=list(key), set_=changed)
+        return upsert
+
+    return finish
+
+
 def in_states(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
     return column.in_([literal_column(literal) for literal in _literals(states)])
+
+
+def unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Hide the index of a column from SQLite, which knows nothing of numbers: nearly all rows may have that value."""
+    return func.coalesce(column, column)
 
 
 def states_condition(states: Iterable[StrEnum]) -> str:

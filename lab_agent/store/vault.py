@@ -6,14 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.records import ServiceMessage
 from lab_agent.ports.repositories import Vault
-from lab_agent.store.row_mapping import insert_new, upsert
+from lab_agent.store.row_mapping import insert_new, upsert_by
+from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import documents, identities, key_values, reported_patients, service_messages
 
 _KEY_CHECK = "encryption.key_check"
@@ -39,46 +40,53 @@ def store_key_check(connection: Connection, cipher: Cipher) -> None:
     )
 
 
+_SAVE_IDENTITY = Write.insert(identities, upsert_by("order_key"))
+_IDENTITY = Query(select(identities.c.ciphertext).where(identities.c.order_key == bindparam("of")))
+_SAVE_PATIENT = Write.insert(reported_patients, upsert_by("report"))
+_PATIENT = Query(select(reported_patients.c.ciphertext).where(reported_patients.c.report == bindparam("of")))
+_SAVE_MESSAGE = Write.insert(service_messages, upsert_by("job_id"))
+_MESSAGES = Query(
+    select(service_messages.c.job_id, service_messages.c.kept_at, service_messages.c.ciphertext).where(
+        service_messages.c.order_key == bindparam("of")
+    )
+)
+_SAVE_DOCUMENT = Write.insert(documents, upsert_by("id"))
+_DOCUMENT = Query(select(documents.c.ciphertext, documents.c.content_type).where(documents.c.id == bindparam("of")))
+
+
 class SqlVault(Vault):
     """Identification data and documents, in tables of their own, encrypted with the cipher."""
 
-    def __init__(self, connection: Connection, cipher: Cipher) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, cipher: Cipher) -> None:
+        self._session = session
         self._cipher = cipher
 
     @override
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
         values = {"order_key": order, "ciphertext": self._cipher.encrypt(identity), "kept_at": at}
-        upsert(self._connection, identities, values, "order_key")
+        self._session.put(_SAVE_IDENTITY, order, values)
 
     @override
     def identity(self, order: OrderKey) -> bytes | None:
-        ciphertext = self._connection.scalar(select(identities.c.ciphertext).where(identities.c.order_key == order))
-        return None if ciphertext is None else self._cipher.decrypt(ciphertext)
+        return self._read(_IDENTITY, order)
 
     @override
     def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
         values = {"report": report, "ciphertext": self._cipher.encrypt(patient), "kept_at": at}
-        upsert(self._connection, reported_patients, values, "report")
+        self._session.put(_SAVE_PATIENT, report, values)
 
     @override
     def reported_patient(self, report: ReportKey) -> bytes | None:
-        ciphertext = self._connection.scalar(select(reported_patients.c.ciphertext).where(reported_patients.c.report == report))
-        return None if ciphertext is None else self._cipher.decrypt(ciphertext)
+        return self._read(_PATIENT, report)
 
     @override
     def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
         sealed = self._cipher.encrypt(text.encode("utf-8", "replace"))
-        upsert(
-            self._connection,
-            service_messages,
-            {"job_id": job, "order_key": order, "ciphertext": sealed, "kept_at": at},
-            "job_id",
-        )
+        self._session.put(_SAVE_MESSAGE, job, {"job_id": job, "order_key": order, "ciphertext": sealed, "kept_at": at})
 
     @override
     def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
-        rows = self._connection.execute(select(service_messages).where(service_messages.c.order_key == order))
+        rows = self._session.execute(_MESSAGES, {"of": order})
         return {
             JobId(row.job_id): ServiceMessage(at=row.kept_at, text=self._cipher.decrypt(row.ciphertext).decode()) for row in rows
         }
@@ -87,13 +95,12 @@ class SqlVault(Vault):
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
         key = document_id(content)
         values = {"id": key, "ciphertext": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
-        upsert(self._connection, documents, values, "id")
+        self._session.put(_SAVE_DOCUMENT, key, values)
         return key
 
     @override
     def document(self, document: str) -> tuple[bytes, str] | None:
-        found = select(documents.c.ciphertext, documents.c.content_type).where(documents.c.id == document)
-        row = self._connection.execute(found).one_or_none()
+        row = self._session.execute(_DOCUMENT, {"of": document}).one_or_none()
         return None if row is None else (self._cipher.decrypt(row.ciphertext), row.content_type)
 
     @override
@@ -103,3 +110,7 @@ class SqlVault(Vault):
     @override
     def unseal(self, sealed: bytes) -> bytes:
         return self._cipher.decrypt(sealed)
+
+    def _read(self, query: Query, key: str) -> bytes | None:
+        ciphertext: bytes | None = self._session.execute(query, {"of": key}).scalar()
+        return None if ciphertext is None else self._cipher.decrypt(ciphertext)

@@ -70,8 +70,10 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     if report.order is None or report.report_id is None:
         return OtherVersions(VersionOrder.of([report]), None, None, (), (), {})
     order, others = _sort_others(uow, report)
+    if not others:
+        return OtherVersions(order, None, None, (), (), {})
     stuck = _stuck_deliveries(uow, report.order)
-    delivered = next((each for each in reversed(others) if each.state is ReportState.DELIVERED), None)
+    delivered = _find_delivered(others)
     waiting = (
         each
         for each in others
@@ -86,6 +88,16 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
         waiting=tuple(version for each in waiting if (version := load_version(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
+
+
+def load_delivered_version(uow: UnitOfWork, report: ReportRecord) -> ReportVersion | None:
+    """Read the version of a report that the service has, if that is another one."""
+    delivered = _find_delivered(_sort_others(uow, report)[1])
+    return load_version(delivered) if delivered else None
+
+
+def _find_delivered(others: Sequence[ReportRecord]) -> ReportRecord | None:
+    return next((each for each in reversed(others) if each.state is ReportState.DELIVERED), None)
 
 
 def _queued(uow: UnitOfWork, report: ReportRecord, others: Sequence[ReportRecord]) -> tuple[ReportRecord, ...]:

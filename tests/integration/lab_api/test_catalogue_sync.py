@@ -148,14 +148,16 @@ async def test_start_falls_back_with_alert_until_healed(folder: Path, clock: Any
     assert current.responses.catalogue.version == first.version
     assert [each["action"] for each in lines].count("catalogue_unreadable") == 1
     assert await open_alerts(store) == ["catalogue.unreadable"]
-    assert b"stopped" in current.responses.eta(current.responses.catalogue.contracts["C-100"], clock.now).plain
+    contract = current.responses.catalogue.contracts["C-100"]
+    assert b"stopped" in (await current.responses.eta(contract, clock.now)).plain
     await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     assert await open_alerts(store) == []
     with capture_logs() as lines:
         assert await sync.refresh() is True
     assert current.responses.catalogue.version != first.version
     assert "catalogue_readable" in [each["action"] for each in lines]
-    assert b"stopped" in current.responses.eta(current.responses.catalogue.contracts["C-100"], clock.now).plain
+    contract = current.responses.catalogue.contracts["C-100"]
+    assert b"stopped" in (await current.responses.eta(contract, clock.now)).plain
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -201,7 +203,8 @@ async def test_notice_served_while_catalogue_unreadable(folder: Path, clock: Any
     said = Announcement(item="001.001", start=clock.now, end=clock.now + timedelta(days=1))
     await announce(store, said, by=None, now=clock.now)
     assert await sync.refresh() is True
-    assert b"stopped" in current.responses.eta(current.responses.catalogue.contracts["C-100"], clock.now).plain
+    contract = current.responses.catalogue.contracts["C-100"]
+    assert b"stopped" in (await current.responses.eta(contract, clock.now)).plain
     assert await open_alerts(store) == ["catalogue.unreadable"]
     with pytest.raises(CatalogueError, match="cannot be read"):
         await CatalogueSync(store, None, clock).open()

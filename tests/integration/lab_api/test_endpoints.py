@@ -17,6 +17,7 @@ from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BASKET = {
     "contract": "C-100",
     "analyticsrequests": [
@@ -218,11 +219,11 @@ async def test_health_and_readiness_need_no_credentials(api: httpx.AsyncClient, 
 
 
 async def test_response_bodies_prepared_once_per_version(current_catalogue: CurrentCatalogue) -> None:
-    contract = current_catalogue.responses.catalogue.contract("C-100")
-    assert current_catalogue.responses.nomenclature(contract) is current_catalogue.responses.nomenclature(contract)
-    assert current_catalogue.responses.eta(contract, current_catalogue.now()) is current_catalogue.responses.eta(
-        contract, current_catalogue.now()
-    )
+    contract, served, now = current_catalogue.responses.catalogue.contract("C-100"), current_catalogue.responses, NOW
+    assert await served.nomenclature(contract) is await served.nomenclature(contract)
+    assert await served.eta(contract, now) is await served.eta(contract, now)
+    current_catalogue.replace(served.catalogue)
+    assert await current_catalogue.responses.nomenclature(contract) is await served.nomenclature(contract)
 
 
 async def test_openapi_describes_every_response(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:

@@ -74,9 +74,16 @@ class UnitOfWorkRunner:
         return await self.store.run(committed)
 
     async def claim(self, *, now: datetime = NOW, limit: int = 100, owner: str = "one", **options: Any) -> tuple[Job, ...]:
+        """Claim as a worker does: first it takes jobs from those that are gone."""
         asked: dict[str, Any] = {"kinds": list(JobKind), "lease": LEASE, **options}
-        kinds = asked.pop("kinds")
-        found: tuple[Job, ...] = await self(lambda uow: uow.jobs.claim(kinds, owner=owner, now=now, limit=limit, **asked))
+        limits = {frozenset(asked.pop("kinds")): limit}
+
+        def take(uow: UnitOfWork) -> tuple[Job, ...]:
+            if uow.jobs.pending((), now=now).has_expired_lease:
+                uow.jobs.expire_leases(now)
+            return uow.jobs.claim(limits, owner=owner, now=now, **asked)
+
+        found: tuple[Job, ...] = await self(take)
         return found
 
 

@@ -92,8 +92,10 @@ async def test_label_pool_advances_and_barcode_is_issued_once(transact, factory)
     )
     first = IssuedLabel(label="77-5", pool="main", serial=5, basket="b", tube_slot="0", issued_at=factory.now)
     second = replace(first, label="77-6", serial=6, tube_slot="1")
-    assert [await transact(lambda uow, each=each: uow.issued_labels.add(each)) for each in (first, second)] == [True, True]
-    assert await transact(lambda uow: uow.issued_labels.add(replace(first, pool="other", basket="c"))) is False
+    assert await transact(lambda uow: uow.issued_labels.add_all([first])) == {"77-5"}
+    assert await transact(lambda uow: uow.issued_labels.add_all([])) == set()
+    again = replace(first, pool="other", basket="c")
+    assert await transact(lambda uow: uow.issued_labels.add_all([again, second, replace(second, basket="c")])) == {"77-6"}
     assert await transact(lambda uow: (uow.issued_labels.list_for_basket("b"), uow.issued_labels.list_for_basket("c"))) == (
         (first, second),
         (),

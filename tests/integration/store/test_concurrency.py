@@ -39,7 +39,7 @@ async def _work_off(store, owner, now):
     took = []
 
     def claim(uow):
-        found = uow.jobs.claim(list(JobKind), owner=owner, now=now, lease=LEASE, limit=3)
+        found = uow.jobs.claim({frozenset(JobKind): 3}, owner=owner, now=now, lease=LEASE)
         uow.commit()
         return found
 

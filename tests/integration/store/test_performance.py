@@ -26,7 +26,7 @@ FILL = """
 @pytest.fixture
 async def bulk(transact_sql, factory):
     def fill(uow):
-        uow._connection.execute(text(FILL), {"finished": FINISHED})
+        uow.jobs._connection.execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
             uow.jobs.add(factory.job(f"due-{number}", ordering_key=f"key-{number % 50}"))
 
@@ -51,7 +51,7 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
     start = time.perf_counter()
     await queries.overview(now=factory.now)
     await queries.needs_attention()
-    assert (await queries.jobs(offset=90_000)).total == FINISHED + 100
+    assert (await queries.jobs(offset=90_000)).total_text == "more than 10000"
     assert time.perf_counter() - start < 5
 
 

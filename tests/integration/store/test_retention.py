@@ -179,14 +179,14 @@ async def test_baskets_are_purged_but_barcodes_kept(transact, factory):
         IssuedLabel(label=f"77-{number}", pool="main", serial=number, basket=basket, tube_slot="0", issued_at=at)
         for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", factory.now - DAY)))
     ]
-    await transact(lambda uow: [uow.issued_labels.add(each) for each in given])
+    await transact(lambda uow: uow.issued_labels.add_all(given))
     await transact(lambda uow: uow.issued_labels.mark_used(["77-1"], "R1", at=old))
     before = factory.now - 90 * DAY
     assert [await transact(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
     found = await transact(lambda uow: [uow.issued_labels.list_for_basket(name) for name in ("b1", "b2", "b3")])
     assert found == [(), (), (given[3],)]
     again = [replace(each, pool="other", basket="new", issued_at=factory.now) for each in given]
-    assert await transact(lambda uow: [uow.issued_labels.add(each) for each in again]) == [False] * 4
+    assert await transact(lambda uow: uow.issued_labels.add_all(again)) == set()
     assert (
         await transact(lambda uow: uow.issued_labels.mark_used(["77-0", "77-1"], "R2", at=factory.now)) == 1
     )  # an order that came late

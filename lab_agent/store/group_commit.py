@@ -1,0 +1,164 @@
+"""Runs units of work in threads, and commits those that wait at the same time together (group commit).
+
+A commit on SQLite waits for the disk, and only one transaction writes at a time. So the one thread that writes takes all units of
+work that wait, runs them one after the other in one transaction, and commits once; each caller is answered after that, with its
+own result or error. PostgreSQL commits in groups by itself: there, each transaction has one unit of work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from itertools import groupby
+from threading import Lock
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from lab_agent.domain.records import JobKind
+from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.session import Session, Transaction
+
+T = TypeVar("T")
+JobsDue = Callable[[frozenset[JobKind]], None]
+
+_LOST = "The database gave up a transaction; nothing was written."
+_MAX_SECONDS = 0.02
+"""How long a transaction takes up further units of work: the first of them is waiting for its answer."""
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """A unit of work that waits, and the future that answers its caller in the loop of that one."""
+
+    work: Callable[[Session], Any]
+    future: asyncio.Future[Any]
+    context: Context = field(default_factory=copy_context)
+    result: Any = None
+    error: BaseException | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.future.get_loop()
+
+    def answer(self) -> None:
+        if self.future.done():  # its caller was cancelled meanwhile
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class GroupCommitter:
+    """Runs units of work in up to `threads` threads, up to `group_size` of them in one transaction.
+
+    `set_up` is called with the connection before each transaction. `on_jobs_due` is called in the event loop, once for each
+    transaction after which jobs are due, with their kinds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        threads: int,
+        group_size: int,
+        set_up: Callable[[Connection], None],
+        on_jobs_due: JobsDue,
+    ) -> None:
+        self._engine = engine
+        self._max_threads, self._group_size = threads, group_size
+        self._set_up, self._on_jobs_due = set_up, on_jobs_due
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
+        self._lock = Lock()
+        self._waiting: deque[_Unit] = deque()
+        self._running_threads = 0
+
+    async def run(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in a session; what it committed lasts when this returns. Raises what `work` raises, and `StoreError`.
+
+        A caller that is cancelled does not stop work that has begun.
+        """
+        unit = _Unit(work, asyncio.get_running_loop().create_future())
+        with self._lock:
+            if self._running_threads < self._max_threads:
+                self._pool.submit(self._work_off)
+                self._running_threads += 1
+            self._waiting.append(unit)
+        result: T = await unit.future
+        return result
+
+    def close(self) -> None:
+        """Let everything that waits be done, and end the threads."""
+        self._pool.shutdown()
+
+    def _work_off(self) -> None:
+        while group := self._take_group():
+            jobs_due: frozenset[JobKind] = frozenset()
+            try:
+                with translate_errors():
+                    jobs_due = self._run_group(group)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the callers must hear of it, and the thread goes on
+                for unit in group:
+                    unit.error = error
+            self._answer(group, jobs_due)
+
+    def _take_group(self) -> list[_Unit]:
+        """Take what waits; the thread ends if nothing does."""
+        with self._lock:
+            group = list(self._take(self._group_size))
+            if not group:
+                self._running_threads -= 1
+            return group
+
+    def _take(self, limit: int) -> Iterator[_Unit]:
+        while self._waiting and limit > 0:
+            unit = self._waiting.popleft()
+            if not unit.future.cancelled():
+                limit -= 1
+                yield unit
+
+    def _run_group(self, group: list[_Unit]) -> frozenset[JobKind]:
+        """Run a group, which grows while it runs; the kinds of jobs that are due after it."""
+        with self._engine.connect() as connection:
+            self._set_up(connection)
+            connection.begin()
+            transaction, end = Transaction(connection, shared=self._group_size > 1), time.monotonic() + _MAX_SECONDS
+            for unit in group:
+                _run_unit(transaction, unit)
+                if unit is group[-1] and len(group) < self._group_size and time.monotonic() < end:
+                    with self._lock:
+                        group.extend(self._take(self._group_size - len(group)))
+            transaction.end()
+            return frozenset(transaction.jobs_due)
+
+    def _answer(self, group: list[_Unit], jobs_due: frozenset[JobKind]) -> None:
+        for loop, units in groupby(group, key=lambda unit: unit.loop):
+            with suppress(RuntimeError):  # the loop has ended, and nobody waits in it any more
+                loop.call_soon_threadsafe(self._answer_in_loop, list(units), jobs_due)
+
+    def _answer_in_loop(self, units: Iterable[_Unit], jobs_due: frozenset[JobKind]) -> None:
+        for unit in units:
+            unit.answer()
+        if jobs_due:
+            self._on_jobs_due(jobs_due)
+
+
+def _run_unit(transaction: Transaction, unit: _Unit) -> None:
+    """Run a unit of work; what it did not commit is undone. Raises only what spoils the transaction for all."""
+    session = Session(transaction)
+    try:
+        with translate_errors():
+            unit.result = unit.context.run(unit.work, session)
+    except BaseException as error:  # noqa: BLE001 - its caller is told, and the others of the group go on (law 9)
+        unit.error = error
+    if transaction.is_lost:
+        raise unit.error if isinstance(unit.error, StoreError) else StoreUnreachableError(_LOST)
+    session.discard()

@@ -1,0 +1,44 @@
+"""The OpenAPI document of the API, and a page that shows it; made when somebody asks, since most installations serve neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
+
+from lab_agent import exact_json
+from lab_api import schemas
+
+TITLE = "Laboratory API"
+_OPERATIONS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+    ("GET", "nomenclature", schemas.NOMENCLATURE, "Every item of a contract. The response may be cached as Cache-Control says."),
+    ("GET", "eta", schemas.ETA, "The turnaround of every item of a contract. Revalidate it with each use."),
+    ("POST", "questionnaire", schemas.QUESTIONNAIRE, "The questions of a whole basket."),
+    ("POST", "preanalytics", schemas.PREANALYTICS, "The tubes of a whole basket."),
+)
+
+
+def build_document(prefix: str, token_path: str | None) -> dict[str, Any]:
+    """The document of the four operations under `prefix`; `token_path` is where clients fetch short-lived tokens."""
+    described = APIRouter(prefix=prefix)
+    for method, name, operation, text in _OPERATIONS:
+        described.add_api_route(f"/{name}", _undefined, methods=[method], name=name, description=text, **operation)
+    document = get_openapi(title=TITLE, version="1", routes=described.routes)
+    return schemas.add_security(document, token_path)
+
+
+async def _undefined() -> None:
+    """Stands in the description for the handlers, which are plain ASGI (`endpoints`) and are called by `routing`."""
+
+
+def document_response(document: dict[str, Any]) -> Response:
+    """The document as JSON."""
+    return Response(exact_json.dumps(document), media_type="application/json")
+
+
+def docs_page(prefix: str) -> Response:
+    """The page that shows the document."""
+    return get_swagger_ui_html(openapi_url=f"{prefix}/openapi.json", title=f"{TITLE} - Swagger UI")
