@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench, FloorRequest, open_bench
 from benchmarks.child_process import Json
-from benchmarks.measurement import Measurement, RunOptions, measure_counts, measure_ratio
+from benchmarks.measurement import Measurement, RunOptions, measure_counts, measure_ratio, measure_shares
 from benchmarks.sample_order import ORDER_MARK
 from benchmarks.workspace import CODES
 
@@ -35,6 +35,7 @@ def measure(options: RunOptions) -> list[Measurement]:
             *measure_counts(
                 bench.delivery_counts(write_result, options.choose(10, 40)), most_statements=60, most_transactions=12
             ),
+            *measure_shares(bench.delivery_profile(write_result, count)),
         ]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from sqlalchemy import Engine, text
+
 from benchmarks.bench import Bench, FloorRequest, intake_requests, open_bench
 from benchmarks.delivery import write_result
 from benchmarks.measurement import Measurement, RunOptions
@@ -79,7 +81,9 @@ def _measure_closed_orders(database: _Database, options: RunOptions) -> list[Mea
         bench.stub.ask(offer=[0, 0])
         actions = {"idle poll": "poll", "overview page": "overview"}
         empty = {name: _cost_of(bench, database, command, times) for name, command in actions.items()}
+        size = _database_bytes(bench.workspace.engine)
         copy_order(bench.workspace.engine, "closed", 0, closed)
+        size = _database_bytes(bench.workspace.engine) - size
         full = {name: _cost_of(bench, database, command, times) for name, command in actions.items()}
     return [
         Measurement(
@@ -90,7 +94,15 @@ def _measure_closed_orders(database: _Database, options: RunOptions) -> list[Mea
             note=f"{1000 * full[name]:.1f} ms of CPU",
         )
         for name in actions
-    ]
+    ] + [Measurement(name=f"{database.name}: disk", value=size / closed / 1000, unit="kB/closed order")]
+
+
+def _database_bytes(engine: Engine) -> int:
+    """How large the database is."""
+    pages = "(SELECT page_count FROM pragma_page_count()) * (SELECT page_size FROM pragma_page_size())"
+    size = pages if engine.dialect.name == "sqlite" else "pg_database_size(current_database())"
+    with engine.connect() as connection:
+        return int(connection.execute(text(f"SELECT {size}")).scalar_one())
 
 
 def _cost_of(bench: Bench, database: _Database, command: str, times: int) -> float:
