@@ -163,7 +163,7 @@ def lock_claimable(queues: tuple[frozenset[JobKind], ...]) -> Query:
     """Lock candidates, and try to lock their ordering keys until the transaction ends: ids, and whether the key is ours."""
     found = select_claimable(queues).subquery()
     try_lock = func.pg_try_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(found.c.ordering_key))
-    return Query(select(found.c.id, try_lock))
+    return Query(select(found.c.id, try_lock.label("is_locked")))
 
 
 _MARK = (
