@@ -271,7 +271,8 @@ def _to_json(value: Any, location: tuple[str | int, ...], issues: list[Validatio
         return value
     if isinstance(value, PartialDate):
         return value.text
-    if (members := _members(type(value))) is not None:
+    kind: type = type(value)
+    if (members := _members(kind)) is not None:
         return {
             name: _to_json(item, (*location, name), issues)
             for name, may_be_omitted in members
