@@ -24,11 +24,13 @@ test: lint
 proof: .venv/.dev
 	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m pytest -n $(JOBS) -m proof --timeout 3600
 
-# About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes.
+# About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes;
+# WRITE=1 puts the table into docs/performance.md.
 bench: .venv/.dev
 	mkdir -p build
 	$(BIN)/python -m benchmarks $(ONLY) $(if $(QUICK),--quick) $(if $(LARGE),--large) \
-		--json build/benchmarks.json --markdown build/benchmarks.md
+		--json build/benchmarks.json --markdown build/benchmarks.md \
+		$(if $(WRITE),--page docs/performance.md)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -60,4 +62,4 @@ lock: .venv/.dev
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv build

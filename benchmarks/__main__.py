@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import api, bad_input, comparison, delivery, growth, hl7v2, intake, start
 from benchmarks.measurement import Measurement, RunOptions
-from benchmarks.report import print_table, to_json, to_markdown
+from benchmarks.report import print_table, put_into_page, to_json, to_markdown
 
 Benchmark = Callable[[RunOptions], list[Measurement]]
 BENCHMARKS: dict[str, Benchmark] = {
@@ -35,6 +35,8 @@ def main() -> None:
         results[name] = BENCHMARKS[name](options)
         _tell(f"{name}: {time.monotonic() - started:.0f} s")
     command = _make_command(given)
+    if given.page is not None:
+        put_into_page(given.page, to_markdown(results, command))
     print_table(results)
     for path, text in ((given.json, to_json(results, command)), (given.markdown, to_markdown(results, command))):
         if path is not None:
@@ -49,6 +51,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--large", action="store_true", help="with what takes many minutes")
     parser.add_argument("--json", type=Path, help="file for the numbers as JSON")
     parser.add_argument("--markdown", type=Path, help="file for the table as Markdown")
+    parser.add_argument("--page", type=Path, help="Markdown page whose table is replaced")
     return parser.parse_args(words)
 
 

@@ -10,6 +10,7 @@ import httpx
 
 from benchmarks.child_process import Json, announce, cpu_seconds, peak_memory, serve_commands
 from benchmarks.loop_watch import LoopWatch
+from benchmarks.profiler import Profiler
 from benchmarks.statement_counts import StatementCounts
 from lab_agent import bootstrap, logs
 from lab_agent.bootstrap import Components
@@ -47,6 +48,7 @@ class _Commands:
         self._worker = worker
         self._counts = StatementCounts()
         self._watch = LoopWatch()
+        self._profiler = Profiler()
         self._overview: httpx.AsyncClient | None = None
 
     async def run(self, command: Json) -> Json:
@@ -63,6 +65,10 @@ class _Commands:
                 self._watch.start()
             case {"loop": "take"}:
                 answer = {"blocked": self._watch.take()}
+            case {"profile": "start"}:
+                self._profiler.start()
+            case {"profile": "stop"}:
+                answer = {"profile": self._profiler.stop()}
             case {"poll": int(times)}:
                 await self._poll(times)
             case {"overview": int(times)}:

@@ -66,6 +66,13 @@ class Bench:
         """CPU of all agents so far, in seconds; each gets the command."""
         return float(sum(each.ask(**command)["cpu"] for each in self.agents))
 
+    def idle_share(self, open_orders: int, seconds: float) -> float:
+        """The share of a core that the agents need while nothing comes, with so many orders listed at each poll."""
+        self.stub.ask(offer=[self._next_order - open_orders, open_orders])
+        before = self._cpu()
+        time.sleep(seconds)
+        return (self._cpu() - before) / seconds
+
     def run_floor(self, requests: Sequence[FloorRequest], count: int) -> Usage:
         """Let the floor make its requests for as many orders."""
         started = time.monotonic()
@@ -86,6 +93,23 @@ class Bench:
         self._prepare_results(write_result, count)
         return self._count(lambda: self._deliver(count), count)
 
+    def intake_profile(self, count: int) -> dict[str, float]:
+        """Where the CPU of intakes goes: its shares by package."""
+        return self._profile(lambda: self.run_intake(count))
+
+    def delivery_profile(self, write_result: WriteResult, count: int) -> dict[str, float]:
+        """Where the CPU of deliveries goes: its shares by package."""
+        self._prepare_results(write_result, count)
+        return self._profile(lambda: self._deliver(count))
+
+    def _profile(self, run: Run) -> dict[str, float]:
+        """Look in a round of its own: looking costs CPU."""
+        self.agent.ask(profile="start")
+        run()
+        found: dict[str, float] = self.agent.ask(profile="stop")["profile"]
+        whole = sum(found.values())
+        return {name: seconds / whole for name, seconds in found.items()}
+
     def _count(self, run: Run, count: int) -> Counts:
         """Count in a round of its own: counting costs CPU."""
         self.stub.ask(requests="take")
@@ -97,6 +121,7 @@ class Bench:
             statements=counted["statements"] / count,
             transactions=(counted["commits"] + counted["rollbacks"]) / count,
             rollbacks=counted["rollbacks"] / count,
+            reads=counted["reads"] / count,
             requests=sum(requests.values()) / count,
         )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
+
+_SHOWN_SHARES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Counts:
     statements: float
     transactions: float
     rollbacks: float
+    reads: float
+    """Transactions that only read, without the write lock."""
     requests: float
 
 
@@ -105,6 +109,13 @@ def measure_counts(counts: Counts, *, most_statements: float, most_transactions:
     return [
         Measurement(name="statements", value=counts.statements, unit="per order", at_most=most_statements),
         Measurement(name="transactions", value=counts.transactions, unit="per order", at_most=most_transactions),
-        Measurement(name="rolled back", value=counts.rollbacks, unit="per order"),
+        Measurement(name="rolled back", value=counts.rollbacks, unit="per order", note="of the transactions"),
+        Measurement(name="read-only transactions", value=counts.reads, unit="per order", note="beside them"),
         Measurement(name="requests", value=counts.requests, unit="per order"),
     ]
+
+
+def measure_shares(shares: Mapping[str, float]) -> list[Measurement]:
+    """Where the CPU goes: the packages that have most of it, in percent."""
+    largest = sorted(shares.items(), key=lambda each: each[1], reverse=True)[:_SHOWN_SHARES]
+    return [Measurement(name=f"share of {name}", value=100 * share, unit="% of CPU") for name, share in largest]

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.table import Table
 from benchmarks.measurement import Measurement, format_number
 
 Results = Mapping[str, Sequence[Measurement]]
+_PAGE_BEGIN, _PAGE_END = "<!-- make bench WRITE=1 begins -->", "<!-- make bench WRITE=1 ends -->"
 _COLUMNS = ("Measured", "Value", "Unit", "Aim", "")
 
 
@@ -50,6 +52,15 @@ def to_markdown(results: Results, command: str) -> str:
         for number, each in enumerate(found):
             lines += _rows(("" if number else f"**{name}**", *_cells(each)))
     return "\n".join(lines) + "\n"
+
+
+def put_into_page(page: Path, table: str) -> None:
+    """Replace what stands between the two markers of a Markdown page. Raises `ValueError` if it lacks them."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(_PAGE_BEGIN)
+    _, end, after = rest.partition(_PAGE_END)
+    if not begin or not end:
+        raise ValueError(f"{page} lacks {_PAGE_BEGIN} or {_PAGE_END}")
+    page.write_text(f"{before}{begin}\n{table}{end}{after}", encoding="utf-8")
 
 
 def _rows(cells: Iterable[str]) -> list[str]:

@@ -7,24 +7,10 @@ from sqlalchemy import Connection, Engine, inspect, text
 _TABLES = ("orders", "work_orders", "lines", "label_uses", "jobs", "reports", "uploads", "events", "identities")
 """Those that hold something of an order, the referenced one first."""
 _NUMBERED = frozenset(
-    [
-        "barcode",
-        "dedup_key",
-        "identifier",
-        "key",
-        "line",
-        "message",
-        "order_key",
-        "ordering_key",
-        "patient_reference",
-        "procedure_request_id",
-        "report",
-        "report_id",
-        "requisition_value",
-        "specimen_id",
-        "target",
-        "task_id",
-    ]
+    (
+        *("key", "order_key", "task_id", "procedure_request_id", "requisition_value", "line", "barcode", "specimen_id"),
+        *("patient_reference", "dedup_key", "ordering_key", "target", "message", "report_id", "identifier", "report"),
+    )
 )
 """Columns that tell one order from another: a copy has its number behind the value."""
 _CHUNK = 5000

@@ -6,19 +6,25 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+from lab_agent.store.engine import READ_ONLY
+
 
 class StatementCounts:
-    """Statements, commits and rollbacks of all engines of this process. Statements that begin a transaction are no work."""
+    """Statements, commits, rollbacks and read-only transactions of all engines of this process.
+
+    Statements that begin a transaction are no work.
+    """
 
     def __init__(self) -> None:
         self._statements = 0
         self._commits = 0
         self._rollbacks = 0
+        self._reads = 0
         self._listening = False
 
     def start(self) -> None:
         """Count from now on."""
-        self._statements = self._commits = self._rollbacks = 0
+        self._statements = self._commits = self._rollbacks = self._reads = 0
         if not self._listening:
             event.listen(Engine, "before_cursor_execute", self._on_statement)
             event.listen(Engine, "commit", self._on_commit)
@@ -27,7 +33,12 @@ class StatementCounts:
 
     def take(self) -> dict[str, int]:
         """What was counted."""
-        return {"statements": self._statements, "commits": self._commits, "rollbacks": self._rollbacks}
+        return {
+            "statements": self._statements,
+            "commits": self._commits,
+            "rollbacks": self._rollbacks,
+            "reads": self._reads,
+        }
 
     def _on_statement(self, _connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         self._statements += not statement.startswith(("BEGIN", "PRAGMA"))
@@ -35,5 +46,8 @@ class StatementCounts:
     def _on_commit(self, _connection: Any) -> None:
         self._commits += 1
 
-    def _on_rollback(self, _connection: Any) -> None:
-        self._rollbacks += 1
+    def _on_rollback(self, connection: Any) -> None:
+        if connection.get_execution_options().get(READ_ONLY):
+            self._reads += 1
+        else:
+            self._rollbacks += 1

@@ -299,7 +299,7 @@ def build_worker(
     dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
     components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, lambda: None)
+    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler)
     return Worker(
         dispatcher=dispatcher,
         scheduler=scheduler,
@@ -307,7 +307,11 @@ def build_worker(
         adapters=lis,
         inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks={"heartbeat": runner.heartbeat.run, **(background_tasks or {})},
+        background_tasks={
+            "heartbeat": runner.heartbeat.run,
+            "loop lag": components.metrics.loop_lag.watch,
+            **(background_tasks or {}),
+        },
         drain_timeout=settings.worker.drain_timeout,
     )
 
@@ -328,7 +332,7 @@ def _build_runner(components: Components, adapters: AdapterSource, outages: Outa
 
 
 def _build_scheduled_tasks(
-    components: Components, adapters: AdapterSource, outages: OutageTracker, scheduler: Scheduler, wake: Callable[[], None]
+    components: Components, adapters: AdapterSource, outages: OutageTracker, scheduler: Scheduler
 ) -> dict[str, tuple[float, ScheduledTask]]:
     """Build what runs at intervals, by name, with the seconds between two runs."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
@@ -340,22 +344,16 @@ def _build_scheduled_tasks(
         metrics=components.metrics,
         interval=PollInterval(settings.worker.poll_interval, settings.worker.poll_longest),
         reschedule=lambda seconds: scheduler.postpone("poll", seconds),
-        wake=wake,
     )
-    ended_orders = build_ended_orders(components)
-
-    async def check_ended_orders() -> None:  # beside the poll: reads that time out must not stop it
-        if await ended_orders.run():
-            wake()
-
-    collector = ResultCollector(adapters, LisHealth(outages, store, clock, wake).on_result)
+    ended_orders = build_ended_orders(components)  # beside the poll: reads that time out must not stop it
+    collector = ResultCollector(adapters, LisHealth(outages, store, clock).on_result)
     reconciler = Reconciler(exchange, store, clock, build_late_lines(components))
     purger = RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since)
     return {
         "poll": (settings.worker.poll_interval, poll.run),
-        "ended_orders": (settings.worker.poll_interval, check_ended_orders),
+        "ended_orders": (settings.worker.poll_interval, ended_orders.run),
         "collect": (settings.lis.collect_interval, collector.run),
-        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, wake).run),
+        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, lambda: None).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),

@@ -137,12 +137,25 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     `1E-7` is written as `0.0000001`. A number out of range (an exponent beyond `MAX_EXPONENT`) keeps its exponent: it is no
     laboratory value, and a line of somebody's JSON must not become a million digits.
     """
-    return (_sorted_encoder if sort_keys else _encoder).encode(_to_encodable(value, "document"))
+    written = value if _is_encodable(value) else _to_encodable(value, "document")
+    return (_sorted_encoder if sort_keys else _encoder).encode(written)
 
 
 def is_out_of_range(value: Decimal) -> bool:
     """Whether a finite number is so large or so small that its digits would fill pages."""
     return max(abs(value.adjusted()), abs(int(value.as_tuple().exponent))) > MAX_EXPONENT
+
+
+def _is_encodable(value: Any) -> bool:
+    """Whether every number in it is written as it is: most documents need no copy with other forms."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return True
+    if kind is dict:
+        return all(map(_is_encodable, value.values()))
+    if kind is list or kind is tuple:
+        return all(map(_is_encodable, value))
+    return kind is Decimal and value.is_finite() and "E" not in str(value)
 
 
 def _to_encodable(value: Any, where: str) -> Any:

@@ -39,7 +39,7 @@ _COMMANDS = {
         "List the rules for orders: severity, allowed severities, source in the interface, and message.",
     ),
     "adapter": CommandSource(
-        "lab_agent.cli.adapters:adapter_app",
+        "lab_agent.cli.adapter_group:adapter_app",
         "Try captured messages, create your own adapter, or prepare the laboratory system for a built-in one.",
     ),
     "schema": CommandSource("lab_agent.cli.schemas:schema_app", "JSON Schemas of orders and results."),

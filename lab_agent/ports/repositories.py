@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class UnitOfWork(Protocol):
-    """One transaction. What is not committed is rolled back."""
+    """What is written together or not at all. What is not committed is undone.
+
+    What was read or written in it may not be read again; an error about what was written may be raised as late as by `commit`.
+    """
 
     orders: OrderRepository
     jobs: JobRepository
@@ -56,7 +59,7 @@ class UnitOfWork(Protocol):
     purge: Purge
 
     def commit(self) -> None:
-        """Write everything at once, and make it last."""
+        """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
         ...
 
     def reading(self) -> AbstractContextManager[None]:
@@ -350,7 +353,7 @@ class KeyValueRepository(Protocol):
         ...
 
     def set(self, key: str, value: str) -> None:
-        """Set the value of a key."""
+        """Set the value of a key. Whoever else sets it waits until this unit of work has ended, so a key can be a lock."""
         ...
 
 

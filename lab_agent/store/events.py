@@ -125,5 +125,10 @@ class SqlKeyValueRepository(KeyValueRepository):
 
     @override
     def set(self, key: str, value: str) -> None:
-        self._session.put(_SET_VALUE, key, {"key": key, "value": value})
+        row = {"key": key, "value": value}
+        if self._session.kind == "sqlite":
+            self._session.put(_SET_VALUE, key, row)
+        else:  # at once, as the row is a lock too; what was read before others gave it back may be out of date
+            self._session.send(_SET_VALUE, row)
+            self._session.forget()
         self._session.remember((key_values, key), value)

@@ -79,9 +79,13 @@ _SELECT = select(*JOBS.columns).order_by(jobs.c.id)
 ONE = Query(_SELECT.where(jobs.c.id == bindparam("of")))
 OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of")))
 OPEN_OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of"), in_states(jobs.c.state, OPEN_JOBS)))
-NEEDING_OPERATOR = Query(_SELECT.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)))
-EXPIRED_LEASES = Query(
-    _SELECT.where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW).with_for_update(skip_locked=True)
+NEEDING_OPERATOR = Query(  # sorted by us: SQLite would walk over all jobs for their order
+    _SELECT.order_by(None).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
+)
+EXPIRED_LEASES = Query(  # likewise
+    _SELECT.order_by(None)
+    .where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW)
+    .with_for_update(skip_locked=True)
 )
 _failing = (
     select(
@@ -159,7 +163,7 @@ def lock_claimable(queues: tuple[frozenset[JobKind], ...]) -> Query:
     """Lock candidates, and try to lock their ordering keys until the transaction ends: ids, and whether the key is ours."""
     found = select_claimable(queues).subquery()
     try_lock = func.pg_try_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(found.c.ordering_key))
-    return Query(select(found.c.id, try_lock))
+    return Query(select(found.c.id, try_lock.label("is_locked")))
 
 
 _MARK = (

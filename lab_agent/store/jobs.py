@@ -67,7 +67,7 @@ class SqlJobRepository(JobRepository):
         mark: dict[str, Any] = {"at": now, "by": owner, "until": now + lease}
         if self._session.kind == "postgresql":
             locked = self._session.execute(job_statements.lock_claimable(queues), asked)
-            ids = [number for number, is_locked in map(tuple, locked) if is_locked]
+            ids = [row.id for row in locked if row.is_locked]
             claimed = self._mark(job_statements.CLAIM_LOCKED, {**mark, "ids": ids}) if ids else ()
         else:
             claimed = self._mark(job_statements.claim(queues), {**mark, **asked})
@@ -131,7 +131,7 @@ class SqlJobRepository(JobRepository):
 
     @override
     def needing_operator(self) -> tuple[Job, ...]:
-        return self._fetch(job_statements.NEEDING_OPERATOR)
+        return tuple(sorted(self._fetch(job_statements.NEEDING_OPERATOR), key=lambda job: job.id))
 
     @override
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:

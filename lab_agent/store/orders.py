@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, literal_column, select, union_all
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, literal_column, select, union_all
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -27,7 +27,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
-from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, to_record, unindexed, update_row, upsert_by
+from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, unindexed, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
@@ -47,6 +47,33 @@ _WORK_ORDERS_OF_ORDER = Query(
     select(*_WORK_ORDERS.columns).where(work_orders.c.order_key == _KEY).order_by(work_orders.c.adapter)
 )
 _KNOWN_TASKS = Query(select(orders.c.task_id).where(orders.c.task_id.in_(bindparam("tasks", expanding=True))))
+_OPEN_ORDERS = Query(
+    select(*_ORDERS.columns)
+    .where(orders.c.state != literal_column("'closed'"), orders.c.key > bindparam("after"))
+    .order_by(orders.c.key)
+    .limit(bindparam("at_most"))
+)
+_ENDED_ORDERS = Query(
+    select(*_ORDERS.columns).where(
+        orders.c.task_id.in_(bindparam("tasks", expanding=True)),
+        orders.c.state == OrderState.CLOSED,
+        orders.c.ended_as.is_not(None),
+    )
+)
+_ORDERS_TO_RECHECK = Query(
+    select(*_ORDERS.columns)
+    .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= bindparam("now"))
+    .where(unindexed(orders.c.state) == OrderState.CLOSED)
+    .order_by(orders.c.recheck_at, orders.c.key)
+    .limit(bindparam("at_most"))
+)
+_UNASSESSED_SINCE = Query(select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, ORDERS_BEFORE_HANDOVER)))
+_WAITING_LINES = Query(
+    select(lines.c.adapter, func.count())
+    # The index has all open lines; its condition is repeated, so that SQLite uses it.
+    .where(in_states(lines.c.state, OPEN_LINES), in_states(lines.c.state, WAITING_LINES), lines.c.adapter.is_not(None))
+    .group_by(lines.c.adapter)
+)
 _LABELS_IN_USE = Query(
     select(*_LABELS.columns)
     .join(lines, lines.c.key == label_uses.c.line)
@@ -163,10 +190,7 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def waiting_lines(self) -> Mapping[str, int]:
-        # The index has all open lines; its condition is repeated, so that SQLite uses it.
-        waiting = (in_states(lines.c.state, OPEN_LINES), in_states(lines.c.state, WAITING_LINES), lines.c.adapter.is_not(None))
-        found = select(lines.c.adapter, func.count()).where(*waiting).group_by(lines.c.adapter)
-        return dict(map(tuple, self._connection.execute(found)))
+        return dict(map(tuple, self._session.execute(_WAITING_LINES)))
 
     @override
     def save_work_order(self, work_order: WorkOrder) -> None:
@@ -249,30 +273,18 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
-        found = select(orders).where(orders.c.state != literal_column("'closed'")).order_by(orders.c.key).limit(limit)
-        if after is not None:
-            found = found.where(orders.c.key > after)
-        return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
+        return _ORDERS.to_records(self._session.execute(_OPEN_ORDERS, {"after": after or "", "at_most": limit}))
 
     @override
     def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
         found: list[OrderRecord] = []
         for batch in chunked(sorted({indexable_text(task) for task in task_ids})):
-            ended = select(orders).where(
-                orders.c.task_id.in_(batch), orders.c.state == OrderState.CLOSED, orders.c.ended_as.is_not(None)
-            )
-            found.extend(to_record(OrderRecord, row) for row in self._connection.execute(ended).mappings())
+            found.extend(_ORDERS.to_records(self._session.execute(_ENDED_ORDERS, {"tasks": batch})))
         return tuple(found)
 
     @override
     def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
-        due = (
-            select(orders)
-            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, unindexed(orders.c.state) == OrderState.CLOSED)
-            .order_by(orders.c.recheck_at, orders.c.key)
-            .limit(limit)
-        )
-        return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())
+        return _ORDERS.to_records(self._session.execute(_ORDERS_TO_RECHECK, {"now": now, "at_most": limit}))
 
     @override
     def other_lines(
@@ -286,15 +298,8 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def unassessed_since(self) -> datetime | None:
-        found: datetime | None = self._connection.scalar(
-            select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, ORDERS_BEFORE_HANDOVER))
-        )
+        found: datetime | None = self._session.execute(_UNASSESSED_SINCE).scalar()
         return found
-
-    @property
-    def _connection(self) -> Connection:
-        """The connection for queries that differ from call to call."""
-        return self._session.connection(for_writing=False)
 
     def _lock(self, key: OrderKey) -> OrderRecord:
         if self._session.kind == "postgresql":  # on SQLite, nobody else has written since the transaction began

@@ -267,8 +267,9 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     order = delivery.order.key
     record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
     uow.reports.save(record)
-    settle_older_versions(uow, replace(delivery.version, record=replace(record, lines=delivery.version.record.lines)), now)
-    rematch_waiting_versions(uow, record, now)
+    version = replace(delivery.version, record=replace(record, lines=delivery.version.record.lines))
+    if settle_older_versions(uow, version, now):
+        rematch_waiting_versions(uow, record, now)
     completed = complete_lines(uow, order, delivery.coverage.completes, now)
     reopen_lines(uow, order, now)
     moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)

@@ -40,6 +40,7 @@ from lab_agent.workflow.fetching import fetch_linked
 from lab_agent.workflow.order_lookup import load_part
 
 RECHECK_AFTER = timedelta(minutes=5)
+_WAITING_FOR_RESULT = frozenset({LineState.ACCEPTED, LineState.RESULTED})
 _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
 """Jobs that must be settled before their order may end."""
 
@@ -49,14 +50,9 @@ def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], no
 
     A person decides about one that is held.
     """
-    wanted, moved = set(keys), []
-    for line in uow.orders.lines(order):
-        if line.key in wanted and line.state in {LineState.ACCEPTED, LineState.RESULTED}:
-            completed = line.transition_to(LineState.COMPLETED, now)
-            uow.orders.save_line(completed)
-            uow.jobs.add(jobs.update_line_task(completed, jobs.TASK_COMPLETED, now))
-            moved.append(line.key)
-    return tuple(moved)
+    wanted = set(keys)
+    waiting = [line for line in uow.orders.lines(order) if line.key in wanted and line.state in _WAITING_FOR_RESULT]
+    return _end_lines(uow, [line.transition_to(LineState.COMPLETED, now) for line in waiting], jobs.TASK_COMPLETED, now)
 
 
 def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str], now: datetime) -> tuple[LineKey, ...]:
@@ -64,14 +60,17 @@ def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str
 
     One that is resulted stays: its final result is on its way.
     """
-    moved = []
-    for line in uow.orders.lines(order):
-        if line.key in reasons and line.state is LineState.ACCEPTED:
-            cancelled = line.transition_to(LineState.CANCELLED, now, (reasons[line.key],))
-            uow.orders.save_line(cancelled)
-            uow.jobs.add(jobs.update_line_task(cancelled, jobs.TASK_CANCELLED, now))
-            moved.append(line.key)
-    return tuple(moved)
+    waiting = [line for line in uow.orders.lines(order) if line.key in reasons and line.state is LineState.ACCEPTED]
+    cancelled = [line.transition_to(LineState.CANCELLED, now, (reasons[line.key],)) for line in waiting]
+    return _end_lines(uow, cancelled, jobs.TASK_CANCELLED, now)
+
+
+def _end_lines(uow: UnitOfWork, ended: Sequence[LineRecord], status: str, now: datetime) -> tuple[LineKey, ...]:
+    """Write lines that have ended, then the jobs of their Tasks, each in one statement."""
+    for line in ended:
+        uow.orders.save_line(line)
+    uow.jobs.add_all([jobs.update_line_task(line, status, now) for line in ended])
+    return tuple(line.key for line in ended)
 
 
 def lines_with_result(lines: Iterable[LineRecord], keys: Collection[LineKey]) -> tuple[LineKey, ...]:

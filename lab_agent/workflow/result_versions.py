@@ -153,8 +153,8 @@ def take_back_stuck_deliveries(uow: UnitOfWork, version: ReportRecord, others: O
         reopen_lines(uow, version.order, now)
 
 
-def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: datetime) -> None:
-    """End the versions before the one that was delivered, but for those that have more to say."""
+def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: datetime) -> bool:
+    """End the versions before the one that was delivered, but for those that have more to say; whether there are any others."""
     order, others = _sort_others(uow, delivered.record)
     for listed in others:
         other = uow.reports.get_for_update(listed.key)  # an operator may have decided about it since it was listed
@@ -164,6 +164,7 @@ def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: dateti
             uow.reports.save(other.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED))
         elif other.state in REPORTS_NEEDING_OPERATOR and (version := load_version(other)):
             settle_late_version(uow, version, delivered, now)
+    return bool(others)
 
 
 def settle_late_version(

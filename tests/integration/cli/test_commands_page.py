@@ -1,8 +1,5 @@
 """docs/commands.md against the commands."""
 
-import subprocess
-import sys
-
 import typer
 
 from lab_agent.cli.app import app
@@ -47,13 +44,6 @@ def test_help_contains_no_bracket_markup():
     }
     assert "new-token" in helps
     assert [name for name, texts in helps.items() if "[" in "".join(text or "" for text in texts)] == []
-
-
-def test_optional_imports_are_lazy():
-    """What only some commands need is not imported for all."""
-    heavy = "alembic", "openpyxl", "reportlab", "fastapi", "uvicorn"
-    ask = f"import sys, lab_agent.cli.app; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_every_list_and_show_supports_json():

@@ -15,7 +15,7 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord, UploadRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
@@ -57,6 +57,10 @@ class RecordFactory:
         number = next(self._numbers)
         start: dict[str, Any] = {"key": ReportKey(key or f"P{number:015}"), "source": "folder", "message": f"m{number}"}
         return ReportRecord(**{**start, "received_at": self.now, "changed_at": self.now, "body": b"{}", **fields})
+
+    def upload(self, identifier: str) -> UploadRecord:
+        start: dict[str, Any] = {"resource_type": "Observation", "resource_id": ResourceId("1"), "version": "1", "digest": "d"}
+        return UploadRecord(identifier=identifier, order=OrderKey("R1"), report=ReportKey("P1"), **start)
 
 
 @dataclass
