@@ -51,9 +51,9 @@ ALONE = Cost(statements=36, transactions=12, rolled_back=2)
 | Part | Statements | What they are for |
 |---|---|---|
 | poll | 6 | what is known, what has ended; the order, its job, its event, the time of the poll |
-| claims and looks | 5 | two claims that find the job, one that finds nothing more; what is due, which ended orders are |
+| claims and looks | 6 | three claims that find the job, one that finds nothing more; what is due, which ended orders are |
 | first look | 4 | the order, read and read again under its lock; the list of lines, the job |
-| decision | 13 | the order twice; labels and lines of others; order, lines, part, labels and their use, identity, event, two jobs |
+| decision | 12 | the order twice; labels and lines of others; order, lines, part, labels, their use, identity, two jobs |
 | handover | 8 | the job as started; order, lines and part; what changed in order and part, the event, the job |
 """
 AMONG_MANY = Cost(statements=28, transactions=4, rolled_back=0.5)
