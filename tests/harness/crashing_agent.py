@@ -118,6 +118,8 @@ class ObservedRepository:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._repository, name)
+        if not callable(method):
+            return method
 
         def call(*args: Any, **more: Any) -> Any:
             self._on_call(name, args[0] if args else None)
