@@ -1,6 +1,8 @@
 # On a fresh machine with Python 3.11+ and make:
 #   make demo [ONCE=1] [LIS=hl7v2] [FAULTS=config/bad-day.toml]
 #                                     run the daily flow on this machine (LIS: folder, http, hl7v2 or sql)
+#   make bench [ONLY=intake] [QUICK=1] [LARGE=1]
+#                                     measure the programs against their floors; the table is in build/ too
 #   make test                         check formatting, types and import rules, and run the tests
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +12,7 @@ LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof lint docs lock clean
+.PHONY: demo test proof bench lint docs lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
@@ -21,6 +23,14 @@ test: lint
 # Long test runs. SHORT=1 runs a twentieth of each.
 proof: .venv/.dev
 	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m pytest -n $(JOBS) -m proof --timeout 3600
+
+# About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes;
+# WRITE=1 puts the table into docs/performance.md.
+bench: .venv/.dev
+	mkdir -p build
+	$(BIN)/python -m benchmarks $(ONLY) $(if $(QUICK),--quick) $(if $(LARGE),--large) \
+		--json build/benchmarks.json --markdown build/benchmarks.md \
+		$(if $(WRITE),--page docs/performance.md)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -37,7 +47,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-header --quiet --upgrade
 lock: .venv/.dev
 	$(LOCK) --group build -o requirements/run.txt
-	$(LOCK) --group build --group test -c requirements/run.txt -o requirements/dev.txt
+	$(LOCK) --group build --group test --group bench -c requirements/run.txt -o requirements/dev.txt
 
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'

@@ -1,1 +1,1 @@
-"""Benchmarks: each against its floor, in the same run."""
+"""Benchmarks: each part of the programs against its floor, measured in the same run (`make bench`)."""

@@ -21,9 +21,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measurement import Measurement, RunOptions
 from lab_agent.store.schema import upgrade
 
 TOKEN = "benchmark-token"  # noqa: S105 - of a server that lives as long as the benchmark
@@ -62,6 +63,23 @@ class Comparison:
     body_bytes: int
 
 
+def measure(options: RunOptions) -> list[Measurement]:
+    """Measure the nomenclature and the pre-analytics."""
+    slices = options.choose(1, 5)
+    found = ((nomenclature(slices), 0.9), (nomenclature(slices, encoding="identity"), 0.9), (preanalytics(slices), 0.2))
+    return [each for comparison, aim in found for each in _to_measurements(comparison, aim)]
+
+
+def _to_measurements(found: Comparison, least_ratio: float) -> list[Measurement]:
+    what = found.name
+    return [
+        Measurement(name=f"{what}: CPU", value=found.cpu_ms, unit="ms/request"),
+        Measurement(name=f"{what}: floor", value=found.floor_cpu_ms, unit="ms/request", note=found.floor),
+        Measurement(name=f"{what}: floor / ours", value=found.cpu_ratio, unit="", at_least=least_ratio, note="by CPU"),
+        Measurement(name=f"{what}: throughput", value=found.rate, unit="requests/s", note=f"the floor {found.floor_rate:,.0f}"),
+    ]
+
+
 def nomenclature(slices: int = 5, items: int = 5000, encoding: str = "gzip") -> Comparison:
     """`GET nomenclature` of a contract with so many items, as clients ask for it: compressed."""
     with _environment(items) as (folder, start_ours, start_floor):
@@ -70,7 +88,8 @@ def nomenclature(slices: int = 5, items: int = 5000, encoding: str = "gzip") -> 
         body = _body_of(port, request)
         floor_port, floor = start_floor("bare", folder, body, encoding)
         measured, floored = _alternate([(port, ours, lambda: request), (floor_port, floor, lambda: request)], slices)
-    return _compare("nomenclature", "bare ASGI application, same bytes", measured, floored, len(body))
+    size = f"{items:,} items" if encoding == "identity" else f"{items:,} items, {encoding}"
+    return _compare(f"nomenclature, {size}", "bare ASGI application, same bytes", measured, floored, len(body))
 
 
 def preanalytics(slices: int = 5, size: int = 20, *, repeated: bool = False) -> Comparison:
@@ -85,7 +104,7 @@ def preanalytics(slices: int = 5, size: int = 20, *, repeated: bool = False) -> 
         body = _body_of(port, make())
         floor_port, floor = start_floor("constant", folder, body, "identity")
         measured, floored = _alternate([(port, ours, make), (floor_port, floor, make)], slices)
-    name = f"preanalytics of {size}" + (", asked again" if repeated else "")
+    name = f"pre-analytics, {size} items" + (", asked again" if repeated else "")
     return _compare(name, "FastAPI route that returns the same constant", measured, floored, len(body))
 
 
@@ -196,7 +215,8 @@ def _environment(items: int) -> Iterator[tuple[Path, Callable[[], tuple[int, int
 
 def _start(stack: ExitStack, command: list[str], port: int, folder: Path, within: float = 60.0) -> int:
     log = stack.enter_context((folder / f"log-{port}").open("wb"))
-    process = subprocess.Popen(command, stderr=log, stdout=log, cwd=Path(__file__).parent.parent)  # noqa: S603 - our own
+    root = Path(__file__).parent.parent
+    process = subprocess.Popen(command, stderr=log, stdout=log, cwd=root)  # noqa: S603 - our own programs
     stack.callback(_stop, process)
     deadline = time.monotonic() + within
     while True:
@@ -299,19 +319,3 @@ sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
 """
     )
     return path
-
-
-def main() -> None:
-    """Print each comparison as a line of JSON."""
-    slices = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    for found in (
-        nomenclature(slices),
-        nomenclature(slices, encoding="identity"),
-        preanalytics(slices),
-        preanalytics(slices, repeated=True),
-    ):
-        print(json.dumps(asdict(found)))  # noqa: T201 - a program for the terminal
-
-
-if __name__ == "__main__":
-    main()

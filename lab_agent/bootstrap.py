@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.versions import VersionHorizon
-from lab_agent.crypto import Cipher
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
@@ -35,10 +34,11 @@ from lab_agent.ports.repositories import Store
 from lab_agent.rules.engine import check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.root import Settings
+from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
-from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.worker.job_queues import build_worker_loops
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
@@ -52,6 +52,7 @@ from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
+from lab_agent.workflow.order_reading import OrderReader
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from lab_agent.workflow.result_checks import ReleaseChecks
@@ -97,17 +98,6 @@ class Components:
     mapping_cache: MappingCache = field(default_factory=lambda: MappingCache(None))
 
 
-def open_store(settings: Settings) -> SqlStore:
-    """Open the store. Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`."""
-    check_schema(settings.store.url)
-    return SqlStore(settings.store.url, build_cipher(settings))
-
-
-def build_cipher(settings: Settings) -> Cipher:
-    """Build the cipher of what must not be readable in the database."""
-    return Cipher(*(key.get_secret_value() for key in settings.store.encryption_keys))
-
-
 @asynccontextmanager
 async def open_components(
     settings: Settings,
@@ -118,7 +108,7 @@ async def open_components(
 ) -> AsyncIterator[Components]:
     """Open everything that a command or the daemon needs, and close it again."""
     clock = clock or SystemClock()
-    opened = open_store(settings) if store is None else store
+    opened = open_store(settings.store) if store is None else store
     owner = worker_name(socket.gethostname())
     metrics = Metrics()
     async with HttpClient(http_options(settings.exchange)) as http:
@@ -174,17 +164,10 @@ def build_code_systems(settings: Settings) -> CodeSystems:
 def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, AnyJobHandler]:
     """Build one handler for each kind of job."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
+    assessor = build_assessor(components)
     handlers: list[AnyJobHandler] = [
         FetchOrderHandler(
-            exchange,
-            store,
-            clock,
-            build_assessor(components),
-            build_decision_policy(settings),
-            settings.worker,
-            settings.exchange.base_url,
-            build_late_lines(components),
-            settings.exchange.line_task_codes,
+            build_order_reader(components, assessor), clock, assessor, build_decision_policy(settings), settings.worker
         ),
         SubmitOrderHandler(
             store,
@@ -206,6 +189,21 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
         TaskUpdateHandler(exchange, store, clock, build_late_lines(components)),
     ]
     return {kind: handler for handler in handlers for kind in handler.kinds}
+
+
+def build_order_reader(components: Components, assessor: OrderAssessor) -> OrderReader:
+    """Build what reads and assesses an order."""
+    settings = components.settings
+    return OrderReader(
+        components.exchange,
+        components.store,
+        components.clock,
+        assessor,
+        settings.worker,
+        settings.exchange.base_url,
+        build_late_lines(components),
+        settings.exchange.line_task_codes,
+    )
 
 
 def build_planning(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> UploadPlanner:
@@ -263,7 +261,6 @@ def build_assessor(components: Components) -> OrderAssessor:
         raise SettingsError(problems)
     return OrderAssessor(
         exchange=components.exchange,
-        store=components.store,
         clock=components.clock,
         systems=build_code_systems(settings),
         laboratory=settings.exchange.laboratory,
@@ -299,17 +296,22 @@ def build_worker(
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
     runner = _build_runner(components, lis, outages)
-    loops = build_worker_loops(runner, outages, concurrency=settings.worker.concurrency, observe=observe)
+    dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
+    components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler, loops.wake)
+    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler)
     return Worker(
-        loops=loops,
+        dispatcher=dispatcher,
         scheduler=scheduler,
         outages=outages,
         adapters=lis,
-        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, loops.wake),
+        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks=background_tasks or {},
+        background_tasks={
+            "heartbeat": runner.heartbeat.run,
+            "loop lag": components.metrics.loop_lag.watch,
+            **(background_tasks or {}),
+        },
         drain_timeout=settings.worker.drain_timeout,
     )
 
@@ -330,7 +332,7 @@ def _build_runner(components: Components, adapters: AdapterSource, outages: Outa
 
 
 def _build_scheduled_tasks(
-    components: Components, adapters: AdapterSource, outages: OutageTracker, scheduler: Scheduler, wake: Callable[[], None]
+    components: Components, adapters: AdapterSource, outages: OutageTracker, scheduler: Scheduler
 ) -> dict[str, tuple[float, ScheduledTask]]:
     """Build what runs at intervals, by name, with the seconds between two runs."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
@@ -342,22 +344,16 @@ def _build_scheduled_tasks(
         metrics=components.metrics,
         interval=PollInterval(settings.worker.poll_interval, settings.worker.poll_longest),
         reschedule=lambda seconds: scheduler.postpone("poll", seconds),
-        wake=wake,
     )
-    ended_orders = build_ended_orders(components)
-
-    async def check_ended_orders() -> None:  # beside the poll: reads that time out must not stop it
-        if await ended_orders.run():
-            wake()
-
-    collector = ResultCollector(adapters, LisHealth(outages, store, clock, wake).on_result)
+    ended_orders = build_ended_orders(components)  # beside the poll: reads that time out must not stop it
+    collector = ResultCollector(adapters, LisHealth(outages, store, clock).on_result)
     reconciler = Reconciler(exchange, store, clock, build_late_lines(components))
     purger = RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since)
     return {
         "poll": (settings.worker.poll_interval, poll.run),
-        "ended_orders": (settings.worker.poll_interval, check_ended_orders),
+        "ended_orders": (settings.worker.poll_interval, ended_orders.run),
         "collect": (settings.lis.collect_interval, collector.run),
-        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, wake).run),
+        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, lambda: None).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),

@@ -6,12 +6,14 @@ encrypted with keys that are stored elsewhere; of the tokens and passwords of ot
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import secrets
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.low_level import ARGON2_VERSION
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from lab_agent.errors import CryptoError
@@ -98,7 +100,7 @@ class Passwords:
 
     def __init__(self, *, time_cost: int = 3, memory_cost: int = 65536, parallelism: int = 4) -> None:
         self._hasher = PasswordHasher(time_cost=time_cost, memory_cost=memory_cost, parallelism=parallelism)
-        self._dummy_hash = self._hasher.hash(secrets.token_urlsafe(32))
+        self._hash_of_nobody = self._make_hash_of_nobody()
 
     def hash(self, password: str) -> str:
         """Give the hash of a password, with its salt and costs."""
@@ -107,10 +109,19 @@ class Passwords:
     def verify(self, password: str, hashed: str | None) -> bool:
         """Whether `hashed` is the hash of `password`. None (nobody has that name) costs as much as a wrong password."""
         try:
-            self._hasher.verify(self._dummy_hash if hashed is None else hashed, password)
+            self._hasher.verify(self._hash_of_nobody if hashed is None else hashed, password)
         except (VerificationError, InvalidHashError):
             return False
         return hashed is not None
+
+    def _make_hash_of_nobody(self) -> str:
+        """Make a hash that no password is known for: random bytes, as computing one takes 64 MiB that a start has no use for."""
+        costs = f"m={self._hasher.memory_cost},t={self._hasher.time_cost},p={self._hasher.parallelism}"
+        salt, digest = (
+            base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
+            for length in (self._hasher.salt_len, self._hasher.hash_len)
+        )
+        return f"$argon2id$v={ARGON2_VERSION}${costs}${salt}${digest}"
 
     def needs_rehash(self, hashed: str) -> bool:
         """Whether the hash was made with other costs than today's."""

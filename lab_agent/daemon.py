@@ -26,7 +26,8 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
-from lab_agent.worker.worker import BackgroundTask, Worker, loop_task_name
+from lab_agent.store.opening import build_cipher
+from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 log = structlog.get_logger(__name__)
@@ -61,12 +62,9 @@ async def _run(
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
 
-        def wake() -> None:
-            worker.loops.wake()
-
-        desk = RefusedMessageDesk(components.store, components.clock, components.adapters, wake)
+        desk = RefusedMessageDesk(components.store, components.clock, components.adapters, lambda: None)
         app = create_app(
-            _build_status_context(components, desk, lambda: _stopped_loops(worker), lambda: worker.outages.is_store_down)
+            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: worker.outages.is_store_down)
         )
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
@@ -85,7 +83,7 @@ async def _run(
 
 
 def _build_status_context(
-    components: Components, desk: RefusedMessageDesk, stopped_loops: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]
+    components: Components, desk: RefusedMessageDesk, missing_tasks: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]
 ) -> StatusContext:
     """Build what the status page works with."""
     if components.queries is None:
@@ -105,14 +103,14 @@ def _build_status_context(
         store=components.store,
         queries=components.queries,
         accounts=Accounts(components.store, Passwords()),
-        cipher=bootstrap.build_cipher(components.settings),
+        cipher=build_cipher(components.settings.store),
         metrics=components.metrics,
         clock=components.clock,
         adapters=adapters,
         mode=components.settings.worker.mode,
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
         refused_messages=desk,
-        missing_tasks=stopped_loops,
+        missing_tasks=missing_tasks,
         is_store_unwritable=cannot_write,
     )
 
@@ -130,10 +128,10 @@ def update_reload_alert(uow: UnitOfWork, result: ReloadResult, now: datetime) ->
         uow.alerts.open(Alert(key=key, text=f"laboratory system {result.name}: {text}", opened_at=now))
 
 
-def _stopped_loops(worker: Worker) -> list[str]:
-    """The queues of the worker whose loop does not run."""
+def _missing_tasks(worker: Worker) -> list[str]:
+    """The parts of the worker that should run and do not."""
     running = {task.get_name() for task in asyncio.all_tasks()}
-    return [name for name in worker.loops.loops if loop_task_name(name) not in running]
+    return [name for name in worker.task_names if name not in running]
 
 
 def _log_unloaded_adapters(components: Components) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -22,22 +22,69 @@ from lab_agent.errors import DataInvalidError, Problem
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _sorted_encoder = msgspec.json.Encoder(decimal_format="number", order="sorted")
 MAX_DEPTH = 200
 """The most levels of nesting that are read; FHIR resources have some twenty."""
+LARGE = 1024 * 1024
+"""Bytes from which a document is read by `loads_large`, in a thread."""
+MAX_VALUES = 100_000
+"""About how many values a large document may have; a FHIR resource has some hundred."""
+MAX_LIST_VALUES = 2_000_000
+"""The same of one that is read item by item: a page of 20,000 Tasks has half of it."""
 MAX_EXPONENT = 400
 """The largest exponent that is written in digits, and that a laboratory value may have."""
 
 
+class TooManyValues(DataInvalidError):
+    """A large document has more values than are read at once."""
+
+
 def loads(data: bytes | str) -> Any:
     """Read JSON; fractional numbers become `Decimal`. Raises `DataInvalidError` for what is not JSON, or nested too deep."""
-    try:
-        tree = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
-        raise DataInvalidError((Problem("document", f"not JSON: {exc}", "send one JSON value in UTF-8"),)) from exc
+    tree = _decode(_decoder, data)
     if _has_many_brackets(data) and _is_too_deep(tree):
         raise DataInvalidError((Problem("document", f"more than {MAX_DEPTH} levels deep", "send fewer nested levels"),))
     return tree
+
+
+def loads_large(data: bytes) -> Any:
+    """Read JSON as `loads` does, in a thread where it is large. Raises `TooManyValues` for more than `MAX_VALUES`.
+
+    The decoder holds the interpreter's lock until it returns, and each value takes memory of its own. It is not the bytes of a
+    document that count for both but its values: a long text is read at once, and this many values in some 50 ms.
+    """
+    _check_number_of_values(data, MAX_VALUES)
+    return loads(data)
+
+
+def divide_large(data: bytes, name: str) -> tuple[dict[str, Any], Iterator[bytes]]:
+    """Read a large JSON object without its array `name`, and give the JSON of each item of that.
+
+    This takes a millisecond of the lock for a megabyte. Raises `DataInvalidError` as `loads_large` does, and `TooManyValues` for
+    more than `MAX_LIST_VALUES` in all. The items themselves may still be invalid.
+    """
+    _check_number_of_values(data, MAX_LIST_VALUES)
+    fields = _decode(_fields_decoder, data)
+    items = _decode(_items_decoder, fields.pop(name, b"[]"))
+    return {key: loads_large(bytes(value)) for key, value in fields.items()}, map(bytes, items)
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], data: Any) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as exc:
+        raise DataInvalidError((Problem("document", f"not JSON: {exc}", "send one JSON value in UTF-8"),)) from exc
+
+
+def _check_number_of_values(data: bytes, limit: int) -> None:
+    """Count the signs that stand before values; those within texts count, too."""
+    count = 0
+    for start in range(0, len(data), LARGE):
+        count += sum(data.count(sign, start, start + LARGE) for sign in (b",", b"{", b"["))
+        if count > limit:
+            raise TooManyValues((Problem("document", f"more than {limit} values", "send fewer at once"),))
 
 
 def _has_many_brackets(data: bytes | str) -> bool:
@@ -90,12 +137,25 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     `1E-7` is written as `0.0000001`. A number out of range (an exponent beyond `MAX_EXPONENT`) keeps its exponent: it is no
     laboratory value, and a line of somebody's JSON must not become a million digits.
     """
-    return (_sorted_encoder if sort_keys else _encoder).encode(_to_encodable(value, "document"))
+    written = value if _is_encodable(value) else _to_encodable(value, "document")
+    return (_sorted_encoder if sort_keys else _encoder).encode(written)
 
 
 def is_out_of_range(value: Decimal) -> bool:
     """Whether a finite number is so large or so small that its digits would fill pages."""
     return max(abs(value.adjusted()), abs(int(value.as_tuple().exponent))) > MAX_EXPONENT
+
+
+def _is_encodable(value: Any) -> bool:
+    """Whether every number in it is written as it is: most documents need no copy with other forms."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return True
+    if kind is dict:
+        return all(map(_is_encodable, value.values()))
+    if kind is list or kind is tuple:
+        return all(map(_is_encodable, value))
+    return kind is Decimal and value.is_finite() and "E" not in str(value)
 
 
 def _to_encodable(value: Any, where: str) -> Any:

@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,13 +22,11 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from lab_agent.errors import Failure, ForeignLink, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
-from lab_agent.url_origin import join_url, origin_of
+from lab_agent.url_origin import join_url, origin_of, pin_of
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
-_MAX_RETRY_AFTER = 3600.0
-_SECONDS_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:,.*)?")
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
 _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
@@ -156,41 +151,13 @@ def _redirect_target(url: str, location: str) -> str:
         raise ForeignLink(f"{origin_of(url)} redirects: {exc}") from exc
 
 
-def parse_retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds to wait, from either form of Retry-After (seconds or an HTTP-date); None if it is missing or invalid.
-
-    A proxy may have written a header twice ("120, 120"), and some servers write "30.0": the first number counts. At most an
-    hour: a longer wait is more often a wrong clock than a wish. `now` is the time on the clock of who says so: an
-    HTTP-date is meant by the same clock as the header Date (`retry_after_of`).
-    """
-    text = (value or "").strip()
-    if text.isascii() and (seconds := _SECONDS_PATTERN.fullmatch(text)):
-        return min(float(seconds.group(1)), _MAX_RETRY_AFTER)
-    until = parse_http_date(text)
-    return None if until is None else min(max(0.0, (until - now).total_seconds()), _MAX_RETRY_AFTER)
-
-
-def retry_after_of(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds to wait by the headers of a response; `now`, by our clock, is taken only where it has no Date of its own."""
-    return parse_retry_after(headers.get("retry-after"), parse_http_date(headers.get("date")) or now)
-
-
-def parse_http_date(value: str | None) -> datetime | None:
-    """Read an HTTP-date, such as that of the header Date; None if it is missing or invalid."""
-    try:
-        found = parsedate_to_datetime((value or "").strip())
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def _checked_url(url: str, base: str) -> httpx.URL:
     """Parse the address again with the parser that sends it, so that the pin holds for what is really sent."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as exc:
         raise ForeignOrigin("the address is invalid") from exc
-    pin = origin_of(base)
+    pin = pin_of(base)
     port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)
     if (parsed.scheme, parsed.host.strip("[]"), port) != pin or parsed.userinfo:
         raise ForeignOrigin(f"the address leads away from {pin}; nothing was sent")
@@ -203,13 +170,14 @@ def _too_large(method: str, limit: int) -> Failure:
 
 
 def _failure_reason(exc: Exception) -> str:
+    """Say why nothing was sent, without the library's own text, in which the address may stand with its query."""
     if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
         return "its certificate is not trusted; set `ca_file` to the certificate of the authority that issued it"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
         return os.strerror(number)
-    return str(exc) or type(exc).__name__
+    return "connecting took too long" if isinstance(exc, httpx.TimeoutException) else type(exc).__name__
 
 
 def _make_transport(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:

@@ -6,7 +6,9 @@ that they are true after a restart and for every worker on one database. `Metric
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CallObserver = Callable[[str, str, float], None]
 """Called when a call has ended, with its operation, its outcome (`ok`, or the type of the failure) and its seconds."""
+_LAG_INTERVAL = 0.1
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -42,7 +45,8 @@ def ignore(operation: str, outcome: str, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGauges:
-    """What the store holds now: counts by state (jobs by kind and state), and the age in seconds of what waits longest.
+    """What waits in the store now: counts of what is not finished, by state (jobs by kind and state), and the age in seconds of
+    what waits longest.
 
     States are the domain's `StrEnum`s. `last_poll` is in seconds since 1970, None if no poll has succeeded yet.
     """
@@ -57,15 +61,37 @@ class StoreGauges:
     last_poll: float | None = None
 
 
+class LoopLag:
+    """How late the event loop was with its next step, at most, in the last minute.
+
+    A timer is set ten times a second (0.05 % of a core), and what keeps the loop for longer than that shows, if not in full.
+    """
+
+    def __init__(self) -> None:
+        self._late: deque[float] = deque(maxlen=int(60 / _LAG_INTERVAL))
+
+    async def watch(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_INTERVAL
+            await asyncio.sleep(_LAG_INTERVAL)
+            self._late.append(loop.time() - due)
+
+    def longest(self) -> float:
+        """Seconds; 0 before the first measurement."""
+        return max(self._late, default=0.0)
+
+
 class Metrics:
     """The registry and its metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._orders = self._gauge("orders", "Orders in the store by state", "state")
-        self._lines = self._gauge("lines", "Order lines in the store by state", "state")
-        self._reports = self._gauge("reports", "Reports of laboratory systems by state", "state")
-        self._jobs = self._gauge("jobs", "Jobs in the outbox by kind and state", "kind", "state")
+        self._orders = self._gauge("orders", "Unfinished orders by state", "state")
+        self._lines = self._gauge("lines", "Unfinished order lines by state", "state")
+        self._reports = self._gauge("reports", "Unfinished reports of laboratory systems by state", "state")
+        self._jobs = self._gauge("jobs", "Unfinished jobs by kind and state", "kind", "state")
         self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")
         self._alerts = self._gauge("alerts_open", "Open alerts")
         self._store_reachable = self._gauge("store_reachable", "Whether the store answered when these numbers were read")
@@ -78,6 +104,9 @@ class Metrics:
         self._skipped = Counter(
             "lab_agent_lis_skipped", "Messages and values left out by a rule", ["adapter"], registry=self.registry
         )
+        self.loop_lag = LoopLag()
+        lag = self._gauge("loop_lag_seconds", "How late the event loop was with its next step, at most, in the last minute")
+        lag.set_function(self.loop_lag.longest)
         build = self._gauge("build_info", "Version of the program", "version", "python")
         build.labels(version("lab-agent"), python_version()).set(1)
 

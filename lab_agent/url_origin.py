@@ -6,6 +6,8 @@ is rejected rather than interpreted.
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
@@ -13,6 +15,7 @@ from lab_agent.errors import ForeignOrigin
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
+_UNSAFE_CHARACTER = re.compile(r"[\x00-\x20\x7F\\]")
 _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -46,9 +49,15 @@ def origin_of(address: str) -> Origin:
     return Origin(parts.scheme, host, _DEFAULT_PORTS[parts.scheme] if port is None else port)
 
 
+@lru_cache(maxsize=16)
+def pin_of(base: str) -> Origin:
+    """Origin of a base address, kept for the last 16: every call asks, of two or three. Raises `ForeignOrigin`."""
+    return origin_of(base)
+
+
 def join_url(base: str, target: str) -> str:
     """Join `target` (absolute or relative) onto `base`; the result has the origin of `base`. Raises `ForeignOrigin`."""
-    pin = origin_of(base)
+    pin = pin_of(base)
     address = _urljoin(base, _percent_encode(target))
     found = origin_of(address)
     if found != pin:
@@ -70,9 +79,9 @@ def _urljoin(base: str, target: str) -> str:
 
 
 def _percent_encode(target: str) -> str:
-    if any(ch == "\\" or ord(ch) < 0x21 or ord(ch) == 0x7F for ch in target):
+    if _UNSAFE_CHARACTER.search(target):
         raise ForeignOrigin("the address contains a backslash, a blank or a control character")
-    return quote(target, safe=_PRINTABLE_ASCII)
+    return target if target.isascii() else quote(target, safe=_PRINTABLE_ASCII)
 
 
 def _urlsplit(address: str) -> SplitResult:

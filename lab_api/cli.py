@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab_agent import bootstrap, logs
+from lab_agent import logs
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
@@ -20,6 +20,7 @@ from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.opening import open_store
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.catalogue_sync import CatalogueSync
@@ -50,7 +51,7 @@ def run(config: ConfigOption) -> None:
 
 
 async def _run(settings: Settings, sock: socket.socket) -> None:
-    store = bootstrap.open_store(settings)
+    store = open_store(settings.store)
     try:
         server = await _build_server(settings, store)
         await server.run_until_stopped(sock)

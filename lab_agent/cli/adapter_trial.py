@@ -22,6 +22,7 @@ from lab_agent.mappings.loader import MappingCache, load_mapping_tables
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import deep_merge
+from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workbench.map_lines import toml_value
@@ -174,7 +175,7 @@ async def open_rehearsal(trial: Trial) -> AsyncIterator[OpenedRehearsal]:
     reason = "there are no settings" if not trial.is_configured else ""
     if not reason:
         try:
-            store = bootstrap.open_store(trial.settings)
+            store = open_store(trial.settings.store)
         except StoreError as error:
             reason = str(error)
         else:
@@ -188,7 +189,7 @@ async def open_rehearsal(trial: Trial) -> AsyncIterator[OpenedRehearsal]:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/trial.db"
         upgrade(url)
-        empty = SqlStore(url, bootstrap.build_cipher(trial.settings))
+        empty = SqlStore(url, build_cipher(trial.settings.store))
         try:
             yield OpenedRehearsal(await _build(trial, empty, has_orders=False), reason)
         finally:

@@ -9,7 +9,8 @@ from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.adapter_try_write import lines_by_target
 from lab_agent.cli.output import Row, print_fields, print_heading, print_line, print_list
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport
-from lab_agent.domain.text import format_value, shorten
+from lab_agent.domain.text import shorten
+from lab_agent.domain.value_text import format_value
 from lab_agent.mappings.loader import COLUMNS
 from lab_agent.ports.lis import TraceLine
 from lab_agent.workbench.map_lines import paste_lines

@@ -4,19 +4,64 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
-from lab_agent import logs
-from lab_agent.cli import accounts, adapters, catalogue, check, init, maintenance, mappings, notices, orders, outbox, results
-from lab_agent.cli import run as run_command
-from lab_agent.cli.context import VersionOption
+from lab_agent.cli import command_log
+from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import print_error
 from lab_agent.errors import InputError, LabAgentError
-from lab_agent.settings.groups import LoggingSettings
+
+_COMMANDS = {
+    "run": CommandSource(
+        "lab_agent.cli.run:run",
+        "Fetch orders, submit them to the LIS and deliver results, until SIGTERM. SIGHUP reloads catalogue and maps.",
+    ),
+    "init": CommandSource(
+        "lab_agent.cli.init:init",
+        "Write a settings file, and print the sheet for the registration at the exchange service. Prompts for missing answers.",
+    ),
+    "login": CommandSource(
+        "lab_agent.cli.login:login",
+        "Sign in at the exchange service with a browser: open the printed address; the callback is received here or pasted.",
+    ),
+    "check": CommandSource(
+        "lab_agent.cli.check:check",
+        "Check settings, store, catalogue, adapters, service and sign-in. Exit code 1 if something is wrong.",
+    ),
+    "adapters": CommandSource(
+        "lab_agent.cli.adapters:list_adapters", "List the configured laboratory systems, and whether their adapters were loaded."
+    ),
+    "rules": CommandSource(
+        "lab_agent.cli.rules:list_rules",
+        "List the rules for orders: severity, allowed severities, source in the interface, and message.",
+    ),
+    "adapter": CommandSource(
+        "lab_agent.cli.adapter_group:adapter_app",
+        "Try captured messages, create your own adapter, or prepare the laboratory system for a built-in one.",
+    ),
+    "schema": CommandSource("lab_agent.cli.schemas:schema_app", "JSON Schemas of orders and results."),
+    "orders": CommandSource("lab_agent.cli.orders:app", "Orders and their state."),
+    "results": CommandSource("lab_agent.cli.results:app", "Results that laboratory systems have reported."),
+    "mappings": CommandSource(
+        "lab_agent.cli.mappings:app", "Mapping tables from the laboratory's codes, units and answers to the exchange's."
+    ),
+    "outbox": CommandSource("lab_agent.cli.outbox:app", "The outbox: jobs to be done at the service and the laboratory system."),
+    "db": CommandSource("lab_agent.cli.database:db_app", "The database."),
+    "user": CommandSource("lab_agent.cli.accounts:user_app", "Users of the status page."),
+    "catalogue": CommandSource(
+        "lab_agent.cli.catalogue:catalogue_app", "The laboratory's catalogue: tests, tubes, questions, turnaround times."
+    ),
+    "eta": CommandSource("lab_agent.cli.notices:app", "Tests that are temporarily stopped or delayed."),
+    "preanalytics": CommandSource("lab_agent.cli.catalogue:preanalytics_app", "The tubes of a basket."),
+    "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
+}
 
 app = typer.Typer(
     name="lab-agent",
+    cls=lazy_group(_COMMANDS),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,34 +69,25 @@ app = typer.Typer(
 )
 
 
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(version("lab-agent"))
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+]
+
+
 @app.callback()
 def _root_callback(_version: VersionOption = False) -> None:
     """Connects a laboratory to an order exchange service: receives orders, delivers results, loses and duplicates none."""
 
 
-app.command("run")(run_command.run)
-app.command("init")(init.init)
-app.command("login")(maintenance.login)
-app.command("check")(check.check)
-app.command("adapters")(adapters.list_adapters)
-app.add_typer(adapters.adapter_app, name="adapter")
-app.command("rules")(maintenance.list_rules)
-app.add_typer(adapters.schema_app, name="schema")
-app.add_typer(orders.app, name="orders")
-app.add_typer(results.app, name="results")
-app.add_typer(mappings.app, name="mappings")
-app.add_typer(outbox.app, name="outbox")
-app.add_typer(maintenance.db_app, name="db")
-app.add_typer(accounts.user_app, name="user")
-app.add_typer(catalogue.catalogue_app, name="catalogue")
-app.add_typer(notices.app, name="eta")
-app.add_typer(catalogue.preanalytics_app, name="preanalytics")
-app.add_typer(accounts.api_token_app, name="api-token")
-
-
 def run() -> int:
     """Run one command, and return its exit code. Unexpected errors are reported by their location, never with their data."""
-    logs.configure(LoggingSettings(level="error"))  # commands print; the daemon configures its own logging
+    command_log.prepare()
     try:
         app()
     except SystemExit as exc:

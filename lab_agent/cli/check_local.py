@@ -29,6 +29,7 @@ from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.workflow.attention_alerts import cause_text, find_removed_adapters
 
 _FAILING_FOR = timedelta(minutes=1)
@@ -254,7 +255,7 @@ def _label_pool_result(pool: LabelPool, remaining: int) -> CheckResult:
 
 def _check_encryption_key(settings: Settings) -> list[CheckResult]:
     try:
-        bootstrap.build_cipher(settings)
+        build_cipher(settings.store)
     except CryptoError as exc:
         return failed_checks("encryption key", exc)
     number = len(settings.store.encryption_keys)
@@ -269,7 +270,7 @@ async def _check_store(settings: Settings, *, offline: bool) -> tuple[list[Check
     if file is not None and not file.exists():
         return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")], None
     try:
-        store = bootstrap.open_store(settings)
+        store = open_store(settings.store)
         try:
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))

@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from lab_agent import bootstrap
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import CONFIG_VARIABLE
+from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
 
 T = TypeVar("T")
@@ -51,22 +50,13 @@ def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitab
 
 @asynccontextmanager
 async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
-    store = bootstrap.open_store(settings)
+    store = open_store(settings.store)
     try:
         yield CommandContext(settings, store, SqlQueries(store))
     finally:
         await store.close()
 
 
-def _print_version(requested: bool) -> None:
-    if requested:
-        typer.echo(version("lab-agent"))
-        raise typer.Exit
-
-
-VersionOption = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, show_envvar=True, metavar="PATH", help="Settings file (TOML)."),

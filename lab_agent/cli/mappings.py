@@ -9,7 +9,8 @@ import typer
 from lab_agent.catalogue_service.versions import load_active_catalogue
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.output import Row, print_json, print_line, print_list
-from lab_agent.cli.results import build_matcher, result_row
+from lab_agent.cli.result_actions import build_matcher
+from lab_agent.cli.results import result_row
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import CatalogueError

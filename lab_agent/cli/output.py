@@ -19,6 +19,7 @@ from rich.text import Text
 
 from lab_agent import exact_json
 from lab_agent.domain.text import escape_unprintable
+from lab_agent.ports.queries import Page
 
 _PIPE_WIDTH = 1_000
 Row = Mapping[str, Any]
@@ -94,10 +95,11 @@ def print_heading(title: str) -> None:
     console().print(f"\n{escape_unprintable(title)}", style="bold")
 
 
-def print_remaining(shown: int, total: int, offset: int) -> None:
+def print_remaining(page: Page[Any]) -> None:
     """Say on standard error that the list goes on."""
-    if offset + shown < total:
-        print_error(f"{shown} of {total} shown; continue with --offset {offset + shown}")
+    if page.has_more:
+        shown = len(page.items)
+        print_error(f"{shown} of {page.total_text} shown; continue with --offset {page.offset + shown}")
 
 
 def to_plain(value: Any) -> Any:

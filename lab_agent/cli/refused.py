@@ -23,8 +23,9 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.lis import MapSuggestion
-from lab_agent.ports.queries import DEFAULT_PAGE_SIZE
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow.refused_message_desk import Preview, PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
+from lab_agent.workflow.refused_messages import list_refused_messages
 
 app = typer.Typer(help="Messages of laboratory systems that were refused because they could not be read.", no_args_is_help=True)
 KeyArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Key of the message, as `results refused list` shows it.")]
@@ -43,15 +44,15 @@ def list_refused(
     """List refused messages, newest first; nothing of their text."""
     states = state or [RefusedState.WAITING]
 
-    async def work(context: CommandContext) -> tuple[tuple[RefusedMessage, ...], int]:
-        return await context.store.run(
-            lambda uow: uow.refused_messages.list(source=adapter, states=states, offset=offset, limit=limit)
+    async def work(context: CommandContext) -> Page[RefusedMessage]:
+        return await context.store.run_read_only(
+            lambda uow: list_refused_messages(uow, source=adapter, states=states, offset=offset, limit=limit)
         )
 
-    found, total = run_with_store(config, work)
-    rows = [_row(message) for message in found]
-    print_list(rows, as_json=as_json, empty_text="No refused messages wait.", json_rows=found)
-    print_remaining(len(found), total, offset)
+    page = run_with_store(config, work)
+    rows = [_row(message) for message in page.items]
+    print_list(rows, as_json=as_json, empty_text="No refused messages wait.", json_rows=page.items)
+    print_remaining(page)
 
 
 @app.command()
@@ -71,10 +72,10 @@ def show(
         return
 
     async def work(context: CommandContext) -> tuple[RefusedMessage, tuple[Event, ...], Preview, str | None]:
-        found = await context.store.run(lambda uow: uow.refused_messages.get(key))
+        found = await context.store.run_read_only(lambda uow: uow.refused_messages.get(key))
         if found is None:
             raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
-        history = await context.store.run(lambda uow: uow.refused_messages.events(key))
+        history = await context.store.run_read_only(lambda uow: uow.refused_messages.events(key))
         try:
             return found, history, await _desk(context).preview(key), None
         except (Failure, InvalidTransitionError) as exc:
@@ -98,7 +99,7 @@ def show(
 def _show_raw(key: RefusedKey, config: ConfigOption, by: str) -> None:
     async def work(context: CommandContext) -> tuple[RefusedContent, str | None]:
         content = await _desk(context).look_at(key, by=by)
-        found = await context.store.run(lambda uow: uow.refused_messages.get(key))
+        found = await context.store.run_read_only(lambda uow: uow.refused_messages.get(key))
         return content, bootstrap.adapter_encoding(context.settings, found.source) if found else None
 
     content, encoding = run_with_store(config, work)

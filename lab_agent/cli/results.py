@@ -1,52 +1,38 @@
-"""`lab-agent results …`: what laboratory systems have reported, the state of each report, and the decisions of operators."""
+"""`lab-agent results …`: what laboratory systems have reported. What operators decide about a result is in `result_actions`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from lab_agent import bootstrap, exact_json
-from lab_agent.cli import refused
-from lab_agent.cli.context import (
-    ByOption,
-    CommandContext,
-    ConfigOption,
-    JsonOption,
-    LimitOption,
-    OffsetOption,
-    operator_name,
-    run_with_store,
-)
-from lab_agent.cli.output import (
-    Row,
-    print_exact_json,
-    print_fields,
-    print_heading,
-    print_json,
-    print_line,
-    print_list,
-    print_remaining,
-    to_plain,
-)
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import Event, ReportRecord
+from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
+from lab_agent.cli.lazy_commands import CommandSource, lazy_group
+from lab_agent.cli.output import Row, print_list, print_remaining
+from lab_agent.domain.records import ReportRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
-from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page, ReportSummary
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.hold_reasons import what_to_do
-from lab_agent.workflow.operator_results import ResultDecision
-from lab_agent.workflow.result_history import kept_names
-from lab_agent.workflow.result_matching import ReportMatcher
 
-app = typer.Typer(help="Results that laboratory systems have reported.", no_args_is_help=True)
-app.add_typer(refused.app, name="refused")
-ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
-NoteOption = Annotated[
-    str, typer.Option("--note", help="Your reason; it appears in the result's history and the order's timeline.")
-]
+_ACTIONS = {
+    "show": CommandSource("lab_agent.cli.result_actions:show", "Show one result with its history and content."),
+    "match": CommandSource(
+        "lab_agent.cli.result_actions:match",
+        "Assign a waiting result to an order. It is delivered then, unless something else holds it.",
+    ),
+    "release": CommandSource(
+        "lab_agent.cli.result_actions:release",
+        "Deliver a waiting result anyway, if it is formally valid. Exit code 1 if it still waits.",
+    ),
+    "dismiss": CommandSource("lab_agent.cli.result_actions:dismiss", "Dismiss a waiting result: it is never delivered."),
+    "orphans": CommandSource(
+        "lab_agent.cli.result_actions:orphans",
+        "List documents that the service may hold without a report, because the reply to their upload was lost; newest first.",
+    ),
+    "refused": CommandSource(
+        "lab_agent.cli.refused:app", "Messages of laboratory systems that were refused because they could not be read."
+    ),
+}
+app = typer.Typer(help="Results that laboratory systems have reported.", no_args_is_help=True, cls=lazy_group(_ACTIONS))
 
 
 @app.command("list")
@@ -66,114 +52,7 @@ def list_results(
 
     page = run_with_store(config, work)
     print_list([result_row(report) for report in page.items], as_json=as_json, empty_text="No results.", json_rows=page.items)
-    print_remaining(len(page.items), page.total, offset)
-
-
-@app.command()
-def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show one result with its history and content."""
-
-    async def work(context: CommandContext) -> tuple[ReportRecord | None, tuple[Event, ...]]:
-        return await context.queries.report(ReportKey(result)), await context.queries.report_events(ReportKey(result))
-
-    report, history = run_with_store(config, work)
-    if report is None:
-        raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
-    kept = kept_names(report)
-    fields = {**to_plain(replace(report, outgoing_body=b"")), "next": what_to_do(report.state, report.hold_reason)}
-    fields |= {"keeps": list(kept)} if kept else {}
-    content = exact_json.loads(report.body)
-    if as_json:
-        print_exact_json({**fields, "history": to_plain(history), "content": content})
-        return
-    print_fields(fields, as_json=False)
-    if history:
-        print_heading("History")
-        print_list([{"at": each.at, "what": each.text, "by": each.by} for each in history], as_json=False, empty_text="")
-    print_heading("Content")
-    print_exact_json(content)
-
-
-@app.command()
-def match(
-    result: ResultArgument,
-    order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order it belongs to.")],
-    note: NoteOption,
-    line: Annotated[
-        list[str] | None,
-        typer.Option("--line", help="Key of a line it is about; may be repeated. Default: all."),
-    ] = None,
-    config: ConfigOption = None,
-    by: ByOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Assign a waiting result to an order. It is delivered then, unless something else holds it."""
-    lines = tuple(LineKey(each) for each in line or ())
-
-    async def work(context: CommandContext) -> ResultDecision:
-        return await operator_results.match_result(
-            context.store,
-            await build_matcher(context),
-            ReportKey(result),
-            OrderKey(order),
-            lines=lines,
-            by=operator_name(by),
-            note=note,
-            now=context.now,
-        )
-
-    _print_decision(run_with_store(config, work), as_json=as_json)
-
-
-@app.command()
-def release(
-    result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
-) -> None:
-    """Deliver a waiting result anyway, if it is formally valid. Exit code 1 if it still waits."""
-
-    async def work(context: CommandContext) -> ResultDecision:
-        return await operator_results.release_result(
-            context.store, await build_matcher(context), ReportKey(result), by=operator_name(by), note=note, now=context.now
-        )
-
-    _print_decision(run_with_store(config, work), as_json=as_json)
-
-
-@app.command()
-def dismiss(
-    result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
-) -> None:
-    """Dismiss a waiting result: it is never delivered."""
-
-    async def work(context: CommandContext) -> ResultDecision:
-        return await operator_results.dismiss_result(
-            context.store, ReportKey(result), by=operator_name(by), note=note, now=context.now
-        )
-
-    _print_decision(run_with_store(config, work), as_json=as_json)
-
-
-@app.command()
-def orphans(
-    config: ConfigOption = None, limit: LimitOption = DEFAULT_PAGE_SIZE, offset: OffsetOption = 0, as_json: JsonOption = False
-) -> None:
-    """List documents that the service may hold without a report, because the reply to their upload was lost; newest first.
-
-    Each is uploaded again for its report, so the clinic needs none of these copies. Ask whoever runs the service to delete them.
-    """
-
-    async def work(context: CommandContext) -> Page[Event]:
-        return await context.queries.orphaned_documents(limit=limit, offset=offset)
-
-    page = run_with_store(config, work)
-    rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
-    print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
-    print_remaining(len(page.items), page.total, offset)
-
-
-async def build_matcher(context: CommandContext) -> ReportMatcher:
-    """The matcher of this installation, with the current mapping tables and catalogue."""
-    return bootstrap.build_manual_matcher(context.settings, await bootstrap.load_catalogues(context.settings, context.store))
+    print_remaining(page)
 
 
 def result_row(report: ReportRecord | ReportSummary) -> Row:
@@ -188,13 +67,3 @@ def result_row(report: ReportRecord | ReportSummary) -> Row:
         "received": report.received_at,
         "reason": report.reason,
     }
-
-
-def _print_decision(decision: ResultDecision, *, as_json: bool) -> None:
-    report = decision.report
-    if as_json:
-        print_json(report)
-    else:
-        print_line(f"result {report.key} is {report.state.value} now" + (f": {report.reason}" if report.reason else ""))
-    if not decision.moved:
-        raise typer.Exit(1)

@@ -27,7 +27,7 @@ from reportlab.platypus import Flowable, Image, Paragraph, SimpleDocTemplate, Sp
 
 from lab_agent.documents.content_check import detect_media_type
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
-from lab_agent.domain.text import display_name, format_date_or_time, format_reference_ranges, format_value
+from lab_agent.domain.value_text import display_name, format_date_or_time, format_reference_ranges, format_value
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.ports.documents import PrintError
 

@@ -25,6 +25,8 @@ class DocumentService(Documents):
 
     def __init__(self, settings: ResultsSettings) -> None:
         self._settings = settings
+        if settings.print_reports:
+            self._letterhead()  # what is configured is imported when the program starts, not at the first report
 
     @override
     def find_defect(self, content: bytes, content_type: str) -> DocumentDefect | None:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property, lru_cache
+
+_MAX_KEPT_LENGTH = 300
+_SCHEME_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*:/+")
 
 
 class SystemMatch(StrEnum):
@@ -21,7 +25,10 @@ class SystemMatch(StrEnum):
     FOREIGN = "foreign"
 
 
-@dataclass(frozen=True, slots=True)
+_RANKS = {match: rank for rank, match in enumerate(SystemMatch)}
+
+
+@dataclass(frozen=True)
 class CodeSystem:
     """One code system: its `url` as the interface names it, and the `suffix` of that after the installation's own address."""
 
@@ -34,18 +41,22 @@ class CodeSystem:
             return SystemMatch.MISSING
         if received == self.url:
             return SystemMatch.EXACT
-        suffix = _segments(self.suffix)
-        same_suffix = bool(suffix) and _segments(received)[-len(suffix) :] == suffix
-        return (
-            SystemMatch.SPELLED_DIFFERENTLY
-            if same_suffix or _normalize(received) == _normalize(self.url)
-            else SystemMatch.FOREIGN
-        )
+        found, (own, suffix) = _segments(received), self._own_segments
+        same_suffix = bool(suffix) and found[-len(suffix) :] == suffix
+        return SystemMatch.SPELLED_DIFFERENTLY if same_suffix or "".join(found) == own else SystemMatch.FOREIGN
+
+    def rank(self, received: str | None) -> int:
+        """How well a system as received fits: 0 for an exact one, then in the order of `SystemMatch`."""
+        return _RANKS[self.match(received)]
+
+    @cached_property
+    def _own_segments(self) -> tuple[str, tuple[str, ...]]:
+        return "".join(_segments(self.url)), _segments(self.suffix)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CodeSystems:
-    """The installation's addresses, from which every code system is derived (interface: preamble)."""
+    """The installation's addresses, from which every code system is derived, once (interface: preamble)."""
 
     base_url: str
     lab_codes_url: str
@@ -57,71 +68,80 @@ class CodeSystems:
     def _laboratory_system(self, suffix: str) -> CodeSystem:
         return CodeSystem(f"{self.lab_codes_url.rstrip('/')}/{suffix}", suffix)
 
-    @property
+    @cached_property
     def nomenclature(self) -> CodeSystem:
         """Codes of the tests."""
         return self._service_system("terminology/nomenclature")
 
-    @property
+    @cached_property
     def task_type(self) -> CodeSystem:
         """Codes of the order-level Task."""
         return self._service_system("terminology/task_type")
 
-    @property
+    @cached_property
     def specimen_type(self) -> CodeSystem:
         """Codes of biomaterials (Specimen.type)."""
         return self._service_system("terminology/specimen-type")
 
-    @property
+    @cached_property
     def container_type(self) -> CodeSystem:
         """Codes of containers (Specimen.container.type), spelled with an underscore in the interface."""
         return self._service_system("terminology/specimen_type")
 
-    @property
+    @cached_property
     def method(self) -> CodeSystem:
         """Collection methods (Specimen.collection.method)."""
         return self._service_system("terminology/treatment_protocol")
 
-    @property
+    @cached_property
     def supporting_info(self) -> CodeSystem:
         """The URL of the Specimen's extension."""
         return self._service_system("extra/supportingInfo")
 
-    @property
+    @cached_property
     def contract(self) -> CodeSystem:
         """Contract codes."""
         return self._laboratory_system("contract")
 
-    @property
+    @cached_property
     def labels(self) -> CodeSystem:
         """Barcodes of containers."""
         return self._laboratory_system("labels")
 
-    @property
+    @cached_property
     def second_labels(self) -> CodeSystem | None:
         """Second barcodes of the two-barcode studies; None if the installation has set no system for them."""
         return CodeSystem(self.second_labels_system, "") if self.second_labels_system else None
 
-    @property
+    @cached_property
     def patients(self) -> str:
         """The system of the Patients' ids on the service, as an assigning authority for the laboratory's own software."""
         return self._service_system("fhir/Patient").url
 
-    @property
+    @cached_property
     def notification(self) -> CodeSystem:
         """Notification options (Task.input)."""
         return self._laboratory_system("notification")
 
-    @property
+    @cached_property
     def old_orders(self) -> CodeSystem:
         """Old order numbers of the follow-up study (ProcedureRequest.basedOn)."""
         return self._laboratory_system("mis")
 
 
-def _segments(address: str) -> list[str]:
-    without_scheme = re.sub(r"^[a-z][a-z0-9+.-]*:/+", "", address.strip().casefold())
-    return [segment for segment in without_scheme.replace("_", "-").split("/") if segment]
+def _segments(address: str) -> tuple[str, ...]:
+    """The parts between the slashes of an address, in one spelling."""
+    return _known_segments(address) if len(address) <= _MAX_KEPT_LENGTH else _split(address)
 
 
-def _normalize(address: str) -> str:
-    return "".join(_segments(address))
+@lru_cache(maxsize=512)
+def _known_segments(address: str) -> tuple[str, ...]:
+    """Kept for the last 512 addresses: each order repeats the same dozen, some fifty times."""
+    return _split(address)
+
+
+def _split(address: str) -> tuple[str, ...]:
+    spelled = address.strip().casefold()
+    scheme = _SCHEME_PATTERN.match(spelled)
+    without_scheme = spelled[scheme.end() :] if scheme else spelled
+    return tuple(segment for segment in without_scheme.replace("_", "-").split("/") if segment)

@@ -167,6 +167,7 @@ UNDONE_LINES = ENDED_LINES - {LineState.COMPLETED}
 """Lines that ended without a result: their ProcedureRequests may be ordered again."""
 LINES_WITH_RESULT = frozenset({LineState.RESULTED, LineState.COMPLETED})
 """Lines with a final result on the service, or on its way there."""
+OPEN_LINES = frozenset(LineState) - ENDED_LINES
 WAITING_LINES = frozenset({LineState.ACCEPTED, LineState.RESULTED})
 """Lines of which the laboratory has not reported everything yet, so that its system is still needed."""
 AT_LABORATORY = LINES_WITH_RESULT | {LineState.ACCEPTED, LineState.CANCELLED}
@@ -179,6 +180,7 @@ LABEL_RELEASING = frozenset({LineState.REJECTED, LineState.WITHDRAWN})
 REPORTS_NEEDING_OPERATOR = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
 FINISHED_REPORTS = frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED})
 """Reports whose documents are not needed any more."""
+UNFINISHED_REPORTS = frozenset(ReportState) - FINISHED_REPORTS
 
 JOBS_NEEDING_OPERATOR = frozenset({JobState.NEEDS_REVIEW, JobState.DEAD_LETTER})
 OPEN_JOBS = JOBS_NEEDING_OPERATOR | {JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN}

@@ -1,26 +1,29 @@
 """A page of a search, read entry by entry: one resource whose JSON is invalid spoils only itself (law 9). Pure.
 
-A page is read at once as long as it is valid JSON. Where it is not, its entries are separated by their brackets alone, whatever a
-string or number in one of them contains (a lone surrogate, a raw control character, NaN, 100,000 digits); where these do not
-match either, by their beginnings.
+A page is read at once as long as it is valid JSON, a large one entry by entry. Where it is not, its entries are separated by
+their brackets alone, whatever a string or number in one of them contains (a lone surrogate, a raw control character, NaN, 100,000
+digits); where these do not match either, by their beginnings.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from lab_agent import exact_json
 from lab_agent.errors import DataInvalidError, ForeignOrigin, ServiceUnavailable
-from lab_agent.exchange.fhir_http import is_resource_type
+from lab_agent.exchange.fhir_http import body_version, is_resource_type
 from lab_agent.exchange.responses import RequestContext, invalid_response, parse_object
 from lab_agent.ports.exchange import Json
 from lab_agent.url_origin import Origin, origin_of
 
 UNNAMED = "?"
 """Stands for the id of a resource that cannot be told from its text."""
+_NAMING_FIELDS = ("resourceType", "id", "status", "code")
+"""Fields by which a row of a search for order-level Tasks is held against the search."""
 _TOKEN_PATTERN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _ENTRIES_PATTERN = re.compile(rb'"entry"\s*:\s*\[')
 _ENTRY_PATTERN = re.compile(rb'[\[,]\s*(\{\s*"(?:fullUrl|resource|search)"\s*:)')
@@ -48,19 +51,55 @@ class BundlePage:
         return [each.id for each in self.unreadable_entries if each.resource_type.lower() in {"", resource_type.lower()}]
 
 
+PageParser = Callable[[RequestContext, bytes], BundlePage]
+
+
 def parse_page(context: RequestContext, body: bytes) -> BundlePage:
     """Read a page. Raises `ServiceUnavailable` for what is no Bundle, or was cut off."""
+    return _parse(context, body, _whole)
+
+
+def parse_page_of_ids(context: RequestContext, body: bytes) -> BundlePage:
+    """Read a page as `parse_page` does, and keep of each resource only what names it: there may be thousands."""
+    return _parse(context, body, _names_of)
+
+
+def _parse(context: RequestContext, body: bytes, keep: Callable[[Any], Any]) -> BundlePage:
     text = exact_json.strip_byte_order_mark(body)
     try:
-        page = BundlePage(parse_object(context, text))
-    except ServiceUnavailable:
+        page = _parse_valid(context, text, keep)
+    except exact_json.TooManyValues as exc:
+        raise invalid_response(context, "more JSON values than are read at once; set `exchange.page_size`") from exc
+    except (ServiceUnavailable, DataInvalidError):
         parts = _split_entries(text) or _split_at_beginnings(text)
         if parts is None:
-            raise
-        page = _parse_entries(parse_object(context, parts[0]), parts[1])
+            raise invalid_response(context, "something that is not valid JSON") from None
+        page = _parse_entries(parse_object(context, parts[0]), parts[1], keep)
     if not is_resource_type(page.bundle, "Bundle"):
         raise invalid_response(context, "something that is not a Bundle")
     return page
+
+
+def _parse_valid(context: RequestContext, text: bytes, keep: Callable[[Any], Any]) -> BundlePage:
+    if len(text) >= exact_json.LARGE:
+        return _parse_entries(*exact_json.divide_large(text, "entry"), keep)
+    bundle = parse_object(context, text)
+    entries = bundle.get("entry")
+    return BundlePage({**bundle, "entry": [keep(each) for each in entries]} if isinstance(entries, list) else bundle)
+
+
+def _whole(entry: Any) -> Any:
+    return entry
+
+
+def _names_of(entry: Any) -> Any:
+    """An entry of a search with the naming fields of its resource."""
+    resource = entry.get("resource") if isinstance(entry, dict) else None
+    if not isinstance(resource, dict):
+        return entry
+    kept = {key: resource[key] for key in _NAMING_FIELDS if key in resource}
+    version = body_version(resource)
+    return {"resource": kept if version is None else {**kept, "meta": {"versionId": version}}, "search": entry.get("search")}
 
 
 def find_foreign_links(base: str, bundle: Json) -> dict[str, str]:
@@ -83,12 +122,12 @@ def _origin(url: str) -> Origin | None:
         return None
 
 
-def _parse_entries(bundle: Json, entries: list[bytes]) -> BundlePage:
+def _parse_entries(bundle: Json, entries: Iterable[bytes], keep: Callable[[Any], Any]) -> BundlePage:
     readable: list[object] = []
     unreadable: list[UnreadableEntry] = []
     for text in entries:
         try:
-            readable.append(exact_json.loads(text))
+            readable.append(keep(exact_json.loads_large(text)))
         except DataInvalidError:
             unreadable.append(_name_entry(text))
     return BundlePage({**bundle, "entry": readable}, tuple(unreadable))
@@ -143,11 +182,11 @@ def _split_at_beginnings(text: bytes) -> tuple[bytes, list[bytes]] | None:
 
 
 def _name_entry(text: bytes) -> UnreadableEntry:
-    """Find the type and id of the resource in an entry that cannot be read."""
+    """Find the type and id of the resource in an entry that cannot be read; they stand near its beginning."""
     fields: dict[bytes, str] = {}
     names = {1: b"", 2: b""}
     before = b""
-    for sign, _, _, depth in _tokens(text):
+    for sign, _, _, depth in _tokens(text[: exact_json.LARGE]):
         if sign.startswith(b'"') and depth in names:
             if before != b":":
                 names[depth] = sign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,10 +24,10 @@ from lab_agent.errors import (
 )
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.bundle_pages import BundlePage, find_foreign_links, parse_page
+from lab_agent.exchange.bundle_pages import BundlePage, PageParser, find_foreign_links, parse_page, parse_page_of_ids
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, parse_object
-from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows, select_rows
+from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria, found_rows
 from lab_agent.exchange.search_watch import SearchWatch
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
@@ -35,6 +36,7 @@ from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, 
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
+_MANY_ROWS = 1000
 _NO_SEARCH_MEMORY = timedelta(hours=1)
 
 _log = structlog.get_logger(__name__)
@@ -88,7 +90,7 @@ class ExchangeClient(Exchange):
     async def requested_order_tasks(self) -> tuple[Json, ...]:
         criteria = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", status=TASK_REQUESTED, code=ORDER_TASK_CODE)
         omissions = _Omissions()
-        answer = await self._search(criteria, self._urls.order_tasks(), omissions)
+        answer = await self._search(criteria, self._urls.order_tasks(), omissions, parse_page_of_ids)
         self._order_omissions = omissions
         return answer.rows
 
@@ -169,7 +171,9 @@ class ExchangeClient(Exchange):
         headers = {} if if_none_exist is None else {"If-None-Exist": if_none_exist_query(if_none_exist)}
         answer = await self._requests.write(context, "POST", self._urls.create(resource_type), headers, body)
         created = answer.status == 201 or if_none_exist is None
-        return _parse_stored(context, answer, resource_type, body, created=created)
+        return await self._requests.parse(
+            answer.body, lambda _: _parse_stored(context, answer, resource_type, body, created=created)
+        )
 
     @override
     async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> SavedResource:
@@ -177,7 +181,8 @@ class ExchangeClient(Exchange):
         sent = fhir_http.with_security(body, self._settings.put_security)
         address = self._urls.update(resource_type, resource_id)
         answer = await self._requests.write(context, "PUT", address, {"If-Match": fhir_http.if_match(version)}, sent)
-        saved = _parse_stored(context, answer, resource_type, {**sent, "id": resource_id})
+        as_sent = {**sent, "id": resource_id}
+        saved = await self._requests.parse(answer.body, lambda _: _parse_stored(context, answer, resource_type, as_sent))
         if saved.id != resource_id:
             raise invalid_response(context, f"another {resource_type}")
         return saved
@@ -223,7 +228,7 @@ class ExchangeClient(Exchange):
         """A service may answer with the Binary resource instead of the document in it."""
         context = RequestContext(kind=RequestKind.READ, description="GET Binary")
         body = await self._requests.download(context, self._urls.document(document), accept=f"{content_type}, */*;q=0.1")
-        return fhir_http.document_content(body, document)
+        return await self._requests.parse(body, lambda found: fhir_http.document_content(found, document))
 
     @override
     async def check(self) -> None:
@@ -259,14 +264,17 @@ class ExchangeClient(Exchange):
         criteria = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type=resource_type, identifier=identifier)
         return (await self._search(criteria, self._urls.by_identifier(resource_type, identifier))).rows
 
-    async def _search(self, criteria: SearchCriteria, address: str, accepted: _Omissions | None = None) -> SearchAnswer:
+    async def _search(
+        self, criteria: SearchCriteria, address: str, accepted: _Omissions | None = None, parse: PageParser = parse_page
+    ) -> SearchAnswer:
         """Fetch all pages, and hold every row against the search.
 
         What cannot be read goes to `accepted`. Where that is None, raises `ServiceUnavailable` for pages that cannot be reached,
         and `InvalidResponse` for resources: what was searched for may be among them.
         """
         omissions = _Omissions() if accepted is None else accepted
-        found = await self._fetch_rows(criteria.resource_type, address, omissions)
+        selection = RowSelection(criteria)
+        await self._fetch_rows(criteria.resource_type, address, omissions, parse, selection)
         if omissions.cut_off and accepted is None:
             raise ServiceUnavailable(omissions.cut_off)
         if omissions.unreadable and accepted is None:
@@ -274,37 +282,37 @@ class ExchangeClient(Exchange):
             raise InvalidResponse(
                 f"searching {criteria.resource_type} found {criteria.resource_type} {names}: its JSON is invalid"
             )
-        answer = select_rows(criteria, fhir_http.deduplicate(found))
+        answer = selection.answer()
         if not self._watch.record(criteria.kind, answer, self._clock.now()):
             _log.debug("search not filtered", action="exchange.search_not_filtered", search=criteria.kind.value)
         return answer
 
-    async def _fetch_rows(self, resource_type: str, address: str, omissions: _Omissions) -> list[Json]:
-        """Fetch all pages; what cannot be read goes to `omissions`.
+    async def _fetch_rows(
+        self, resource_type: str, address: str, omissions: _Omissions, parse: PageParser, selection: RowSelection
+    ) -> None:
+        """Fetch all pages into `selection`; what cannot be read goes to `omissions`.
 
         A `next` link that leads to a page that was read hides what follows.
         """
-        found: list[Json] = []
         seen: set[str] = set()
         onward: str | None = address
         while onward is not None:
             if len(seen) >= _MAX_PAGES:
                 omissions.cut_off = f"the search for {resource_type} has more than {_MAX_PAGES} pages"
                 break
-            page, url = await self._fetch_page(resource_type, onward)
+            page, url = await self._fetch_page(resource_type, onward, parse)
             seen.update((onward, url))
-            found += found_rows(page.bundle)
+            await _add_rows(selection, found_rows(page.bundle))
             omissions.unreadable += page.unreadable(resource_type)
             link = fhir_http.next_link(page.bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
             if onward in seen:
                 omissions.cut_off = f"the search for {resource_type} leads in a circle: a `next` link names a page that was read"
                 break
-        return found
 
-    async def _fetch_page(self, resource_type: str, address: str) -> tuple[BundlePage, str]:
+    async def _fetch_page(self, resource_type: str, address: str, parse: PageParser = parse_page) -> tuple[BundlePage, str]:
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
-        page, answer = await self._requests.get(context, address, parse_page)
+        page, answer = await self._requests.get(context, address, parse)
         return page, answer.url
 
     async def _to_stored(self, resource_type: str, body: Json) -> SavedResource:
@@ -313,6 +321,14 @@ class ExchangeClient(Exchange):
         if version is None:
             return await self.read(resource_type, found)
         return SavedResource(resource_type=resource_type, id=found, version=version, body=body)
+
+
+async def _add_rows(selection: RowSelection, rows: list[Json]) -> None:
+    """Hold the rows of a page against the search, many of them in a thread."""
+    if len(rows) < _MANY_ROWS:
+        selection.add(rows)
+    else:
+        await asyncio.to_thread(selection.add, rows)
 
 
 def _filtered(criteria: SearchCriteria, answer: SearchAnswer) -> tuple[Json, ...]:

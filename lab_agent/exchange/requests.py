@@ -15,7 +15,8 @@ from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.request_gate import RequestGate
 from lab_agent.exchange.responses import RequestContext, response_error
-from lab_agent.http_client import HttpClient, HttpResponse, parse_http_date
+from lab_agent.http_client import HttpClient, HttpResponse
+from lab_agent.http_dates import parse_http_date
 from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
 from lab_agent.settings.exchange import FhirMediaType
@@ -49,7 +50,9 @@ class AuthorizedRequests:
         others = [each for each in get_args(FhirMediaType) if each != content_type]
         self._accept = ", ".join([content_type, *(f"{each};q=0.9" for each in others)])
         self._semaphore = asyncio.Semaphore(max_concurrency)
+        self._large_bodies = asyncio.Semaphore(1)
         self._gate = RequestGate(authenticator.clock)
+        self._last_date: str | None = None
         self.clock_offset: timedelta | None = None
         """How far the service's clock was ahead of ours, by its last response."""
 
@@ -84,7 +87,14 @@ class AuthorizedRequests:
         self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
     ) -> tuple[T, HttpResponse]:
         answer = await self._send_checked(context, "GET", address, _FRESH, b"")
-        return parse(context, answer.body), answer
+        return await self.parse(answer.body, lambda body: parse(context, body)), answer
+
+    async def parse(self, body: bytes, parse: Callable[[bytes], T]) -> T:
+        """Read a body; a large one in a thread, so that other work goes on, and one after the other, which bounds the memory."""
+        if len(body) < exact_json.LARGE:
+            return parse(body)
+        async with self._large_bodies:
+            return await asyncio.to_thread(parse, body)
 
     async def _send_checked(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes
@@ -99,9 +109,15 @@ class AuthorizedRequests:
             return answer
 
     def _read_clock(self, answer: HttpResponse) -> None:
-        """Compare the clocks; a response from a cache (`Age`) has the `Date` of an earlier one."""
-        date = parse_http_date(answer.headers.get("date"))
-        if date is not None and "age" not in answer.headers:
+        """Compare the clocks; a response from a cache (`Age`) has the `Date` of an earlier one.
+
+        A `Date` is in whole seconds: the first response of each says most, and the others are not read.
+        """
+        text = answer.headers.get("date")
+        if text == self._last_date or "age" in answer.headers:
+            return
+        self._last_date, date = text, parse_http_date(text)
+        if date is not None:
             self.clock_offset = date - self._authenticator.clock.now()
 
     async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:

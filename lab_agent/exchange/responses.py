@@ -27,7 +27,7 @@ from lab_agent.errors import (
     ServiceUnavailable,
     StaleVersion,
 )
-from lab_agent.http_client import retry_after_of
+from lab_agent.http_dates import retry_after_of
 
 _MAX_TEXT = 500
 _ABOUT_RESOURCE = frozenset({401, 403, 404, 410})
@@ -95,7 +95,9 @@ def parse_object(context: RequestContext, body: bytes) -> Mapping[str, Any]:
     """Read the JSON object of a success. Raises `InvalidResponse`, or `ServiceUnavailable` for what is no answer to a GET."""
     text = exact_json.strip_byte_order_mark(body)
     try:
-        found = exact_json.loads(text)
+        found = exact_json.loads(text) if len(text) < exact_json.LARGE else exact_json.loads_large(text)
+    except exact_json.TooManyValues as exc:
+        raise invalid_response(context, f"more than {exact_json.MAX_VALUES} JSON values") from exc
     except DataInvalidError as exc:
         if context.kind is RequestKind.READ and not text.lstrip().startswith(b"{"):  # a page of a proxy, not the resource
             raise ServiceUnavailable(f"{context.description} was answered with something that is not JSON") from exc
@@ -112,7 +114,9 @@ def invalid_response(context: RequestContext, found: str) -> Failure:
 
 
 def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
-    """Read the issues of an OperationOutcome; none if the body is something else."""
+    """Read the issues of an OperationOutcome; none if the body is something else, or too large to be one."""
+    if len(body) >= exact_json.LARGE:
+        return ()
     try:
         found = exact_json.loads(body)
     except DataInvalidError:

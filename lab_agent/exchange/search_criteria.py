@@ -14,7 +14,7 @@ from typing import Any
 from lab_agent.domain.code_systems import CodeSystem, SystemMatch
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
-from lab_agent.exchange.fhir_http import has_tag, is_resource_type
+from lab_agent.exchange.fhir_http import body_id, has_tag, is_resource_type
 from lab_agent.fhir.references import resource_at_end
 from lab_agent.ports.exchange import Json, SearchKind
 
@@ -68,16 +68,30 @@ class SearchAnswer:
     foreign: int = 0
 
 
-def select_rows(criteria: SearchCriteria, rows: Iterable[Json]) -> SearchAnswer:
-    """Hold every row against the search."""
-    compared = [(criteria.compare(row), row) for row in rows]
-    if _is_sole_unidentified_contract(criteria, [row for _, row in compared]):
-        return SearchAnswer(tuple(row for _, row in compared))
-    return SearchAnswer(
-        tuple(row for fit, row in compared if fit is Fit.FITS),
-        frozenset(str(row.get("id")) for fit, row in compared if fit is Fit.OUTDATED),
-        sum(fit is Fit.FOREIGN for fit, _ in compared),
-    )
+class RowSelection:
+    """Holds the rows of a search against it, page by page; what was never asked for is counted and not kept."""
+
+    def __init__(self, criteria: SearchCriteria) -> None:
+        self._criteria = criteria
+        self._rows: dict[object, tuple[Fit, Json]] = {}
+
+    def add(self, rows: Iterable[Json]) -> None:
+        """Add rows; the last copy of a resource counts, since pages shift while they are read."""
+        keeps_all = self._criteria.resource_type == "Contract"  # see `_is_sole_unidentified_contract`; there are few
+        for row in rows:
+            fit = self._criteria.compare(row)
+            self._rows[body_id(row) or len(self._rows)] = (fit, row if keeps_all or fit is not Fit.FOREIGN else {})
+
+    def answer(self) -> SearchAnswer:
+        """What was asked for, and what else there was."""
+        compared = self._rows.values()
+        if _is_sole_unidentified_contract(self._criteria, [row for _, row in compared]):
+            return SearchAnswer(tuple(row for _, row in compared))
+        return SearchAnswer(
+            tuple(row for fit, row in compared if fit is Fit.FITS),
+            frozenset(str(row.get("id")) for fit, row in compared if fit is Fit.OUTDATED),
+            sum(fit is Fit.FOREIGN for fit, _ in compared),
+        )
 
 
 def found_rows(bundle: Json) -> list[Json]:

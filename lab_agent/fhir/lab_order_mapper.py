@@ -107,8 +107,8 @@ def make_lab_order(
 
 def code_in(concept: CodeableConcept, system: CodeSystem) -> str | None:
     """The code of a concept in a system, one spelled differently included; None where there is none."""
-    ranked = sorted(concept.coding, key=lambda coding: list(SystemMatch).index(system.match(coding.system)))
-    return ranked[0].code if ranked and system.match(ranked[0].system) is not SystemMatch.FOREIGN else None
+    best = min(concept.coding, key=lambda coding: system.rank(coding.system), default=None)
+    return best.code if best and not _is_foreign(system, best) else None
 
 
 def _line(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from lab_agent import exact_json
@@ -18,6 +19,8 @@ from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1
+_MAY_IDENTIFY = frozenset({"display", "contained", "text"})
+_SCALARS = (str, int, float, Decimal)
 PURGED = UnreadableResource("its identification data was purged here", 0)
 
 
@@ -52,6 +55,12 @@ class OrderGraph:
     def with_unreadable(self, ref: ResourceRef, reason: str, status: int = 0) -> OrderGraph:
         """The graph with one more resource that cannot be read."""
         return replace(self, unreadable={**self.unreadable, ref: UnreadableResource(reason, status)})
+
+    def with_readings(
+        self, resources: Mapping[ResourceRef, Json], unreadable: Mapping[ResourceRef, UnreadableResource]
+    ) -> OrderGraph:
+        """The graph with all that was read at once, and what could not be."""
+        return replace(self, resources={**self.resources, **resources}, unreadable={**self.unreadable, **unreadable})
 
     def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
         """The graph with the responses found by search; None where the service offers no search."""
@@ -159,7 +168,11 @@ def strip_identification(value: Any) -> Any:
     is always read again before it is written, so nothing that others wrote is lost.
     """
     if isinstance(value, Mapping):
-        return {key: strip_identification(item) for key, item in value.items() if not _is_identifying(value, key, item)}
+        return {
+            key: item if isinstance(item, _SCALARS) else strip_identification(item)
+            for key, item in value.items()
+            if key not in _MAY_IDENTIFY or not _is_identifying(value, key, item)
+        }
     if isinstance(value, list | tuple):
         return [strip_identification(item) for item in value]
     return value

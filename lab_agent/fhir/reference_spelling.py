@@ -56,7 +56,7 @@ def read_spellings(received: bytes | None, base_url: str) -> Mapping[ResourceRef
     except DataInvalidError:
         return {}
     found: dict[ResourceRef, str] = {}
-    for text in _reference_texts(order):
+    for text in dict.fromkeys(_reference_texts(order)):
         try:
             ref = parse_reference(text, base_url)
         except ForeignOrigin:
@@ -66,16 +66,18 @@ def read_spellings(received: bytes | None, base_url: str) -> Mapping[ResourceRef
     return found
 
 
-def _reference_texts(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            if key == "reference" and isinstance(value, str):
-                yield value.strip()
-            else:
-                yield from _reference_texts(value)
-    elif isinstance(node, list | tuple):
-        for each in node:
-            yield from _reference_texts(each)
+def _reference_texts(order: Any) -> Iterator[str]:
+    """The texts of all references in a tree of JSON, in its order."""
+    waiting = [order]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(reversed(node))
+        elif isinstance(node, dict):
+            text = node.get("reference")
+            if isinstance(text, str):
+                yield text.strip()
+            waiting.extend(each for each in reversed(node.values()) if isinstance(each, dict | list))
 
 
 def _without_version(text: str) -> str:

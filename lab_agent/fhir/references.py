@@ -21,6 +21,8 @@ _RESOURCE_TYPES = (
 _TYPE_BY_LOWER_NAME = {name.lower(): name for name in _RESOURCE_TYPES}
 _TYPE_PATTERN = re.compile(r"[A-Za-z]{2,40}")
 _ID_PATTERN = re.compile(r"[A-Za-z0-9._\-]{1,128}")
+_PLAIN_PATTERN = re.compile(rf"({_TYPE_PATTERN.pattern})/({_ID_PATTERN.pattern})")
+"""The form of almost every reference, for which no address has to be taken apart."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -33,6 +35,8 @@ def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
     """Read a reference. None for what names no resource of the service. Raises `ForeignOrigin` for another origin's."""
     if not isinstance(reference, str):
         return None
+    if (plain := _PLAIN_PATTERN.fullmatch(reference)) and plain[2].strip("."):
+        return ResourceRef(canonical_type(plain[1]), plain[2])
     try:
         parts, base = urlsplit(reference.strip()), urlsplit(base_url)
         if parts.netloc and _origin(parts, base) != _origin(base, base):

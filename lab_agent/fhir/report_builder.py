@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from lab_agent.domain.code_systems import CodeSystems
@@ -80,14 +81,19 @@ class UploadContext:
     own_guid: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Upload:
-    """One resource that the service shall have, under this identifier. Nothing is to do where its digest is already known."""
+    """One resource that the service at `base_url` shall have, under this identifier."""
 
     resource_type: str
     identifier: Identifier
     body: Json
-    digest: str
+    base_url: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Nothing is to do where this is what the service has; made when it is asked for, since a plan may be only a check."""
+        return content_digest(self.body, self.base_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +146,12 @@ def observation_identifiers_by_label(part: WorkOrderKey, report: LabReport) -> M
     """The identifier values of a report's observations, in its order, by their names for people."""
     values = (stable_identifier(part, report.report_id, *name) for name in _name_parts(report.observations))
     return dict(zip(observation_labels(report), values, strict=True))
+
+
+def upload_identifiers(part: WorkOrderKey, report: LabReport) -> tuple[str, ...]:
+    """The identifier values of all that goes up for a report: its observations in their order, last the report itself."""
+    names = (stable_identifier(part, report.report_id, *name) for name in _name_parts(report.observations))
+    return (*names, report_identifier(part, report.report_id))
 
 
 def report_identifier(part: WorkOrderKey, report_id: str) -> str:
@@ -256,8 +268,7 @@ def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, 
 
 
 def _upload(identifier: Identifier, body: Json, context: UploadContext) -> Upload:
-    digest = content_digest(body, context.systems.base_url)
-    return Upload(resource_type=body["resourceType"], identifier=identifier, body=body, digest=digest)
+    return Upload(resource_type=body["resourceType"], identifier=identifier, body=body, base_url=context.systems.base_url)
 
 
 def _report_code(report: LabReport, lines: Sequence[UploadLine], context: UploadContext) -> str:

@@ -9,7 +9,7 @@ counts as no answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -71,9 +71,21 @@ class GuardedInbox(Inbox):
         return await self.inbox.accept(message_id, validated)
 
     @override
+    async def accept_all(self, messages: Mapping[str, LabMessage]) -> frozenset[str]:
+        """Store several messages. Raises `DataInvalidError` for the first that is invalid; nothing is stored then."""
+        with self._use():
+            validated = await asyncio.to_thread(lambda: {name: validate_delivered(name, each) for name, each in messages.items()})
+            return await self.inbox.accept_all(validated)
+
+    @override
     async def was_accepted(self, message_id: str) -> bool:
         with self._use():
             return await self.inbox.was_accepted(message_id)
+
+    @override
+    async def find_accepted(self, message_ids: Collection[str]) -> frozenset[str]:
+        with self._use():
+            return await self.inbox.find_accepted(message_ids)
 
     @override
     async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
+from functools import cache
+from operator import is_
 from typing import Any, TypeVar
 
 from lab_agent.domain.ids import ReportKey
@@ -94,12 +96,21 @@ def _map_quantities(value: T, change: Callable[[Quantity], Quantity]) -> T:
     if isinstance(value, Quantity):
         return change(value)  # type: ignore[return-value]
     if isinstance(value, tuple):
-        return tuple(_map_quantities(item, change) for item in value)  # type: ignore[return-value]
-    if is_dataclass(value) and not isinstance(value, type):
-        members = {each.name: getattr(value, each.name) for each in fields(value)}
-        new = {name: _map_quantities(item, change) for name, item in members.items()}
-        return replace(value, **{name: item for name, item in new.items() if item is not members[name]})
-    return value
+        items = tuple(_map_quantities(item, change) for item in value)
+        return value if all(map(is_, items, value)) else items  # type: ignore[return-value]
+    changed = {}
+    kind: type = type(value)
+    for name in _field_names(kind):
+        member = getattr(value, name)
+        if member is not None and (new := _map_quantities(member, change)) is not member:
+            changed[name] = new
+    return replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass, none for other types; kept for each type that a report is made of."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ Adapter authors import these names from `lab_agent.lis.contract`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -42,8 +42,19 @@ class Inbox(Protocol):
         """Store a message under the adapter's stable id for it. False: a message with that id was stored before (a success)."""
         ...
 
+    async def accept_all(self, messages: Mapping[str, LabMessage], /) -> frozenset[str]:
+        """Store several messages by their ids, in this order and in one commit; gives the ids of those that are new.
+
+        Where one cannot be stored, none is, and its error is raised: accept them one by one then.
+        """
+        ...
+
     async def was_accepted(self, message_id: str, /) -> bool:
         """Whether a message with that id was stored before."""
+        ...
+
+    async def find_accepted(self, message_ids: Collection[str], /) -> frozenset[str]:
+        """Those of these ids whose messages were stored before."""
         ...
 
     async def reject(self, message_id: str, reason: str, /, *, raw: bytes | None = None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -22,33 +22,45 @@ T = TypeVar("T")
 LAST_POLL_KEY = "poll.succeeded"
 """Key of the time of the last successful poll, in ISO 8601 with offset."""
 DEFAULT_PAGE_SIZE = 50
+MAX_COUNTED = 10_000
+"""How many items of a list are counted. A list of everything has millions after some years, and nobody needs their number."""
+CLOSED_ORDERS_PERIOD = timedelta(days=1)
+"""How far back the overview counts orders that are closed."""
 DOCUMENT_ORPHAN_ACTION = "document_orphan"
 """Action of the events that say which documents the service may hold without a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Part of a list: `total` is the length of the whole, `offset` the number of items before these."""
+    """Part of a list: `total` is the length of the whole, `offset` the number of items before these.
+
+    More than `MAX_COUNTED` are not counted: then `total` is that number, and `is_total_exact` false.
+    """
 
     items: tuple[T, ...]
     total: int
     offset: int
+    has_more: bool
+    """Whether items follow."""
+    is_total_exact: bool = True
 
     @property
-    def has_more(self) -> bool:
-        """Whether items follow."""
-        return self.offset + len(self.items) < self.total
+    def total_text(self) -> str:
+        """The length of the whole in words."""
+        return f"{self.total}" if self.is_total_exact else f"more than {self.total}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The state of everything. A state that nothing is in is missing from the counts.
+    """The state of everything that is not finished. A state that nothing is in is missing from the counts.
 
+    What is finished is not counted, since it grows for years; `closed_orders` closed within `CLOSED_ORDERS_PERIOD`.
     `oldest_…` say since when the oldest one has been in its state. `due_since` is when the job that is due for longest became
     due; None while none is due.
     """
 
     orders: Mapping[OrderState, int]
+    closed_orders: int
     lines: Mapping[LineState, int]
     jobs: Mapping[JobState, int]
     reports: Mapping[ReportState, int]
@@ -154,7 +166,7 @@ class AttentionItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateCounts:
-    """Numbers for metrics."""
+    """Numbers for metrics, of what is not finished."""
 
     orders: Mapping[OrderState, int]
     lines: Mapping[LineState, int]

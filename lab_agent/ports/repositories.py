@@ -1,26 +1,24 @@
 """The store as the workflow sees it: a unit of work and the repositories in it.
 
-A unit of work is synchronous and runs in one thread hop; what was not committed is rolled back. The repositories of the
-catalogue and of credentials have modules of their own.
+A unit of work is synchronous and runs in one thread hop; what was not committed is rolled back. The repositories of jobs, of
+the catalogue and of credentials have modules of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
     Alert,
     Event,
-    FailingJobs,
     HostedDocument,
-    Job,
     JobKind,
     LabelUse,
     LineRecord,
-    NewJob,
     OrderRecord,
     ReportRecord,
     ServiceMessage,
@@ -29,13 +27,17 @@ from lab_agent.domain.records import (
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.job_repository import JobRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 
 T = TypeVar("T")
 
 
 class UnitOfWork(Protocol):
-    """One transaction. What is not committed is rolled back."""
+    """What is written together or not at all. What is not committed is undone.
+
+    What was read or written in it may not be read again; an error about what was written may be raised as late as by `commit`.
+    """
 
     orders: OrderRepository
     jobs: JobRepository
@@ -57,12 +59,22 @@ class UnitOfWork(Protocol):
     purge: Purge
 
     def commit(self) -> None:
-        """Write everything at once, and make it last."""
+        """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
+        ...
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Inside the block nothing is locked, whatever reads: what is read may be changed by others before it is used.
+
+        For what belongs to others than this unit of work is about: two that lock several orders would wait for each other.
+        """
         ...
 
 
 class Store(Protocol):
     """Opens units of work."""
+
+    on_jobs_due: Callable[[frozenset[JobKind]], None]
+    """Called in the event loop after a commit that made jobs due (`JobRepository.made_due`), with their kinds."""
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
@@ -88,6 +100,14 @@ class OrderRepository(Protocol):
 
     def add(self, order: OrderRecord) -> None:
         """Write a new order. Raises `AlreadyExistsError`."""
+        ...
+
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        """Write those of the orders that are not stored yet; gives which these were."""
+        ...
+
+    def get(self, key: OrderKey) -> OrderRecord:
+        """Read an order that is only looked at. Raises `StoreError` if it is unknown."""
         ...
 
     def get_for_update(self, key: OrderKey) -> OrderRecord:
@@ -126,8 +146,12 @@ class OrderRepository(Protocol):
         """One line."""
         ...
 
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+        """Replace the labels of an order; `first`: it has none yet. Raises `StoreError` if it is unknown."""
+        ...
+
+    def lock_labels(self) -> None:
+        """Wait until no other unit of work decides about labels: two orders decided at once must not both find a label free."""
         ...
 
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
@@ -156,59 +180,16 @@ class OrderRepository(Protocol):
         """Closed orders whose `recheck_at` has come, longest due first."""
         ...
 
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
-        """Lines of other orders about these ProcedureRequests that are done, or being done."""
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
+        """Lines of other orders with these keys, whatever became of them, and those about these ProcedureRequests that are done
+        or being done; in the order in which they were added.
+        """
         ...
 
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
-        ...
-
-
-class JobRepository(Protocol):
-    """The job queue (the outbox of law 2)."""
-
-    def add(self, job: NewJob) -> bool:
-        """Write a job. False, and nothing is written, if there is one of the same `dedup_key` already."""
-        ...
-
-    def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:
-        """Take up to `limit` due jobs, those of unknown outcome too: the first open one of each ordering key, longest due first.
-
-        Before that, the outcome of jobs in flight whose lease has expired becomes unknown, and they are due at once.
-        Concurrent claims never give the same job.
-        """
-        ...
-
-    def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
-        """Extend the lease (the owner's heartbeat). Raises `LeaseLostError` if the fencing token has changed."""
-        ...
-
-    def save(self, job: Job) -> None:
-        """Write a changed job whose fencing token is still ours. Raises `LeaseLostError` otherwise."""
-        ...
-
-    def get(self, job: JobId) -> Job | None:
-        """One job; None if it is unknown."""
-        ...
-
-    def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
-        """The jobs of an order, oldest first."""
-        ...
-
-    def needing_operator(self) -> tuple[Job, ...]:
-        """Jobs that need an operator (dead letters, and those in review), oldest first."""
-        ...
-
-    def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
-        """Jobs that failed at their last attempt and are tried again, failing at `since` already: by cause and kind."""
-        ...
-
-    def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
-        """Make jobs of a kind due now that were to be performed or verified later; their number.
-
-        With `failing_only`, only those whose last attempt failed, and that do not wait because they were asked to.
-        """
         ...
 
 
@@ -245,6 +226,10 @@ class UploadRepository(Protocol):
 
     def get(self, identifier: str) -> UploadRecord | None:
         """The resource with this identifier value; None if it is unknown."""
+        ...
+
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        """Those that are known of the resources with these identifier values, by them."""
         ...
 
     def save(self, upload: UploadRecord) -> None:
@@ -327,6 +312,14 @@ class AlertRepository(Protocol):
         """Close an alert. False if none of that key is open."""
         ...
 
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        """Which of these alerts are open."""
+        ...
+
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        """Close those of these alerts that are open."""
+        ...
+
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
         """Open the alert of that key again that was closed last, if that was after `closed_after` and none is open."""
         ...
@@ -352,7 +345,7 @@ class KeyValueRepository(Protocol):
         ...
 
     def set(self, key: str, value: str) -> None:
-        """Set the value of a key."""
+        """Set the value of a key. Whoever else sets it waits until this unit of work has ended, so a key can be a lock."""
         ...
 
 

@@ -1,7 +1,8 @@
 """What the rules check: the order as received, the catalogue, and the facts that no order carries.
 
 The workflow gathers the facts first and freezes them, so that the rules stay pure. What several rules ask (which item a line
-means, which barcode a tube has, what a Specimen says of itself) is answered here once, so that no two rules read it differently.
+means, which barcode a tube has, what a Specimen says of itself) is answered here once, so that no two rules read it differently;
+a context lives as long as one assessment.
 """
 
 from __future__ import annotations
@@ -72,9 +73,11 @@ class RuleContext:
 
     def lines_with_requests(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest]]:
         """The lines whose ProcedureRequest was read."""
-        for line in self.order.lines:
-            if line.request is not None:
-                yield line, line.request
+        yield from self._lines_with_requests
+
+    @cached_property
+    def _lines_with_requests(self) -> tuple[tuple[ReceivedLine, ReceivedRequest], ...]:
+        return tuple((line, line.request) for line in self.order.lines if line.request is not None)
 
     def contract_references(self, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
         """The references of supportingInfo that name the contract, by address or by identifier.
@@ -131,9 +134,11 @@ class RuleContext:
 
     def known_lines(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest, tuple[Item, ...]]]:
         """The lines whose test is in the catalogue, with its versions."""
-        for line, request in self.lines_with_requests():
-            if items := self.items(request):
-                yield line, request, items
+        yield from self._known_lines
+
+    @cached_property
+    def _known_lines(self) -> tuple[tuple[ReceivedLine, ReceivedRequest, tuple[Item, ...]], ...]:
+        return tuple((line, request, items) for line, request in self.lines_with_requests() if (items := self.items(request)))
 
     def ordered_at(self, request: ReceivedRequest) -> datetime:
         """When the order was made; now, where it does not say."""
@@ -141,9 +146,15 @@ class RuleContext:
 
     def line_specimens(self) -> Iterator[tuple[ReceivedLine, tuple[Item, ...], ReceivedSpecimen]]:
         """The Specimens of each line whose test is in the catalogue: one that two lines share comes twice."""
-        for line, request, items in self.known_lines():
-            for specimen in self.order.specimens_of(request):
-                yield line, items, specimen
+        yield from self._line_specimens
+
+    @cached_property
+    def _line_specimens(self) -> tuple[tuple[ReceivedLine, tuple[Item, ...], ReceivedSpecimen], ...]:
+        return tuple(
+            (line, items, specimen)
+            for line, request, items in self.known_lines()
+            for specimen in self.order.specimens_of(request)
+        )
 
     def specimens(self) -> Iterator[tuple[ReceivedSpecimen, tuple[str, ...]]]:
         """The Specimens with the ids of the lines that are made from them."""
@@ -175,7 +186,12 @@ class RuleContext:
 
     def label(self, container: ReceivedContainer) -> Identifier | None:
         """The laboratory's barcode of a container."""
-        return choose_label(container.identifiers, self.facts.systems, self._has_second_form)
+        return self._labels[container.identifiers]
+
+    @cached_property
+    def _labels(self) -> Mapping[tuple[Identifier, ...], Identifier | None]:
+        numbers = {container.identifiers for specimen in self.order.specimens for container in specimen.containers}
+        return {each: choose_label(each, self.facts.systems, self._has_second_form) for each in numbers}
 
     def second_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
         """The second barcodes of a container, by their system; studies that share it may each have one."""
@@ -201,12 +217,26 @@ class RuleContext:
 
     def specimen_type_code(self, specimen: ReceivedSpecimen) -> str | None:
         """The biomaterial type; None where there is none, or only one of a foreign system."""
+        return self._specimen_types[specimen.ref]
+
+    @cached_property
+    def _specimen_types(self) -> Mapping[ResourceRef, str | None]:
+        return {each.ref: self._find_specimen_type(each) for each in self.order.specimens}
+
+    def _find_specimen_type(self, specimen: ReceivedSpecimen) -> str | None:
         system = self.facts.systems.specimen_type
         coding = best_coding(specimen.type.coding, system)
         return coding.code if coding and system.match(coding.system) is not SystemMatch.FOREIGN else None
 
     def supporting_info(self, specimen: ReceivedSpecimen) -> SupportingInfo:
         """What the supportingInfo of a Specimen says; empty where it has none."""
+        return self._supporting_infos[specimen.ref]
+
+    @cached_property
+    def _supporting_infos(self) -> Mapping[ResourceRef, SupportingInfo]:
+        return {each.ref: self._find_supporting_info(each) for each in self.order.specimens}
+
+    def _find_supporting_info(self, specimen: ReceivedSpecimen) -> SupportingInfo:
         system = self.facts.systems.supporting_info
         ours = (each.value for each in specimen.extensions if system.match(each.url) is not SystemMatch.FOREIGN)
         return parse_supporting_info(next((value for value in ours if value), ""))
@@ -229,8 +259,7 @@ class RuleContext:
 
 def best_coding(codings: Iterable[Coding], system: CodeSystem) -> Coding | None:
     """The coding whose system fits best; None where there is no coding at all."""
-    ranked = sorted(codings, key=lambda coding: list(SystemMatch).index(system.match(coding.system)))
-    return ranked[0] if ranked else None
+    return min(codings, key=lambda coding: system.rank(coding.system), default=None)
 
 
 def all_versions_reject(accepted: Iterable[bool]) -> bool:

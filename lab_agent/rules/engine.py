@@ -86,7 +86,17 @@ def assess(
     with `check_severities` (what a rule does not allow is left at its default) and `check_messages`. `released` are digests of
     findings that a person has looked at: these only warn.
     """
-    context = RuleContext(received, catalogue, facts)
+    return assess_in_context(RuleContext(received, catalogue, facts), severities=severities, messages=messages, released=released)
+
+
+def assess_in_context(
+    context: RuleContext,
+    *,
+    severities: Mapping[str, str] | None = None,
+    messages: Mapping[str, str] | None = None,
+    released: Collection[str] = (),
+) -> Assessment:
+    """Run every rule over the order of a context, which is of use after that, too. Otherwise as `assess`."""
     found = tuple(dict.fromkeys(_run_rules(context, severities or {}, messages or {}, released)))
 
     def select(severity: Severity, line: str | None) -> tuple[Finding, ...]:
@@ -97,7 +107,8 @@ def assess(
         order_rejections=select(Severity.REFUSE, None),
         warnings=select(Severity.WARN, None),
         lines={
-            each.id: LineAssessment(select(Severity.REFUSE, each.id), select(Severity.WARN, each.id)) for each in received.lines
+            each.id: LineAssessment(select(Severity.REFUSE, each.id), select(Severity.WARN, each.id))
+            for each in context.order.lines
         },
     )
 
@@ -153,8 +164,8 @@ def _digest(rule: Rule, violation: Violation, refs: Mapping[str, ResourceRef]) -
 
 
 def _effective_severity(rule: Rule, severities: Mapping[str, str]) -> Severity:
-    wanted = severities.get(rule.id, rule.severity)
-    return Severity(wanted) if wanted in rule.allowed_severities else rule.severity
+    wanted = severities.get(rule.id)
+    return Severity(wanted) if wanted is not None and wanted in rule.allowed_severities else rule.severity
 
 
 def _resource_refs(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]:

@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -267,11 +267,17 @@ def to_json_object(value: Any) -> dict[str, Any]:
 
 
 def _to_json(value: Any, location: tuple[str | int, ...], issues: list[ValidationIssue]) -> Any:
+    if isinstance(value, str):
+        return value
     if isinstance(value, PartialDate):
         return value.text
-    if is_dataclass(value) and not isinstance(value, type):
-        members = ((one, getattr(value, one.name)) for one in _fields(type(value)))
-        return {one.name: _to_json(item, (*location, one.name), issues) for one, item in members if not _is_omitted(one, item)}
+    kind: type = type(value)
+    if (members := _members(kind)) is not None:
+        return {
+            name: _to_json(item, (*location, name), issues)
+            for name, may_be_omitted in members
+            if (item := getattr(value, name)) is not None and not (may_be_omitted and item == ())
+        }
     if isinstance(value, tuple | list):
         return [_to_json(item, (*location, index), issues) for index, item in enumerate(value)]
     return _scalar_to_json(value, location, issues)
@@ -313,11 +319,11 @@ def _datetime_to_json(value: datetime, location: tuple[str | int, ...], issues: 
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[Field[Any], ...]:
-    return fields(kind)
+def _members(kind: Any) -> tuple[tuple[str, bool], ...] | None:
+    """The fields of a dataclass, and which may be left out where they are empty; None for another type.
 
-
-def _is_omitted(field: Field[Any], value: Any) -> bool:
-    """None, and what is empty by default; an empty list that says something (`completes`) is written."""
-    required = field.default is MISSING and field.default_factory is MISSING
-    return value is None or (value == () and not required and field.default == ())
+    What is empty by default is left out; an empty list that says something (`completes`) is written.
+    """
+    if not is_dataclass(kind):
+        return None
+    return tuple((one.name, one.default == ()) for one in fields(kind))

@@ -17,7 +17,6 @@ from pydantic import Field, ValidationError
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.cross_checks import find_contradictions, find_missing_login_secret
-from lab_agent.settings.errors import to_problems
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.groups import (
     LisSettings,
@@ -88,6 +87,9 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *
     try:
         settings = Settings.model_validate(deep_merge(file.table, _split_lists(Settings, texts)))
     except ValidationError as exc:
+        # Not at the top: what explains a wrong setting brings the schemas of lab orders with it.
+        from lab_agent.settings.errors import to_problems  # noqa: PLC0415
+
         invalid = to_problems(exc, Settings, {**variables.origins, **credentials.origins})
         raise SettingsError((*(() if path else (_NO_FILE,)), *problems, *invalid)) from None
     problems += find_contradictions(

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher
-from lab_agent.domain import text
+from lab_agent.domain import value_text
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AttentionKind, Queries
@@ -83,8 +83,8 @@ class TemplateRenderer:
             "cause_text": cause_text,
             "observation_value": formatting.format_observation,
             "file_size": formatting.format_size,
-            "concept": text.format_concept,
-            "reference_ranges": text.format_reference_ranges,
+            "concept": value_text.format_concept,
+            "reference_ranges": value_text.format_reference_ranges,
             "order_references": formatting.order_references,
         }
         self._environment.globals |= {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from lab_agent.domain import text
+from lab_agent.domain import value_text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
@@ -73,7 +73,7 @@ def format_observation(observation: ReportedObservation) -> str:
         return _format_sampled_data(observation.value_sampled_data)
     if observation.value_attachment is not None:
         return f"a document, {observation.value_attachment.content_type}"
-    return text.format_value(observation)
+    return value_text.format_value(observation)
 
 
 def format_size(byte_count: int | None) -> str:
@@ -87,7 +87,7 @@ def format_size(byte_count: int | None) -> str:
 
 
 def _format_sampled_data(data: SampledData) -> str:
-    return f"{data.data} (every {data.period:f} ms, from {text.format_quantity(data.origin)})"
+    return f"{data.data} (every {data.period:f} ms, from {value_text.format_quantity(data.origin)})"
 
 
 _FLASH_MESSAGES = {

@@ -103,7 +103,7 @@ async def show_order(key: str, user: Viewer, context: Context, renderer: Rendere
         needing_operator=JOBS_NEEDING_OPERATOR,
         unconfirmed_submit=find_unconfirmed_submit(detail),
         can_be_marked_done=can_be_marked_done,
-        service_messages=await context.store.run(lambda uow: uow.vault.service_messages(order)) if is_operator else {},
+        service_messages=await context.store.run_read_only(lambda uow: uow.vault.service_messages(order)) if is_operator else {},
         flash=flash,
     )
 

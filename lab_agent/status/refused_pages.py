@@ -23,6 +23,7 @@ from lab_agent.status.auth import Form, HttpError, Note, Operator, Viewer, one_l
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.pages import Flash, PageNumber, StateNames, page_offset
 from lab_agent.workflow.refused_message_desk import Preview, describe_content
+from lab_agent.workflow.refused_messages import list_refused_messages
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -35,7 +36,7 @@ _MAX_LINE_LENGTH = 4_000
 async def get_refused_message(key: str, context: Context, _: Viewer) -> RefusedMessage:
     """The refused message of the address. Raises `HttpError`."""
     wanted = RefusedKey(one_line(key))
-    found = await context.store.run(lambda uow: uow.refused_messages.get(wanted))
+    found = await context.store.run_read_only(lambda uow: uow.refused_messages.get(wanted))
     if found is None:
         raise HttpError("There is no refused message with this key.", 404)
     return found
@@ -53,21 +54,19 @@ async def show_refused_messages(
     states, adapter = selected or [RefusedState.WAITING], one_line(source) or None
 
     def load(uow: UnitOfWork) -> Page[RefusedMessage]:
-        offset = page_offset(page)
-        found = uow.refused_messages.list(source=adapter, states=states, offset=offset, limit=DEFAULT_PAGE_SIZE)
-        return Page(items=found[0], total=found[1], offset=offset)
+        return list_refused_messages(uow, source=adapter, states=states, offset=page_offset(page), limit=DEFAULT_PAGE_SIZE)
 
     query = [("source", adapter)] * bool(adapter) + [("state", state.value) for state in selected]
     return await renderer.render_page(
         "refused.html",
         user,
-        page=await context.store.run(load),
+        page=await context.store.run_read_only(load),
         page_number=page,
         query_string=urlencode(query),
         states=RefusedState,
         selected_states=selected,
         source=adapter,
-        waiting_counts=await context.store.run(lambda uow: uow.refused_messages.waiting_counts()),
+        waiting_counts=await context.store.run_read_only(lambda uow: uow.refused_messages.waiting_counts()),
         flash=flash,
     )
 
@@ -83,7 +82,7 @@ async def show_refused_message(user: Viewer, context: Context, renderer: Rendere
         parts=[(part, describe_content(part.part.content)) for part in preview.parts],
         suggestions=preview.suggestions,
         preview_problem=problem,
-        history=await context.store.run(lambda uow: uow.refused_messages.events(message.key)),
+        history=await context.store.run_read_only(lambda uow: uow.refused_messages.events(message.key)),
         flash=flash,
     )
 
@@ -131,7 +130,7 @@ async def dismiss_message(user: Operator, context: Context, message: Refused, no
 async def dismiss_all(user: Operator, form: Form, context: Context, note: Note) -> Response:
     """Leave all waiting messages of a laboratory system: as many as the page showed, and no more."""
     source, count = form.get("source", ""), form.get("expected_count", "")
-    waiting = await context.store.run(lambda uow: uow.refused_messages.waiting_counts())
+    waiting = await context.store.run_read_only(lambda uow: uow.refused_messages.waiting_counts())
     if source not in waiting:
         raise HttpError("There are no waiting messages of a laboratory system with this name.", 404)
     if count != str(waiting[source]):

@@ -78,7 +78,7 @@ async def show_results(
         states=ReportState,
         selected_states=states,
         waiting_results=waiting_results,
-        rejected_counts=await context.store.run(lambda uow: uow.refused_messages.waiting_counts()),
+        rejected_counts=await context.store.run_read_only(lambda uow: uow.refused_messages.waiting_counts()),
         alerts_by_key={alert.key: alert for alert in overview.alerts},
         rejected_messages_alert_key=rejected_messages_alert_key,
         unmapped_count=overview.reports.get(ReportState.UNMAPPED, 0),

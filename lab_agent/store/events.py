@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import BindParameter, bindparam, distinct, func, insert, literal_column, select, update
@@ -10,7 +11,7 @@ from typing_extensions import override
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert, Event
 from lab_agent.ports.repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
-from lab_agent.store.row_mapping import RecordMapping, upsert_by
+from lab_agent.store.row_mapping import RecordMapping, chunked, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import alerts, events, key_values, rejections
 
@@ -27,6 +28,7 @@ _RENAME_ALERT = Write.of(
 _CLOSE_ALERT = Write.of(alerts, update(alerts).where(_IS_OPEN).values(closed_at=bindparam("now")))
 _REOPEN_ALERT = Write.of(alerts, update(alerts).where(alerts.c.number == bindparam("which")).values(closed_at=None))
 _ALERT_IS_OPEN = Query(select(alerts.c.number).where(_IS_OPEN))
+_OPEN_AMONG = Query(select(alerts.c.key).where(alerts.c.key.in_(bindparam("keys", expanding=True)), alerts.c.closed_at.is_(None)))
 _NEWEST_CLOSED = Query(
     select(alerts.c.number)
     .where(alerts.c.key == _KEY, alerts.c.closed_at > bindparam("after"))
@@ -74,6 +76,18 @@ class SqlAlertRepository(AlertRepository):
         return self._session.send(_CLOSE_ALERT, {"of": key, "now": now}).rowcount > 0
 
     @override
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        found: set[str] = set()
+        for batch in chunked(sorted(set(keys))):
+            found.update(self._session.execute(_OPEN_AMONG, {"keys": batch}).scalars())
+        return frozenset(found)
+
+    @override
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        for key in self.open_among(keys):
+            self._session.send(_CLOSE_ALERT, {"of": key, "now": now})
+
+    @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
         if self._session.execute(_ALERT_IS_OPEN, {"of": key}).first() is not None:
             return False
@@ -111,5 +125,10 @@ class SqlKeyValueRepository(KeyValueRepository):
 
     @override
     def set(self, key: str, value: str) -> None:
-        self._session.put(_SET_VALUE, key, {"key": key, "value": value})
+        row = {"key": key, "value": value}
+        if self._session.kind == "sqlite":
+            self._session.put(_SET_VALUE, key, row)
+        else:  # at once, as the row is a lock too; what was read before others gave it back may be out of date
+            self._session.send(_SET_VALUE, row)
+            self._session.forget()
         self._session.remember((key_values, key), value)

@@ -1,161 +1,195 @@
 """The job queue: leases with an owner, a heartbeat and a fencing token (law 8).
 
 Claimable is the first open job of an ordering key, while no other job of that key has an owner. On SQLite every unit of work
-has the write lock, so one query is enough. On PostgreSQL the candidates are locked with SKIP LOCKED, and then their ordering
-keys: a statement sees only what was committed before it began, so the query runs again under the locks, and no two workers
-ever hold jobs of one ordering key.
+has the write lock, so one statement finds and marks them. On PostgreSQL the candidates are locked with SKIP LOCKED, and then
+their ordering keys: a statement sees only what was committed before it began, so the one that marks them looks again under the
+locks, and no two workers ever hold jobs of one ordering key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, update
 from typing_extensions import override
 
-from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import PASSED_IN_REVIEW, FailingJobs, Job, JobKind, NewJob
-from lab_agent.domain.state_machines import (
-    BLOCKING_STATES,
-    CLAIMABLE_STATES,
-    IN_FLIGHT_STATES,
-    JOBS_NEEDING_OPERATOR,
-    OPEN_JOBS,
-    JobState,
-)
+from lab_agent.domain.records import FailingJobs, Job, JobKind, NewJob
+from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.errors import LeaseLostError
-from lab_agent.ports.repositories import JobRepository
-from lab_agent.store.column_types import UtcDateTime
-from lab_agent.store.row_mapping import in_states, insert_new, to_record, to_values
-from lab_agent.store.tables import jobs
+from lab_agent.ports.job_repository import JobLimits, JobRepository, PendingWork
+from lab_agent.store import job_statements
+from lab_agent.store.column_types import indexable_text
+from lab_agent.store.job_statements import JOBS
+from lab_agent.store.row_mapping import to_record
+from lab_agent.store.session import Query, Session, Write
 
-_ADVISORY_LOCK_NAMESPACE = 0x1AB
-"""Our part of PostgreSQL's advisory locks."""
+_NO_VALUES: Mapping[str, Any] = {}
 
 
 class SqlJobRepository(JobRepository):
     """The job queue, in the table `jobs`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    @override
+    def made_due(self) -> frozenset[JobKind]:
+        return frozenset(self._session.jobs_due)
 
     @override
     def add(self, job: NewJob) -> bool:
-        self._lock_ordering_key(job.ordering_key)
-        born = min(job.due_at, datetime.now(UTC))
-        start = {
-            "state": JobState.DUE,
-            "started": False,
-            "attempts": 0,
-            "fencing_token": 0,
-            "created_at": born,
-            "changed_at": born,
-        }
-        return insert_new(self._connection, jobs, {**to_values(job), **start})
+        return self.add_all((job,))[0]
 
     @override
-    def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:
-        self._expire_leases(now)
-        if limit < 1 or not kinds:
+    def add_all(self, jobs: Sequence[NewJob]) -> tuple[bool, ...]:
+        if not jobs:
             return ()
-        found = self._fetch(select_claimable(kinds, now).limit(limit).with_for_update(skip_locked=True, of=jobs))
-        if self._connection.dialect.name == "postgresql":
-            found = self._recheck_locked(found, kinds, now)
-        claimed = tuple(job.claim(owner, now, lease) for job in found)
-        for before, after in zip(found, claimed, strict=True):
-            self._save_fenced(after, fencing_token=before.fencing_token)
-        return claimed
+        self._lock_ordering_keys(jobs)
+        found = self._session.send(job_statements.INSERT, [_new_row(job) for job in jobs])
+        written = set(found.scalars())
+        added = tuple(_take_out(written, indexable_text(job.dedup_key)) for job in jobs)
+        self._session.jobs_due.update(job.kind for job, is_new in zip(jobs, added, strict=True) if is_new)
+        return added
+
+    @override
+    def claim(self, limits: JobLimits, *, owner: str, now: datetime, lease: timedelta) -> tuple[Job, ...]:
+        wanted = {kinds: limit for kinds, limit in limits.items() if kinds and limit > 0}
+        if not wanted:
+            return ()
+        queues = tuple(sorted(wanted, key=sorted))
+        asked: dict[str, Any] = {
+            "at": now,
+            **{job_statements.limit_name(place): wanted[kinds] for place, kinds in enumerate(queues)},
+        }
+        mark: dict[str, Any] = {"at": now, "by": owner, "until": now + lease}
+        if self._session.kind == "postgresql":
+            locked = self._session.execute(job_statements.lock_claimable(queues), asked)
+            ids = [row.id for row in locked if row.is_locked]
+            claimed = self._mark(job_statements.CLAIM_LOCKED, {**mark, "ids": ids}) if ids else ()
+        else:
+            claimed = self._mark(job_statements.claim(queues), {**mark, **asked})
+        for kinds, limit in wanted.items():
+            if sum(job.kind in kinds for job in claimed) < limit:
+                self._session.jobs_due -= kinds
+        return tuple(sorted(claimed, key=lambda job: (job.due_at, job.id)))
+
+    @override
+    def pending(self, kinds: Collection[JobKind], *, now: datetime) -> PendingWork:
+        found = set(self._session.execute(job_statements.select_pending(frozenset(kinds)), {"at": now}).scalars())
+        return PendingWork(frozenset(map(JobKind, found - {job_statements.EXPIRED})), job_statements.EXPIRED in found)
+
+    @override
+    def expire_leases(self, now: datetime) -> int:
+        expired = self._fetch(job_statements.EXPIRED_LEASES, {"at": now})
+        if expired:
+            self._save([(job.lease_expired(now), job.fencing_token) for job in expired])
+        return len(expired)
 
     @override
     def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
-        ours = (jobs.c.id == job.id) & (jobs.c.fencing_token == job.fencing_token) & jobs.c.lease_until.is_not(None)
-        if not self._connection.execute(update(jobs).where(ours).values(lease_until=now + lease)).rowcount:
+        if not self.renew_leases((job,), now=now, lease=lease):
             raise LeaseLostError()
 
     @override
+    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[JobId]:
+        tokens = [(job.id, job.fencing_token) for job in jobs]
+        if not tokens:
+            return frozenset()
+        return frozenset(self._session.send(job_statements.RENEW, {"tokens": tokens, "until": now + lease}).scalars())
+
+    @override
     def save(self, job: Job) -> None:
-        self._save_fenced(job, fencing_token=job.fencing_token)
+        self.save_all((job,))
+
+    @override
+    def save_all(self, jobs: Sequence[Job]) -> None:
+        if jobs:
+            self._save([(job, job.fencing_token) for job in jobs])
+
+    @override
+    def release(self, job: Job) -> None:
+        if job.state in CLAIMABLE_STATES:
+            self.save(job)
+            return
+        found = self._session.send(job_statements.RELEASE, _changes(job, job.fencing_token)).one_or_none()
+        if found is None:
+            raise LeaseLostError()
+        if found[0] is not None:
+            self._session.jobs_due.add(found[0])
 
     @override
     def get(self, job: JobId) -> Job | None:
-        found = self._fetch(select(jobs).where(jobs.c.id == job))
+        found = self._fetch(job_statements.ONE, {"of": job})
         return found[0] if found else None
 
     @override
     def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
-        found = select(jobs).where(jobs.c.order_key == order).order_by(jobs.c.id)
-        return self._fetch(found.where(in_states(jobs.c.state, OPEN_JOBS)) if open_only else found)
+        return self._fetch(job_statements.OPEN_OF_ORDER if open_only else job_statements.OF_ORDER, {"of": order})
 
     @override
     def needing_operator(self) -> tuple[Job, ...]:
-        return self._fetch(select(jobs).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)).order_by(jobs.c.id))
+        return tuple(sorted(self._fetch(job_statements.NEEDING_OPERATOR), key=lambda job: job.id))
 
     @override
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
-        counted = select(
-            jobs.c.failure_cause.label("cause"),
-            jobs.c.kind,
-            func.count().label("count"),
-            func.min(jobs.c.failing_since, type_=UtcDateTime).label("since"),
-            func.min(jobs.c.id).label("first"),
-        ).where(jobs.c.failing_since.is_not(None), jobs.c.failing_since <= since)
-        chosen = counted if kind is None else counted.where(jobs.c.kind == kind)
-        grouped = chosen.group_by(jobs.c.failure_cause, jobs.c.kind).order_by(jobs.c.failure_cause, jobs.c.kind)
-        return tuple(to_record(FailingJobs, row) for row in self._connection.execute(grouped).mappings())
+        if kind is None:
+            found = self._session.execute(job_statements.FAILING, {"since": since})
+        else:
+            found = self._session.execute(job_statements.FAILING_OF_KIND, {"since": since, "of": kind})
+        return tuple(to_record(FailingJobs, row) for row in found.mappings())
 
     @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
-        waiting = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at > now) & (jobs.c.kind == kind)
-        if failing_only:
-            asked = FailureCause.SERVICE_ASKS_TO_WAIT
-            waiting &= jobs.c.failing_since.is_not(None) & (jobs.c.failure_cause.is_(None) | (jobs.c.failure_cause != asked))
-        return self._connection.execute(update(jobs).where(waiting).values(due_at=now)).rowcount
+        statement = job_statements.MAKE_FAILING_DUE if failing_only else job_statements.MAKE_DUE
+        changed = self._session.send(statement, {"at": now, "of": kind}).rowcount
+        if changed:
+            self._session.jobs_due.add(kind)
+        return changed
 
-    def _expire_leases(self, now: datetime) -> None:
-        expired = select(jobs).where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= now).order_by(jobs.c.id)
-        for job in self._fetch(expired.with_for_update(skip_locked=True)):
-            self._save_fenced(job.lease_expired(now), fencing_token=job.fencing_token)
+    def _lock_ordering_keys(self, added: Sequence[NewJob]) -> None:
+        """Hold ordering keys until the transaction ends, so that the jobs of each are numbered in the order of their commits.
 
-    def _recheck_locked(self, found: tuple[Job, ...], kinds: Collection[JobKind], now: datetime) -> tuple[Job, ...]:
-        ours = {key for key in sorted({job.ordering_key for job in found}) if self._try_lock(key)}
-        ids = [job.id for job in found if job.ordering_key in ours]
-        return self._fetch(select_claimable(kinds, now).where(jobs.c.id.in_(ids))) if ids else ()
+        They are locked in a fixed order, as two that add several jobs would wait for each other otherwise.
+        """
+        if self._session.kind == "postgresql":
+            keys = sorted({indexable_text(job.ordering_key) for job in added})
+            self._session.execute(job_statements.LOCK_KEYS, {"keys": keys})
 
-    def _try_lock(self, ordering_key: str) -> bool:
-        lock = func.pg_try_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(ordering_key))
-        return bool(self._connection.scalar(select(lock)))
-
-    def _lock_ordering_key(self, ordering_key: str) -> None:
-        """Hold an ordering key until the transaction ends, so that its jobs are numbered in the order of their commits."""
-        if self._connection.dialect.name == "postgresql":
-            lock = func.pg_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, func.hashtext(ordering_key))
-            self._connection.execute(select(lock))
-
-    def _save_fenced(self, job: Job, *, fencing_token: int) -> None:
-        row = (jobs.c.id == job.id) & (jobs.c.fencing_token == fencing_token)
-        if not self._connection.execute(update(jobs).where(row).values(**to_values(job))).rowcount:
+    def _save(self, changed: Sequence[tuple[Job, int]]) -> None:
+        """Write jobs where their fencing token is still this one."""
+        rows = [_changes(job, token) for job, token in changed]
+        if self._session.send(job_statements.SAVE, rows).rowcount < len(rows):
             raise LeaseLostError()
+        self._session.jobs_due.update(job.kind for job, _ in changed if _is_due(job))
 
-    def _fetch(self, statement: Select[Any]) -> tuple[Job, ...]:
-        return tuple(to_record(Job, row) for row in self._connection.execute(statement).mappings())
+    def _fetch(self, query: Query, values: Mapping[str, Any] = _NO_VALUES) -> tuple[Job, ...]:
+        return JOBS.to_records(self._session.execute(query, values))
+
+    def _mark(self, claim: Write, values: Mapping[str, Any]) -> tuple[Job, ...]:
+        return JOBS.to_records(self._session.send(claim, values))
 
 
-def select_claimable(kinds: Collection[JobKind], now: datetime) -> Select[Any]:
-    """Select the jobs of these kinds that can be claimed, longest due first."""
-    other = jobs.alias("other")
-    kind = func.coalesce(jobs.c.kind, jobs.c.kind)  # else SQLite would take the index of kinds and not that of due jobs
-    blocked_by = (
-        select(other.c.id)
-        .where(other.c.ordering_key == jobs.c.ordering_key, other.c.id != jobs.c.id, in_states(other.c.state, BLOCKING_STATES))
-        .where((other.c.id < jobs.c.id) | (other.c.lease_until > now))
-        .where((other.c.state != JobState.NEEDS_REVIEW) | other.c.kind.not_in(sorted(PASSED_IN_REVIEW)))
-    )
-    return (
-        select(jobs)
-        .where(in_states(jobs.c.state, CLAIMABLE_STATES), jobs.c.due_at <= now, kind.in_(sorted(kinds)))
-        .where(jobs.c.lease_until.is_(None) | (jobs.c.lease_until <= now), ~blocked_by.exists())
-        .order_by(jobs.c.due_at, jobs.c.id)
-    )
+def _new_row(job: NewJob) -> dict[str, Any]:
+    born = min(job.due_at, datetime.now(UTC))
+    start = {"state": JobState.DUE, "started": False, "attempts": 0, "fencing_token": 0}
+    return {**job_statements.NEW_JOBS.to_values(job), **start, "created_at": born, "changed_at": born}
+
+
+def _changes(job: Job, fencing_token: int) -> dict[str, Any]:
+    """Give the parameters of `SAVE` and `RELEASE`."""
+    values = JOBS.to_values(job)
+    return {"of": values.pop("id"), "token": fencing_token, **values}
+
+
+def _is_due(job: Job) -> bool:
+    return job.state in CLAIMABLE_STATES and job.lease_until is None and job.due_at <= job.changed_at
+
+
+def _take_out(keys: set[str], key: str) -> bool:
+    """Whether it was in it; the second of two jobs of one key is not new."""
+    is_new = key in keys
+    keys.discard(key)
+    return is_new

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, literal_column, select, union_all
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, literal_column, select, union_all
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -14,6 +15,7 @@ from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     LABEL_RELEASING,
+    OPEN_LINES,
     ORDERS_BEFORE_HANDOVER,
     UNDONE_LINES,
     WAITING_LINES,
@@ -25,7 +27,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
-from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, to_record, update_row, upsert_by
+from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, unindexed, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
@@ -38,11 +40,39 @@ _KEY: BindParameter[str] = bindparam("of")
 _ORDER = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY))
 _ORDER_LOCKED = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY).with_for_update())
 _LINES_OF_ORDER = Query(select(*_LINES.columns).where(lines.c.order_key == _KEY).order_by(lines.c.number))
-_LINE = Query(select(*_LINES.columns).where(lines.c.key == _KEY))
+_SAME_ORDER = select(lines.c.order_key).where(lines.c.key == _KEY).scalar_subquery()
+_LINES_BESIDE = Query(select(*_LINES.columns).where(lines.c.order_key == _SAME_ORDER).order_by(lines.c.number))
 _WORK_ORDERS_OF_ORDER = Query(
     select(*_WORK_ORDERS.columns).where(work_orders.c.order_key == _KEY).order_by(work_orders.c.adapter)
 )
 _KNOWN_TASKS = Query(select(orders.c.task_id).where(orders.c.task_id.in_(bindparam("tasks", expanding=True))))
+_OPEN_ORDERS = Query(
+    select(*_ORDERS.columns)
+    .where(orders.c.state != literal_column("'closed'"), orders.c.key > bindparam("after"))
+    .order_by(orders.c.key)
+    .limit(bindparam("at_most"))
+)
+_ENDED_ORDERS = Query(
+    select(*_ORDERS.columns).where(
+        orders.c.task_id.in_(bindparam("tasks", expanding=True)),
+        orders.c.state == OrderState.CLOSED,
+        orders.c.ended_as.is_not(None),
+    )
+)
+_ORDERS_TO_RECHECK = Query(
+    select(*_ORDERS.columns)
+    .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= bindparam("now"))
+    .where(unindexed(orders.c.state) == OrderState.CLOSED)
+    .order_by(orders.c.recheck_at, orders.c.key)
+    .limit(bindparam("at_most"))
+)
+_UNASSESSED_SINCE = Query(select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, ORDERS_BEFORE_HANDOVER)))
+_WAITING_LINES = Query(
+    select(lines.c.adapter, func.count())
+    # The index has all open lines; its condition is repeated, so that SQLite uses it.
+    .where(in_states(lines.c.state, OPEN_LINES), in_states(lines.c.state, WAITING_LINES), lines.c.adapter.is_not(None))
+    .group_by(lines.c.adapter)
+)
 _LABELS_IN_USE = Query(
     select(*_LABELS.columns)
     .join(lines, lines.c.key == label_uses.c.line)
@@ -50,12 +80,17 @@ _LABELS_IN_USE = Query(
     .where(~in_states(lines.c.state, LABEL_RELEASING))
     .order_by(label_uses.c.barcode, label_uses.c.number)
 )
-_LINES_ABOUT = Query(
+_OTHER_LINES = Query(
     select(*_LINES.columns)
-    .where(lines.c.procedure_request_id.in_(bindparam("requests", expanding=True)), lines.c.order_key != bindparam("not_of"))
-    .where(~in_states(lines.c.state, UNDONE_LINES))
+    .where(
+        lines.c.key.in_(bindparam("same", expanding=True))
+        | (lines.c.procedure_request_id.in_(bindparam("requests", expanding=True)) & ~in_states(lines.c.state, UNDONE_LINES))
+    )
+    .where(lines.c.order_key != bindparam("not_of"))
     .order_by(lines.c.number)
 )
+_LOCK_LABELS = Query(select(func.pg_advisory_xact_lock(0x1AB)))
+"""The number of the lock is ours alone; those of ordering keys have two numbers."""
 
 
 def _select_newest_first(keys: Any) -> Query:
@@ -85,6 +120,7 @@ def _unknown_order(key: str = "") -> StoreError:
 
 
 _ADD_ORDER = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
+_ADD_NEW_ORDERS = Write.insert(orders, lambda insert: insert.on_conflict_do_nothing().returning(orders.c.key))
 _SAVE_ORDER = Write.of(orders, update_row(orders), missing=_unknown_order)
 _ADD_LINE = Write.of(lines, insert(lines).inline())
 _SAVE_LINE = Write.of(lines, update_row(lines), missing=lambda: StoreError("Unknown line."))
@@ -117,6 +153,16 @@ class SqlOrderRepository(OrderRepository):
         self._session.remember((orders, order.key), order)
 
     @override
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        rows = [_to_columns(order) for order in orders]
+        return frozenset(map(OrderKey, self._session.send(_ADD_NEW_ORDERS, rows).scalars()) if rows else ())
+
+    @override
+    def get(self, key: OrderKey) -> OrderRecord:
+        known: OrderRecord | None = self._session.known((orders, key))
+        return known or self._find(_ORDER, key)
+
+    @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
         known: OrderRecord | None = self._session.known((orders, key))
         return known or self._lock(key)
@@ -136,9 +182,7 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def waiting_lines(self) -> Mapping[str, int]:
-        waiting = (lines.c.adapter.is_not(None), in_states(lines.c.state, WAITING_LINES))
-        found = select(lines.c.adapter, func.count()).where(*waiting).group_by(lines.c.adapter)
-        return dict(map(tuple, self._connection.execute(found)))
+        return dict(map(tuple, self._session.execute(_WAITING_LINES)))
 
     @override
     def save_work_order(self, work_order: WorkOrder) -> None:
@@ -179,14 +223,23 @@ class SqlOrderRepository(OrderRepository):
         for known in self._session.known_in(lines):
             if key in known:
                 return known[key]
-        found = _LINES.to_records(self._session.execute(_LINE, {"of": key}))
-        return found[0] if found else None
+        beside = {line.key: line for line in _LINES.to_records(self._session.execute(_LINES_BESIDE, {"of": key}))}
+        if key not in beside:
+            return None
+        self._session.remember((lines, beside[key].order), beside)  # who asks for one line asks for the others, too
+        return beside[key]
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
-        self._session.send(_REMOVE_LABELS, {"of": key})
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+        if not first:
+            self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
+
+    @override
+    def lock_labels(self) -> None:
+        if self._session.kind == "postgresql":  # on SQLite, there is one writer at a time in any case
+            self._session.execute(_LOCK_LABELS)
 
     @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
@@ -207,59 +260,46 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
-        found = select(orders).where(orders.c.state != literal_column("'closed'")).order_by(orders.c.key).limit(limit)
-        if after is not None:
-            found = found.where(orders.c.key > after)
-        return tuple(to_record(OrderRecord, row) for row in self._connection.execute(found).mappings())
+        return _ORDERS.to_records(self._session.execute(_OPEN_ORDERS, {"after": after or "", "at_most": limit}))
 
     @override
     def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
         found: list[OrderRecord] = []
         for batch in chunked(sorted({indexable_text(task) for task in task_ids})):
-            ended = select(orders).where(
-                orders.c.task_id.in_(batch), orders.c.state == OrderState.CLOSED, orders.c.ended_as.is_not(None)
-            )
-            found.extend(to_record(OrderRecord, row) for row in self._connection.execute(ended).mappings())
+            found.extend(_ORDERS.to_records(self._session.execute(_ENDED_ORDERS, {"tasks": batch})))
         return tuple(found)
 
     @override
     def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
-        due = (
-            select(orders)
-            .where(orders.c.recheck_at.is_not(None), orders.c.recheck_at <= now, orders.c.state == OrderState.CLOSED)
-            .order_by(orders.c.recheck_at, orders.c.key)
-            .limit(limit)
-        )
-        return tuple(to_record(OrderRecord, row) for row in self._connection.execute(due).mappings())
+        return _ORDERS.to_records(self._session.execute(_ORDERS_TO_RECHECK, {"now": now, "at_most": limit}))
 
     @override
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
         found: list[LineRecord] = []
-        for batch in chunked(sorted(set(procedure_requests))):
-            rows = self._session.execute(_LINES_ABOUT, {"requests": batch, "not_of": except_order})
-            found.extend(_LINES.to_records(rows))
-        return tuple(found)
+        for same, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
+            asked = {"same": same or (), "requests": requests or (), "not_of": except_order}
+            found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
+        return tuple(dict.fromkeys(found))
 
     @override
     def unassessed_since(self) -> datetime | None:
-        found: datetime | None = self._connection.scalar(
-            select(func.min(orders.c.seen_at)).where(in_states(orders.c.state, ORDERS_BEFORE_HANDOVER))
-        )
+        found: datetime | None = self._session.execute(_UNASSESSED_SINCE).scalar()
         return found
-
-    @property
-    def _connection(self) -> Connection:
-        """The connection for queries that differ from call to call."""
-        return self._session.connection(for_writing=False)
 
     def _lock(self, key: OrderKey) -> OrderRecord:
         if self._session.kind == "postgresql":  # on SQLite, nobody else has written since the transaction began
             self._session.forget((lines, key), (work_orders, key))
         query = _ORDER if self._session.read_only else _ORDER_LOCKED
+        found = self._find(query, key)
+        self._session.remember((orders, key), found)
+        return found
+
+    def _find(self, query: Query, key: OrderKey) -> OrderRecord:
         found = _ORDERS.to_records(self._session.execute(query, {"of": key}))
         if not found:
             raise _unknown_order(key)
-        self._session.remember((orders, key), found[0])
         return found[0]
 
     def _load_lines(self, key: OrderKey) -> dict[LineKey, LineRecord]:

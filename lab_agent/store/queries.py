@@ -6,11 +6,25 @@ It has connections of its own for reading, so that no page delays the workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, String, Table, cast, func, literal, null, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    Table,
+    cast,
+    func,
+    literal,
+    literal_column,
+    null,
+    select,
+    union_all,
+)
 from typing_extensions import override
 
 from lab_agent.crypto import decrypted_size
@@ -21,16 +35,21 @@ from lab_agent.domain.state_machines import (
     ENDED_LINES,
     JOBS_NEEDING_OPERATOR,
     OPEN_JOBS,
+    OPEN_LINES,
+    OPEN_ORDERS,
     REPORTS_NEEDING_OPERATOR,
+    UNFINISHED_REPORTS,
     JobState,
     OrderState,
     ReportState,
 )
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.queries import (
+    CLOSED_ORDERS_PERIOD,
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
     LAST_POLL_KEY,
+    MAX_COUNTED,
     AttentionItem,
     AttentionKind,
     OrderDetail,
@@ -41,7 +60,7 @@ from lab_agent.ports.queries import (
     ReportSummary,
     StateCounts,
 )
-from lab_agent.store.row_mapping import in_states, to_record
+from lab_agent.store.row_mapping import in_states, to_record, unindexed
 from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -49,6 +68,8 @@ T = TypeVar("T")
 
 _OVERDUE_STATES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
 _HELD_STATES = frozenset({OrderState.HELD})
+_OF_ANY_KIND = jobs.c.kind.in_(sorted(JobKind))
+"""Says nothing, but lets an index that begins with the kind be used."""
 
 
 class SqlQueries(Queries):
@@ -69,7 +90,7 @@ class SqlQueries(Queries):
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
         found = _select_attention_items().subquery()
         listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref)
-        return await self._fetch_page(listed, found, _to_attention_item, offset, limit)
+        return await self._load_page(listed, select(found.c.ref), _to_attention_item, offset, limit)
 
     @override
     async def attention_counts(self) -> Mapping[AttentionKind, int]:
@@ -79,17 +100,15 @@ class SqlQueries(Queries):
     async def orders(
         self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
     ) -> Page[OrderSummary]:
-        which = [in_states(orders.c.state, states)] if states else []
+        which = [_is_in(orders.c.state, states, many=OrderState.CLOSED in states)] if states else []
         which += [_order_matches(search.strip())] if search and search.strip() else []
-        listed = _select_order_summaries().where(*which).order_by(orders.c.seen_at.desc(), orders.c.key)
-        whole = select(orders.c.key).where(*which).subquery()
+        listed = _select_order_summaries().where(*which).order_by(orders.c.seen_at.desc(), orders.c.key.desc())
 
         def load(connection: Connection) -> Page[OrderSummary]:
-            total = connection.scalar(select(func.count()).select_from(whole)) or 0
-            rows = [dict(row) for row in connection.execute(listed.offset(offset).limit(limit)).mappings()]
-            parts = _load_work_orders(connection, [row["key"] for row in rows])
-            items = (OrderSummary(**row, work_orders=tuple(part for part in parts if part.order == row["key"])) for row in rows)
-            return Page(items=tuple(items), total=total, offset=offset)
+            page = _fetch_page(connection, listed, select(orders.c.key).where(*which), _to_order_summary, offset, limit)
+            parts = _load_work_orders(connection, [order.key for order in page.items])
+            items = (replace(each, work_orders=tuple(part for part in parts if part.order == each.key)) for each in page.items)
+            return replace(page, items=tuple(items))
 
         return await self._store.read(load)
 
@@ -106,10 +125,11 @@ class SqlQueries(Queries):
         offset: int = 0,
         limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[Job]:
-        which = [in_states(jobs.c.state, states)] if states else []
-        which += [jobs.c.kind.in_(sorted(kinds))] if kinds else []
+        finished = not OPEN_JOBS.issuperset(states)
+        which = [_is_in(jobs.c.state, states, many=finished)] if states else []
+        which += [jobs.c.kind.in_(sorted(kinds))] if kinds else [_OF_ANY_KIND] if states and not finished else []
         listed = select(jobs).where(*which).order_by(jobs.c.id)
-        return await self._fetch_page(listed, select(jobs.c.id).where(*which).subquery(), _record_factory(Job), offset, limit)
+        return await self._load_page(listed, select(jobs.c.id).where(*which), _record_factory(Job), offset, limit)
 
     @override
     async def job(self, job: JobId) -> Job | None:
@@ -120,10 +140,10 @@ class SqlQueries(Queries):
     async def reports(
         self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
     ) -> Page[ReportSummary]:
-        which = [in_states(reports.c.state, states)] if states else []
+        which = [_is_in(reports.c.state, states, many=not UNFINISHED_REPORTS.issuperset(states))] if states else []
         listed = _select_report_summaries().where(*which).order_by(reports.c.sequence.desc())
-        return await self._fetch_page(
-            listed, select(reports.c.sequence).where(*which).subquery(), _record_factory(ReportSummary), offset, limit
+        return await self._load_page(
+            listed, select(reports.c.sequence).where(*which), _record_factory(ReportSummary), offset, limit
         )
 
     @override
@@ -135,8 +155,8 @@ class SqlQueries(Queries):
     @override
     async def unmatched_reports(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[ReportRecord]:
         listed = _select_reports_needing_operator()
-        whole = listed.with_only_columns(reports.c.sequence).order_by(None).subquery()
-        return await self._fetch_page(listed, whole, _record_factory(ReportRecord), offset, limit)
+        whole = listed.with_only_columns(reports.c.sequence).order_by(None)
+        return await self._load_page(listed, whole, _record_factory(ReportRecord), offset, limit)
 
     @override
     async def versions(self, report: ReportRecord, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[ReportSummary, ...]:
@@ -154,24 +174,40 @@ class SqlQueries(Queries):
 
     @override
     async def orphaned_documents(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Event]:
-        found = select(events).where(events.c.action == DOCUMENT_ORPHAN_ACTION)
-        listed = found.order_by(events.c.at.desc(), events.c.number.desc())
-        return await self._fetch_page(listed, found.subquery(), _record_factory(Event), offset, limit)
+        which = events.c.action == literal_column(f"'{DOCUMENT_ORPHAN_ACTION}'")  # a literal, as in the condition of its index
+        listed = select(events).where(which).order_by(events.c.at.desc(), events.c.number.desc())
+        return await self._load_page(listed, select(events.c.number).where(which), _record_factory(Event), offset, limit)
 
     @override
     async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
         listed = select(alerts).order_by(alerts.c.opened_at.desc(), alerts.c.number.desc())
-        return await self._fetch_page(listed, alerts, _record_factory(Alert), offset, limit)
+        return await self._load_page(listed, select(alerts.c.number), _record_factory(Alert), offset, limit)
 
-    async def _fetch_page(
-        self, listed: Select[Any], whole: FromClause, make: Callable[[Any], T], offset: int, limit: int
+    async def _load_page(
+        self, listed: Select[Any], whole: Select[Any], make: Callable[[Any], T], offset: int, limit: int
     ) -> Page[T]:
-        def load(connection: Connection) -> Page[T]:
-            total = connection.scalar(select(func.count()).select_from(whole)) or 0
-            rows = connection.execute(listed.offset(offset).limit(limit)).mappings()
-            return Page(items=tuple(make(row) for row in rows), total=total, offset=offset)
+        return await self._store.read(lambda connection: _fetch_page(connection, listed, whole, make, offset, limit))
 
-        return await self._store.read(load)
+
+def _fetch_page(
+    connection: Connection, listed: Select[Any], whole: Select[Any], make: Callable[[Any], T], offset: int, limit: int
+) -> Page[T]:
+    """Fetch a page; what is on all pages is counted as far as `MAX_COUNTED`, so that the history of years costs nothing."""
+    counted = connection.scalar(select(func.count()).select_from(whole.limit(MAX_COUNTED + 1).subquery())) or 0
+    rows = connection.execute(listed.offset(offset).limit(limit + 1)).mappings().all()
+    items = tuple(make(row) for row in rows[:limit])
+    return Page(
+        items=items,
+        total=min(counted, MAX_COUNTED),
+        offset=offset,
+        is_total_exact=counted <= MAX_COUNTED,
+        has_more=len(rows) > limit,
+    )
+
+
+def _is_in(column: ColumnElement[Any], states: Collection[StrEnum], *, many: bool) -> ColumnElement[bool]:
+    """Say that a state is one of these. Where `many` rows have it, their index is hidden: the list is read in its own order."""
+    return in_states(unindexed(column) if many else column, states)
 
 
 def _select_report_summaries() -> Select[Any]:
@@ -199,15 +235,14 @@ def _load_overview(connection: Connection, now: datetime) -> Overview:
     overdue = select(func.count()).select_from(orders).where(is_overdue)
     open_alerts = select(alerts).where(alerts.c.closed_at.is_(None)).order_by(alerts.c.opened_at)
     return Overview(
-        orders=_count_by_state(connection, orders),
-        lines=_count_by_state(connection, lines),
-        jobs=_count_by_state(connection, jobs),
-        reports=_count_by_state(connection, reports),
-        oldest_orders=_oldest_by_state(connection, orders, frozenset(OrderState) - {OrderState.CLOSED}),
-        oldest_jobs=_oldest_by_state(connection, jobs, OPEN_JOBS),
-        oldest_reports=_oldest_by_state(
-            connection, reports, REPORTS_NEEDING_OPERATOR | {ReportState.RECEIVED, ReportState.MATCHED}
-        ),
+        orders=_count_by_state(connection, orders, OPEN_ORDERS),
+        closed_orders=_count_closed_orders(connection, since=now - CLOSED_ORDERS_PERIOD),
+        lines=_count_by_state(connection, lines, OPEN_LINES),
+        jobs=_count_by_state(connection, jobs, OPEN_JOBS, _OF_ANY_KIND),
+        reports=_count_by_state(connection, reports, UNFINISHED_REPORTS),
+        oldest_orders=_oldest_by_state(connection, orders, OPEN_ORDERS),
+        oldest_jobs=_oldest_by_state(connection, jobs, OPEN_JOBS, _OF_ANY_KIND),
+        oldest_reports=_oldest_by_state(connection, reports, UNFINISHED_REPORTS),
         due_since=_due_since(connection, now),
         overdue_orders=connection.scalar(overdue) or 0,
         alerts=_fetch_records(connection, Alert, open_alerts),
@@ -216,12 +251,13 @@ def _load_overview(connection: Connection, now: datetime) -> Overview:
 
 
 def _load_counts(connection: Connection, now: datetime) -> StateCounts:
-    per_kind = select(jobs.c.kind, jobs.c.state, func.count()).group_by(jobs.c.kind, jobs.c.state)
+    is_open = in_states(jobs.c.state, OPEN_JOBS) & _OF_ANY_KIND
+    per_kind = select(jobs.c.kind, jobs.c.state, func.count()).where(is_open).group_by(jobs.c.kind, jobs.c.state)
     return StateCounts(
-        orders=_count_by_state(connection, orders),
-        lines=_count_by_state(connection, lines),
+        orders=_count_by_state(connection, orders, OPEN_ORDERS),
+        lines=_count_by_state(connection, lines, OPEN_LINES),
         jobs={(kind, state): count for kind, state, count in connection.execute(per_kind)},
-        reports=_count_by_state(connection, reports),
+        reports=_count_by_state(connection, reports, UNFINISHED_REPORTS),
         alerts=connection.scalar(select(func.count()).select_from(alerts).where(alerts.c.closed_at.is_(None))) or 0,
         due_since=_due_since(connection, now),
         last_poll=_last_poll(connection),
@@ -254,19 +290,30 @@ def _load_work_orders(connection: Connection, keys: Collection[str]) -> tuple[Wo
     return _fetch_records(connection, WorkOrder, found)
 
 
-def _count_by_state(connection: Connection, table: Table) -> Mapping[Any, int]:
-    counted = select(table.c.state, func.count()).group_by(table.c.state)
+def _count_by_state(
+    connection: Connection, table: Table, states: Collection[StrEnum], *which: ColumnElement[bool]
+) -> Mapping[Any, int]:
+    counted = select(table.c.state, func.count()).where(in_states(table.c.state, states), *which).group_by(table.c.state)
     return {row[0]: row[1] for row in connection.execute(counted)}
 
 
-def _oldest_by_state(connection: Connection, table: Table, states: Collection[Any]) -> Mapping[Any, datetime]:
-    found = select(table.c.state, func.min(table.c.changed_at)).where(in_states(table.c.state, states)).group_by(table.c.state)
+def _count_closed_orders(connection: Connection, *, since: datetime) -> int:
+    closed = select(func.count()).select_from(orders).where(orders.c.state == OrderState.CLOSED, orders.c.changed_at >= since)
+    return connection.scalar(closed) or 0
+
+
+def _oldest_by_state(
+    connection: Connection, table: Table, states: Collection[StrEnum], *which: ColumnElement[bool]
+) -> Mapping[Any, datetime]:
+    oldest = select(table.c.state, func.min(table.c.changed_at)).where(in_states(table.c.state, states), *which)
+    found = oldest.group_by(table.c.state)
     return {row[0]: row[1] for row in connection.execute(found)}
 
 
 def _due_since(connection: Connection, now: datetime) -> datetime | None:
     due = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= now)
-    since: datetime | None = connection.scalar(select(func.min(jobs.c.due_at)).where(due))
+    of_kinds = (select(func.min(jobs.c.due_at).label("at")).where(due, jobs.c.kind == kind) for kind in JobKind)
+    since: datetime | None = connection.scalar(select(func.min(union_all(*of_kinds).subquery().c.at)))  # each from the index
     return since
 
 
@@ -305,6 +352,10 @@ def _select_order_summaries() -> Select[Any]:
         its_jobs.where(in_states(jobs.c.state, OPEN_JOBS)).scalar_subquery().label("open_jobs"),
         (asking + waiting).label("attention_count"),
     )
+
+
+def _to_order_summary(row: Any) -> OrderSummary:
+    return OrderSummary(**row, work_orders=())
 
 
 def _select_attention_items() -> Any:

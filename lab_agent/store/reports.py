@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ _VERSIONS = Query(
 _NEEDING_OPERATOR = Query(_SELECT.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)))
 _ADD_REPORT = Write.insert(reports, lambda insert: insert.on_conflict_do_nothing().returning(reports.c.sequence))
 _SAVE_REPORT = Write.of(reports, update_row(reports), missing=_unknown_report)
+_UPLOADS_NAMED = Query(select(*_UPLOADS.columns).where(uploads.c.identifier.in_(bindparam("names", expanding=True))))
 _UPLOAD = Query(select(*_UPLOADS.columns).where(uploads.c.identifier == bindparam("named")))
 _SAVE_UPLOAD = Write.insert(uploads, upsert_by("identifier"))
 _HOSTED_DOCUMENT = Query(select(*_HOSTED.columns).where(hosted_documents.c.address == bindparam("named")))
@@ -114,6 +115,13 @@ class SqlUploadRepository(UploadRepository):
             return known
         found = _UPLOADS.to_records(self._session.execute(_UPLOAD, {"named": identifier}))
         return found[0] if found else None
+
+    @override
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        known = {name: found for name in identifiers if (found := self._session.known((uploads, name))) is not None}
+        asked = [name for name in identifiers if name not in known]
+        rows = self._session.execute(_UPLOADS_NAMED, {"names": asked}) if asked else ()
+        return {**known, **{upload.identifier: upload for upload in _UPLOADS.to_records(rows)}}
 
     @override
     def save(self, upload: UploadRecord) -> None:

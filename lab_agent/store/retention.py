@@ -6,13 +6,13 @@ import re
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, literal_column, select, update
 from typing_extensions import override
 
-from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, JobState
+from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINISHED_REPORTS, JobState
 from lab_agent.ports.repositories import Purge
 from lab_agent.store.catalogue_tables import catalogues, issued_labels
-from lab_agent.store.row_mapping import chunked, in_states
+from lab_agent.store.row_mapping import chunked, in_states, unindexed
 from lab_agent.store.tables import (
     alerts,
     documents,
@@ -58,9 +58,12 @@ class SqlPurge(Purge):
 
     @override
     def identities(self, *, before: datetime, limit: int = 500) -> int:
-        has_any = or_(*(select(table.c.order_key).where(table.c.order_key == orders.c.key).exists() for table in _SEALED_TABLES))
-        keys = self._connection.scalars(_select_finished_orders(before, limit).where(has_any)).all()
-        removed = sum(self._delete(table.c.order_key, keys) for table in _SEALED_TABLES)
+        removed = 0
+        for table in _SEALED_TABLES:
+            # What is kept is few beside the orders of years: the search begins with it.
+            kept = unindexed(table.c.order_key) == orders.c.key
+            found = _select_finished_orders(before, limit, unindexed(orders.c.state)).join(table, kept)
+            removed += self._delete(table.c.order_key, set(self._connection.scalars(found)))
         return removed + self._purge_reported_patients(before, limit)
 
     @override
@@ -74,7 +77,8 @@ class SqlPurge(Purge):
         unfinished = select(reports.c.key).where(
             reports.c.order_key == orders.c.key, ~in_states(reports.c.state, FINISHED_REPORTS)
         )
-        keys = self._connection.scalars(_select_finished_orders(before, limit).where(~unfinished.exists())).all()
+        oldest_first = _select_finished_orders(before, limit).where(~unfinished.exists()).order_by(orders.c.changed_at)
+        keys = self._connection.scalars(oldest_first).all()
         for table in _ORDER_TABLES:
             self._delete(table.c.order_key, keys)
         self._purge_rows_without_order(before, limit)
@@ -101,7 +105,7 @@ class SqlPurge(Purge):
 
     def _purge_rows_without_order(self, before: datetime, limit: int) -> None:
         old_jobs = in_states(jobs.c.state, _FINISHED_JOB_STATES) & (jobs.c.changed_at < before)
-        old_reports = in_states(reports.c.state, FINISHED_REPORTS) & (reports.c.changed_at < before)
+        old_reports = in_states(unindexed(reports.c.state), FINISHED_REPORTS) & (reports.c.changed_at < before)
         self._delete_where(jobs, jobs.c.id, jobs.c.order_key.is_(None) & old_jobs, limit)
         self._delete_where(reports, reports.c.sequence, reports.c.order_key.is_(None) & old_reports, limit)
         own = events.c.order_key.is_(None) & events.c.refused_message.is_(None)
@@ -112,12 +116,14 @@ class SqlPurge(Purge):
 
     def _purge_reported_patients(self, before: datetime, limit: int) -> int:
         """Delete what finished reports said of their patients; one that waits is still to be compared."""
-        is_old = in_states(reports.c.state, FINISHED_REPORTS) & (reports.c.changed_at < before)
-        old = select(reported_patients.c.report).join(reports, reports.c.key == reported_patients.c.report).where(is_old)
+        is_old = in_states(unindexed(reports.c.state), FINISHED_REPORTS) & (reports.c.changed_at < before)
+        old = (
+            select(reported_patients.c.report).join(reports, reports.c.key == unindexed(reported_patients.c.report)).where(is_old)
+        )
         return self._delete(reported_patients.c.report, self._connection.scalars(old.limit(limit)).all())
 
     def _document_ids_in_use(self) -> frozenset[str]:
-        bodies = select(reports.c.body, reports.c.outgoing_body).where(~in_states(reports.c.state, FINISHED_REPORTS))
+        bodies = select(reports.c.body, reports.c.outgoing_body).where(in_states(reports.c.state, UNFINISHED_REPORTS))
         found = (body for row in self._connection.execute(bodies) for body in row if body is not None)
         return frozenset(name.decode() for body in found for name in _DOCUMENT_ID.findall(body))
 
@@ -132,12 +138,11 @@ class SqlPurge(Purge):
         return sum(self._connection.execute(delete(column.table).where(column.in_(batch))).rowcount for batch in chunked(keys))
 
 
-def _select_finished_orders(before: datetime, limit: int) -> Select[Any]:
+def _select_finished_orders(before: datetime, limit: int, state: ColumnElement[Any] = orders.c.state) -> Select[Any]:
     open_jobs = select(jobs.c.id).where(jobs.c.order_key == orders.c.key, in_states(jobs.c.state, OPEN_JOBS))
     return (
         select(orders.c.key)
-        .where(orders.c.state == literal_column("'closed'"), orders.c.changed_at < before, ~open_jobs.exists())
-        .order_by(orders.c.changed_at)
+        .where(state == literal_column("'closed'"), orders.c.changed_at < before, ~open_jobs.exists())
         .limit(limit)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, of=orders)
     )

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sqlalchemy import Table, bindparam, literal_column, update
+from sqlalchemy import Table, bindparam, func, literal_column, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ def upsert_by(*key: str) -> Callable[[Any], Executable]:
 def in_states(column: ColumnElement[Any], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Say that a state column holds one of `states`, in literals, so that partial indexes are used."""
     return column.in_([literal_column(literal) for literal in _literals(states)])
+
+
+def unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Hide the index of a column from SQLite, which knows nothing of numbers: nearly all rows may have that value."""
+    return func.coalesce(column, column)
 
 
 def states_condition(states: Iterable[StrEnum]) -> str:

@@ -7,7 +7,8 @@ the other; one that fails or does not commit leaves nothing, and the others do n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -86,10 +87,14 @@ class Transaction:
 
     def end(self) -> None:
         """Commit what units of work have committed; where there is nothing, end it."""
-        if self.written:
-            self.connection.commit()
-        else:
+        if not self.written:
             self.connection.rollback()
+            return
+        try:
+            self.connection.commit()
+        except BaseException:
+            self.connection.invalidate()  # a commit that failed may leave the transaction open
+            raise
 
 
 class Session:
@@ -103,7 +108,8 @@ class Session:
         self._has_sent = False
         self._has_savepoint = False
         self._is_incomplete = False  # after an error, part of what belongs together was sent
-        self._jobs_due: set[JobKind] = set()
+        self.jobs_due: set[JobKind] = set()
+        """Kinds of jobs that are due with the commit, and not claimed by this unit of work; whoever runs them is told then."""
         self.kind = transaction.kind
         """`sqlite` or `postgresql`."""
         self.read_only = transaction.read_only
@@ -181,9 +187,16 @@ class Session:
             self._before_write()
         return self._connection
 
-    def note_due(self, *kinds: JobKind) -> None:
-        """Note that jobs of these kinds are due with the commit; whoever runs them is told then."""
-        self._jobs_due.update(kinds)
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Inside the block nothing is locked or written; what was read in it is not known any more afterwards."""
+        self.flush()
+        before, self.read_only = self.read_only, True
+        try:
+            yield
+        finally:
+            self.read_only = before
+            self.forget()
 
     # --- the end
 
@@ -200,8 +213,8 @@ class Session:
         elif self._has_savepoint:
             self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
         self._transaction.written |= self._has_sent and self._transaction.shared
-        self._transaction.jobs_due |= self._jobs_due
-        self._jobs_due.clear()
+        self._transaction.jobs_due |= self.jobs_due
+        self.jobs_due.clear()
         self._has_sent = self._has_savepoint = False
 
     def discard(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Table
 from sqlmodel import Field
@@ -23,6 +23,7 @@ from lab_agent.domain.state_machines import (
     CLAIMABLE_STATES,
     IN_FLIGHT_STATES,
     JOBS_NEEDING_OPERATOR,
+    OPEN_LINES,
     REPORTS_NEEDING_OPERATOR,
     JobState,
     LineState,
@@ -32,6 +33,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.credential_repositories import Role
+from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
 from lab_agent.store.column_types import (
     EnumText,
     ExactJson,
@@ -97,7 +99,11 @@ class LineRow(TableRow, table=True):
     """An order line (`LineRecord`); `number` keeps the order in which lines were added."""
 
     __tablename__ = "lines"
-    __table_args__: ClassVar[Any] = {"sqlite_autoincrement": True}
+    __table_args__ = (
+        partial_index("ix_lines_open", states_condition(OPEN_LINES), "state", "adapter"),
+        {"sqlite_autoincrement": True},
+    )
+
     number: int = Field(sa_type=RowNumber, primary_key=True)
     key: str = Field(sa_type=PlainText, unique=True)
     order_key: str = Field(sa_type=PlainText, foreign_key="orders.key", ondelete="CASCADE", index=True)
@@ -131,12 +137,13 @@ class JobRow(TableRow, table=True):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "due_at", "id"),
+        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "kind", "due_at", "id"),
         partial_index("ix_jobs_ordering_key", states_condition(BLOCKING_STATES), "ordering_key", "id"),
         partial_index("ix_jobs_leased", states_condition(IN_FLIGHT_STATES), "lease_until"),
         partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "changed_at"),
-        Index("ix_jobs_order_key_id", "order_key", "id"),
+        partial_index("ix_jobs_order_key_id", "order_key IS NOT NULL", "order_key", "id"),
         Index("ix_jobs_kind_state_id", "kind", "state", "id"),
+        partial_index("ix_jobs_without_order", "order_key IS NULL", "changed_at"),
         partial_index("ix_jobs_failing", "failing_since IS NOT NULL", "failing_since"),
         {"sqlite_autoincrement": True},
     )
@@ -168,8 +175,9 @@ class ReportRow(TableRow, table=True):
     __tablename__ = "reports"
     __table_args__ = (
         Index("ix_reports_source_message", "source", "message"),
-        Index("ix_reports_order_key_report_id", "order_key", "report_id"),
+        partial_index("ix_reports_order_key_report_id", "order_key IS NOT NULL", "order_key", "report_id"),
         Index("ix_reports_state", "state", "sequence"),
+        partial_index("ix_reports_without_order", "order_key IS NULL", "changed_at"),
         partial_index("ix_reports_needing_operator", states_condition(REPORTS_NEEDING_OPERATOR), "sequence"),
         {"sqlite_autoincrement": True},
     )
@@ -211,10 +219,18 @@ class EventRow(TableRow, table=True):
     """A line of an order's timeline, of a report's history, of both, or of a refused message's history (`Event`)."""
 
     __tablename__ = "events"
+    __table_args__ = (
+        partial_index("ix_events_order_key", "order_key IS NOT NULL", "order_key"),
+        partial_index("ix_events_report", "report IS NOT NULL", "report"),
+        partial_index("ix_events_refused_message", "refused_message IS NOT NULL", "refused_message"),
+        partial_index("ix_events_without_order", "order_key IS NULL", "at"),
+        partial_index("ix_events_document_orphans", f"action = '{DOCUMENT_ORPHAN_ACTION}'", "at", "number"),
+    )
+
     number: int = Field(sa_type=RowNumber, primary_key=True)
-    order_key: str | None = Field(sa_type=PlainText, index=True)
-    report: str | None = Field(sa_type=PlainText, index=True)
-    refused_message: str | None = Field(sa_type=PlainText, index=True)
+    order_key: str | None = Field(sa_type=PlainText)
+    report: str | None = Field(sa_type=PlainText)
+    refused_message: str | None = Field(sa_type=PlainText)
     at: datetime = Field(sa_type=UtcDateTime)
     action: str = Field(sa_type=PlainText)
     text: str = Field(sa_type=PlainText)
@@ -230,7 +246,7 @@ class RejectionRow(TableRow, table=True):
     number: int = Field(sa_type=RowNumber, primary_key=True)
     rule: str = Field(sa_type=IndexableText)
     order_key: str = Field(sa_type=PlainText, index=True)
-    at: datetime = Field(sa_type=UtcDateTime)
+    at: datetime = Field(sa_type=UtcDateTime, index=True)
 
 
 class AlertRow(TableRow, table=True):

@@ -1,4 +1,4 @@
-"""`SqlStore`: units of work on SQLite or PostgreSQL, in a bounded pool of threads.
+"""`SqlStore`: units of work on SQLite or PostgreSQL, in a bounded number of threads.
 
 SQLite allows one write at a time, so one thread writes, for all who wait at once: our own queue is fair and costs nothing,
 SQLite's lock is neither.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import partial
 from typing import TypeVar, cast
@@ -48,7 +49,7 @@ class SqlUnitOfWork(UnitOfWork):
         self._session = session
         connection = cast("Connection", SessionConnection(session))  # it has what these repositories use of a connection
         self.orders = SqlOrderRepository(session)
-        self.jobs = SqlJobRepository(connection)
+        self.jobs = SqlJobRepository(session)
         self.reports = SqlReportRepository(session)
         self.uploads = SqlUploadRepository(session)
         self.vault = SqlVault(session, cipher)
@@ -69,6 +70,10 @@ class SqlUnitOfWork(UnitOfWork):
     @override
     def commit(self) -> None:
         self._session.commit()
+
+    @override
+    def reading(self) -> AbstractContextManager[None]:
+        return self._session.reading()
 
 
 class SqlStore(Store):
@@ -91,8 +96,7 @@ class SqlStore(Store):
             on_jobs_due=self._announce_jobs_due,
         )
         self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="store-read")
-        self.on_jobs_due: Callable[[frozenset[JobKind]], None] = lambda _: None
-        """Called in the event loop after a commit that added jobs, or made jobs due, with their kinds."""
+        self.on_jobs_due = lambda _: None
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:

@@ -162,7 +162,9 @@ class Rehearsal:
         bodies: Sequence[Mapping[str, Any]] = ()
         if coverage.problem is None:
             try:
-                plan = self.matcher.checks.planner.plan(partial, part, coverage, reader="anybody", urls={})
+                planner = self.matcher.checks.planner
+                references = planner.reference_writer(part.order)
+                plan = planner.plan(partial, part, coverage, reader="anybody", urls={}, references=references)
                 bodies = [each.body for each in plan.observations]
             except DataInvalidError:
                 bodies = ()  # the matcher has said why: the report is held for it

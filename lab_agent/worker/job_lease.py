@@ -1,34 +1,32 @@
-"""A worker's hold on one job, renewed while it works, so that nobody else does the job at the same time (law 8)."""
+"""A worker's hold on one job: whatever it writes is checked against the job's fencing token (law 8)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 
-import structlog
 from typing_extensions import override
 
 from lab_agent.domain.records import Job
-from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import JobHandler, Lease, LoadedT, ResultT
+from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 class JobLease(Lease):
-    """The lease that handlers see: every write is checked against the job's fencing token."""
+    """The lease that handlers see."""
 
     def __init__(self, job: Job, store: Store, clock: Clock, duration: timedelta) -> None:
         self._job = job
         self._store = store
         self._clock = clock
         self._duration = duration
+        self.is_ending = False
+        """Whether the end of the job is being written: it may be done, and its lease gone, before we know."""
 
     @property
     @override
@@ -58,54 +56,21 @@ class JobLease(Lease):
 
         await self._store.run(guarded)
 
-    async def complete(self, handler: JobHandler[LoadedT, ResultT], result: ResultT, *, verified: bool = False) -> Job:
-        """Commit what follows from a result and the job's own end, in one unit of work.
+    async def end(self, end: Callable[[UnitOfWork], Job], then: Callable[[UnitOfWork], T]) -> tuple[Job, T]:
+        """Commit how the job ends, as `end` gives it, and what `then` does after that, in one unit of work.
 
-        `verified`: the result says what became of the attempt before. If the job has to be done again, that one failed, and it
-        goes on failing. Raises `LeaseLostError`, and nothing is written then.
+        Raises `LeaseLostError`: nothing is written then, and `then` is not called.
         """
 
-        def write(uow: UnitOfWork) -> Job:
-            ended = handler.complete(uow, self._job, result)
-            return self._save(uow, ended if verified and ended.state is JobState.DUE else ended.recovered())
+        def write(uow: UnitOfWork) -> tuple[Job, T]:
+            ended = end(uow)
+            uow.jobs.release(ended)
+            result = ended, then(uow)
+            uow.commit()
+            return result
 
-        return await self._store.run(write)
-
-    async def end(self, ended: Job, *, service_message: str = "") -> Job:
-        """Commit how a failed attempt ends, and what was said about it. Raises `LeaseLostError`."""
-
-        def write(uow: UnitOfWork) -> Job:
-            if service_message and ended.order is not None:
-                uow.vault.save_service_message(ended.id, ended.order, service_message, at=self._clock.now())
-            return self._save(uow, ended)
-
-        return await self._store.run(write)
-
-    def _save(self, uow: UnitOfWork, ended: Job) -> Job:
-        uow.jobs.save(ended)
-        uow.commit()
-        return ended
-
-    @asynccontextmanager
-    async def keep_alive(self) -> AsyncIterator[None]:
-        """Renew the lease after every third of its duration; if it is lost all the same, the work in the block is cancelled."""
-        owner = asyncio.current_task()
-        heartbeat = asyncio.create_task(self._send_heartbeats(owner), name=f"heartbeat of job {self._job.id}")
+        self.is_ending = True
         try:
-            yield
+            return await self._store.run(write)
         finally:
-            heartbeat.cancel()
-            await asyncio.gather(heartbeat, return_exceptions=True)
-
-    async def _send_heartbeats(self, owner: asyncio.Task[object] | None) -> None:
-        while True:
-            await asyncio.sleep(self._duration.total_seconds() / 3)
-            try:
-                await self.write(lambda _: None)
-            except StoreUnreachableError:
-                continue  # the lease expires by itself if the database stays unavailable
-            except LeaseLostError:
-                log.warning("lease lost", action="lease_lost", job=self._job.id, kind=self._job.kind.value)
-                if owner is not None:
-                    owner.cancel("lease lost")
-                return
+            self.is_ending = False

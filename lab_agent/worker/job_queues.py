@@ -1,15 +1,14 @@
-"""Queues of job kinds, each with a worker loop of its own, so that one slow remote system delays only its own queue (law 9)."""
+"""Queues of job kinds, each with slots of its own, so that one slow remote system delays only its own queue (law 9)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from lab_agent.domain.records import JobKind
-from lab_agent.errors import StoreUnreachableError
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
+from lab_agent.ports.job_repository import JobLimits
+from lab_agent.worker.claiming import ClaimedJob
 
 JOB_QUEUES: dict[str, frozenset[JobKind]] = {
     "orders": frozenset({JobKind.FETCH_ORDER}),
@@ -23,93 +22,98 @@ OUTBOUND_QUEUES = frozenset({"submission", "delivery", "tasks"})
 """Queues with consequences outside; in observe mode they do not run."""
 
 
-class WorkerLoop:
-    """One queue's loop: claims what is due, runs up to `concurrency` jobs at once, and sleeps until it is woken."""
+def list_queues(*, observe: bool) -> dict[str, frozenset[JobKind]]:
+    """The queues of a worker; without the outbound ones where it only observes."""
+    return {name: kinds for name, kinds in JOB_QUEUES.items() if not (observe and name in OUTBOUND_QUEUES)}
 
-    def __init__(self, kinds: frozenset[JobKind], runner: JobRunner, outages: OutageTracker, *, concurrency: int) -> None:
-        self._kinds = kinds
-        self._runner = runner
-        self._outages = outages
-        self._concurrency = concurrency
-        self._woken = asyncio.Event()
-        self._stopping = False
-        self._running: set[asyncio.Task[None]] = set()
-        self.on_progress: Callable[[], None] = lambda: None
 
-    def wake(self) -> None:
-        """Let it check for due jobs."""
-        self._woken.set()
+@dataclass(slots=True)
+class Offer:
+    """Free slots that one claim may fill; nobody else fills them meanwhile.
 
-    async def run(self) -> None:
-        """Work until `stop` is called, then finish what is running."""
-        while not self._stopping:
-            self._woken.clear()
-            if not await self._claim_jobs():
-                await self._woken.wait()
-        if self._running:
-            await asyncio.wait(self._running)
+    Whoever claims sets `claimed` once it is committed; None means that nothing was, so that everything is as before.
+    """
 
-    def stop(self) -> None:
-        """Claim nothing more."""
-        self._stopping = True
-        self._woken.set()
+    limits: JobLimits = field(default_factory=dict)
+    backlog: frozenset[frozenset[JobKind]] = frozenset()
+    """Queues that may have more due jobs than they had slots."""
+    claimed: tuple[ClaimedJob, ...] | None = None
 
-    def cancel_running(self) -> None:
-        """Cancel what is running: its lease expires, and whoever claims it next verifies the outcome first."""
-        for task in self._running:
-            task.cancel()
+    def limits_for(self, made_due: Collection[JobKind]) -> JobLimits:
+        """How many jobs to claim where these kinds were made due: nothing of queues that have nothing to do."""
+        return {
+            kinds: limit
+            for kinds, limit in self.limits.items()
+            if limit and (kinds in self.backlog or not kinds.isdisjoint(made_due))
+        }
 
-    async def _claim_jobs(self) -> bool:
-        """Claim as many jobs as there are free places; whether there were any."""
-        free = self._concurrency - len(self._running)
-        if free <= 0:
-            return False
+
+@dataclass(slots=True)
+class _Queue:
+    kinds: frozenset[JobKind]
+    free: int
+    may_have_more: bool = True
+
+
+class JobSlots:
+    """How many slots of each queue are free, and which queues may have something due. Used in the event loop alone."""
+
+    def __init__(self, queues: Mapping[str, frozenset[JobKind]], concurrency: int) -> None:
+        self._queues = [_Queue(kinds, concurrency) for kinds in queues.values()]
+
+    def note_due(self, kinds: Collection[JobKind]) -> None:
+        """Note that something of these kinds is due."""
+        for queue in self._queues:
+            queue.may_have_more |= not queue.kinds.isdisjoint(kinds)
+
+    def idle_kinds(self) -> frozenset[JobKind]:
+        """Kinds of queues that have free slots, and nothing due as far as is known."""
+        return frozenset[JobKind]().union(*(queue.kinds for queue in self._queues if queue.free > 0 and not queue.may_have_more))
+
+    def free(self, kind: JobKind) -> None:
+        """Give back the slot of a job of this kind."""
+        self._queue_of(kind).free += 1
+
+    @contextmanager
+    def offer_backlog(self) -> Iterator[Offer]:
+        """Offer the free slots of the queues that may have something due."""
+        limits = {queue.kinds: queue.free for queue in self._queues if queue.free > 0 and queue.may_have_more}
+        with self._offer(limits) as offer:
+            yield offer
+
+    @contextmanager
+    def offer_all(self, ending: JobKind) -> Iterator[Offer]:
+        """Offer all free slots, and the one of a job of the kind `ending`. It is given up if something is claimed."""
+        limits = {queue.kinds: max(queue.free, 0) for queue in self._queues}
+        own = self._queue_of(ending)
+        limits[own.kinds] += 1
+        own.free += 1
+        taken = False
         try:
-            jobs = await self._runner.claim(self._kinds, free)
-        except StoreUnreachableError as exc:  # any other error of the store ends the loop, and with it the worker
-            await self._outages.record_failure(exc)
-            return False
-        if jobs:  # a claim that finds nothing writes nothing, and so proves nothing about a full disk
-            self._outages.store_recovered()
-        for job in jobs:
-            task = asyncio.create_task(self._runner.run(job), name=f"job {job.id}")
-            self._running.add(task)
-            task.add_done_callback(self._on_job_done)
-        return bool(jobs)
+            with self._offer(limits) as offer:
+                yield offer
+            taken = offer.claimed is not None
+        finally:
+            if not taken:
+                own.free -= 1
 
-    def _on_job_done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._woken.set()
-        if not task.cancelled():
-            self.on_progress()
+    @contextmanager
+    def _offer(self, limits: JobLimits) -> Iterator[Offer]:
+        queues = [queue for queue in self._queues if queue.kinds in limits]
+        offer = Offer(limits, frozenset(queue.kinds for queue in queues if queue.may_have_more))
+        for queue in queues:
+            queue.free -= limits[queue.kinds]
+            queue.may_have_more = False
+        try:
+            yield offer
+        finally:
+            for queue in queues:
+                self._settle(queue, limits[queue.kinds], offer)
 
+    def _settle(self, queue: _Queue, limit: int, offer: Offer) -> None:
+        taken = sum(each.job.kind in queue.kinds for each in offer.claimed or ())
+        queue.free += limit - taken
+        queue.may_have_more |= 0 < limit == taken or (queue.kinds in offer.backlog and (offer.claimed is None or not limit))
 
-@dataclass(frozen=True, slots=True)
-class WorkerLoops:
-    """All loops of a worker by queue. Progress in one wakes the others, since it may have made something due for them."""
-
-    loops: dict[str, WorkerLoop]
-
-    def wake(self) -> None:
-        """Wake every loop."""
-        for loop in self.loops.values():
-            loop.wake()
-
-    def stop(self) -> None:
-        """Stop claiming everywhere."""
-        for loop in self.loops.values():
-            loop.stop()
-
-    def cancel_running(self) -> None:
-        """Cancel what is running everywhere."""
-        for loop in self.loops.values():
-            loop.cancel_running()
-
-
-def build_worker_loops(runner: JobRunner, outages: OutageTracker, *, concurrency: int, observe: bool) -> WorkerLoops:
-    """Build the loops of a worker; without the outbound queues where it only observes."""
-    names = [name for name in JOB_QUEUES if not (observe and name in OUTBOUND_QUEUES)]
-    loops = WorkerLoops({name: WorkerLoop(JOB_QUEUES[name], runner, outages, concurrency=concurrency) for name in names})
-    for loop in loops.loops.values():
-        loop.on_progress = loops.wake
-    return loops
+    def _queue_of(self, kind: JobKind) -> _Queue:
+        return next(queue for queue in self._queues if kind in queue.kinds)

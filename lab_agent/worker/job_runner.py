@@ -1,10 +1,12 @@
-"""Runs jobs: claims what is due in the outbox, lets the handlers work, and decides what follows a failure."""
+"""Runs jobs: lets the handlers work, decides what follows a failure, and claims what comes next as a job ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any, Protocol
 
 import structlog
 
@@ -16,13 +18,46 @@ from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreac
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.worker.claiming import ClaimedJob, JobClaimer, LoadError
+from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease
+from lab_agent.worker.job_queues import Offer
 from lab_agent.worker.outages import OutageTracker
 
 log = structlog.get_logger(__name__)
 
 
+class Slot(Protocol):
+    """The slot that a running job has in its queue."""
+
+    def offer(self) -> AbstractContextManager[Offer]:
+        """Offer this slot, and those that are free, to the unit of work that ends the job."""
+        ...
+
+
+class _NoSlot(Slot):
+    def offer(self) -> AbstractContextManager[Offer]:
+        return nullcontext(Offer())
+
+
+_NO_SLOT = _NoSlot()
+
+
 @dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One run of a claimed job."""
+
+    claimed: ClaimedJob
+    lease: JobLease
+    slot: Slot
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the outcome of the attempt before has to be settled first (law 3)."""
+        return self.claimed.job.state is JobState.OUTCOME_UNKNOWN and not self.claimed.job.safe_to_retry
+
+
+@dataclass(slots=True)
 class JobRunner:
     """Runs jobs for one worker (`owner`). `random` draws the jitter of retries, from 0 to 1."""
 
@@ -36,23 +71,24 @@ class JobRunner:
     random: Callable[[], float]
     on_attempt: Callable[[str, str], None]
     """Called after every attempt with the kind of job and the state in which it ended."""
+    claimer: JobClaimer = field(init=False)
+    heartbeat: Heartbeat = field(init=False)
+    """Keeps the leases of what is running, while it runs itself."""
 
-    async def claim(self, kinds: Collection[JobKind], limit: int) -> tuple[Job, ...]:
-        """Claim up to `limit` jobs that are due."""
+    def __post_init__(self) -> None:
+        self.claimer = JobClaimer(self.store, self.clock, self.handlers, self.owner, self.lease)
+        self.heartbeat = Heartbeat(self.store, self.clock, self.lease)
 
-        def take(uow: UnitOfWork) -> tuple[Job, ...]:
-            taken = uow.jobs.claim(kinds, owner=self.owner, now=self.clock.now(), lease=self.lease, limit=limit)
-            uow.commit()
-            return taken
+    async def run(self, claimed: ClaimedJob, slot: Slot = _NO_SLOT) -> None:
+        """Run one claimed job to its end, whatever happens: nothing is raised but cancellation.
 
-        return await self.store.run(take)
-
-    async def run(self, job: Job) -> None:
-        """Run one claimed job to its end, whatever happens: nothing is raised but cancellation."""
-        lease = JobLease(job, self.store, self.clock, self.lease)
+        The unit of work that ends it also claims what comes next, for the slots that `slot` offers.
+        """
+        job = claimed.job
+        attempt = _Attempt(claimed, JobLease(job, self.store, self.clock, self.lease), slot)
         try:
-            async with lease.keep_alive():
-                ended = await self._run_to_end(lease)
+            with self.heartbeat.keep(attempt.lease):
+                ended = await self._run_to_end(attempt)
             self.on_attempt(ended.kind.value, ended.state.value)
             if ended.failing_since is None:
                 await self.outages.end_part(ended.kind, was_failing=job.failing_since is not None)
@@ -61,26 +97,63 @@ class JobRunner:
         except StoreUnreachableError as exc:
             await self.outages.record_failure(exc)  # the lease expires, and the outcome is verified then
 
-    async def _run_to_end(self, lease: JobLease) -> Job:
-        must_verify = lease.job.state is JobState.OUTCOME_UNKNOWN and not lease.job.safe_to_retry
-        handler = self.handlers[lease.job.kind]
+    async def _run_to_end(self, attempt: _Attempt) -> Job:
+        lease, handler = attempt.lease, self.handlers[attempt.claimed.job.kind]
         try:
-            loaded = await self.store.run(lambda uow: handler.load(uow, lease.job))
-            result = await (handler.verify(lease, loaded) if must_verify else handler.perform(lease, loaded))
-            return await lease.complete(handler, result, verified=must_verify)
+            loaded = await self._load(attempt)
+            result = await (handler.verify(lease, loaded) if attempt.verifies else handler.perform(lease, loaded))
+            return await self._end(attempt, lambda uow: self._complete(uow, attempt, result))
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:
-            return await self._end_failed(lease, failure, verifying=must_verify)
+            return await self._end_failed(attempt, failure)
         except Exception as exc:  # the one boundary: a bad job is set aside with its reason, and the good ones go on (law 9)
             log.exception("job failed", action="job_failed", job=lease.job.id, kind=lease.job.kind.value)
-            return await lease.end(self._after_error(exc, lease.job))
+            ended = self._after_error(exc, lease.job)
+            return await self._end(attempt, lambda _: ended)
 
-    async def _end_failed(self, lease: JobLease, failure: Failure, *, verifying: bool) -> Job:
-        job, now = lease.job, self.clock.now()
+    async def _load(self, attempt: _Attempt) -> Any:
+        claimed = attempt.claimed
+        if claimed.failure is not None:
+            raise claimed.failure
+        if claimed.is_loaded:
+            return claimed.loaded
+        handler = self.handlers[claimed.job.kind]
+        return await self.store.run(lambda uow: handler.load(uow, claimed.job))
+
+    def _complete(self, uow: UnitOfWork, attempt: _Attempt, result: Any) -> Job:
+        """Write what follows from a result, and give the job as it ends.
+
+        If an attempt was verified and has to be done again, it failed, and the job goes on failing.
+        """
+        ended = self.handlers[attempt.claimed.job.kind].complete(uow, attempt.lease.job, result)
+        return ended if attempt.verifies and ended.state is JobState.DUE else ended.recovered()
+
+    async def _end(self, attempt: _Attempt, end: Callable[[UnitOfWork], Job]) -> Job:
+        """Commit the end of a job together with the claim of what comes next. Raises `LeaseLostError`."""
+        with attempt.slot.offer() as offer:
+            try:
+                ended, offer.claimed = await attempt.lease.end(end, lambda uow: self._claim_next(uow, offer, load=True))
+            except LoadError:
+                ended, offer.claimed = await attempt.lease.end(end, lambda uow: self._claim_next(uow, offer, load=False))
+        return ended
+
+    def _claim_next(self, uow: UnitOfWork, offer: Offer, *, load: bool) -> tuple[ClaimedJob, ...]:
+        limits = offer.limits_for(uow.jobs.made_due)
+        return self.claimer.claim_in(uow, limits, load=load) if limits else ()
+
+    async def _end_failed(self, attempt: _Attempt, failure: Failure) -> Job:
+        job, now = attempt.lease.job, self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
-        ended = self._after_failure(failure, job, decision, verifying=verifying).failed(now, find_cause(failure))
-        ended = await lease.end(ended, service_message=format_issues(failure.issues))
+        ended = self._after_failure(failure, job, decision, verifying=attempt.verifies).failed(now, find_cause(failure))
+        said = format_issues(failure.issues)
+
+        def end(uow: UnitOfWork) -> Job:
+            if said and ended.order is not None:
+                uow.vault.save_service_message(ended.id, ended.order, said, at=now)
+            return ended
+
+        await self._end(attempt, end)
         await self.outages.record_failure(failure, job.kind.value, repeated=job.failing_since is not None)
         self._log_failure(failure, job, decision)
         return ended

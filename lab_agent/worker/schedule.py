@@ -68,7 +68,6 @@ class PollTask:
     metrics: Metrics
     interval: PollInterval
     reschedule: Callable[[float], None]
-    wake: Callable[[], None]
     _wait: float = field(default=0.0, init=False)
     _unreadable_tasks: tuple[str, ...] | None = field(default=None, init=False)
     """Told last; None before the first poll of this process, as an earlier one may have left an alert open."""
@@ -87,7 +86,6 @@ class PollTask:
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
             await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
             self._wait = self.interval.next_wait(self._wait, found)
-            self.wake()
         self.reschedule(self._wait)
 
     async def _end_outages(self, cut_off: str | None) -> bool:
@@ -141,7 +139,6 @@ class LisHealth:
     outages: OutageTracker
     store: Store
     clock: Clock
-    wake: Callable[[], None]
 
     async def on_result(self, name: str, failure: Failure | None) -> None:
         """Record that the laboratory system `name` failed, or worked (None)."""
@@ -150,7 +147,6 @@ class LisHealth:
             await self.outages.begin(key, f"laboratory system {name}: {failure}")
         elif await self.outages.end(key):
             await make_jobs_due(self.store, self.clock, _LIS_JOB_KINDS)
-            self.wake()
 
 
 async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) -> None:

@@ -11,22 +11,18 @@ import structlog
 from lab_agent import sd_notify
 from lab_agent.errors import Failure, LabAgentError
 from lab_agent.ports.lis import AdapterSource, Inbox
-from lab_agent.worker.job_queues import WorkerLoops
+from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import ScheduledTask, Scheduler
 
 log = structlog.get_logger(__name__)
 
 WAKE_INTERVAL = 1.0
-"""Seconds between two wake-ups of the loops: how late a due job may be taken, at most."""
-
+"""Seconds between two looks for work: how late a job may be taken, at most, that others have added or that time has made due."""
+DISPATCHER_TASK = "dispatcher"
+"""Name of the asyncio task that runs the jobs."""
 
 BackgroundTask = Callable[[], Coroutine[object, object, None]]
-
-
-def loop_task_name(queue: str) -> str:
-    """Name of the asyncio task of a queue's loop."""
-    return f"loop {queue}"
 
 
 class BackgroundTaskFailed(LabAgentError):
@@ -37,7 +33,7 @@ class BackgroundTaskFailed(LabAgentError):
 class Worker:
     """The running parts. `scheduled_tasks` have their interval in seconds, by name."""
 
-    loops: WorkerLoops
+    dispatcher: JobDispatcher
     scheduler: Scheduler
     outages: OutageTracker
     adapters: AdapterSource
@@ -47,6 +43,11 @@ class Worker:
     drain_timeout: float
     _stop_requested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The names of the asyncio tasks that run as long as the worker does."""
+        return (DISPATCHER_TASK, *self.background_tasks)
+
     def stop(self) -> None:
         """Request the stop: nothing new is started, what is running is finished."""
         self._stop_requested.set()
@@ -54,16 +55,16 @@ class Worker:
     async def run(self) -> None:
         """Run until `stop`. Raises `BackgroundTaskFailed` if a part ended by itself."""
         await self._start_adapters()
-        loops = {asyncio.create_task(loop.run(), name=loop_task_name(name)) for name, loop in self.loops.loops.items()}
+        dispatcher = asyncio.create_task(self.dispatcher.run(), name=DISPATCHER_TASK)
         background = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
         self._start_scheduler()
         sd_notify.notify_ready("working")
-        log.info("worker started", action="worker_started", queues=sorted(self.loops.loops))
+        log.info("worker started", action="worker_started", queues=self.dispatcher.queue_names)
         stopping = asyncio.create_task(self._stop_requested.wait(), name="stop")
-        ended, _ = await asyncio.wait({stopping, *loops, *background}, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait({stopping, dispatcher, *background}, return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in ended if task is not stopping]
         sd_notify.notify_stopping("finishing running jobs")
-        await self._shut_down(loops, background | {stopping})
+        await self._shut_down(dispatcher, background | {stopping})
         log.info("worker stopped", action="worker_stopped")
         if failed:
             names = ", ".join(task.get_name() for task in failed)
@@ -82,24 +83,21 @@ class Worker:
     def _start_scheduler(self) -> None:
         for name, (seconds, run) in self.scheduled_tasks.items():
             self.scheduler.every(seconds, name, run)
-        self.scheduler.every(WAKE_INTERVAL, "wake", self._wake_loops, jitter=0)
+        self.scheduler.every(WAKE_INTERVAL, "look", self.dispatcher.look, jitter=0)
         if (interval := sd_notify.watchdog_interval()) is not None:
             self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0)
         self.scheduler.start()
 
-    async def _wake_loops(self) -> None:
-        self.loops.wake()
-
     async def _notify_watchdog(self) -> None:
         sd_notify.notify_watchdog()
 
-    async def _shut_down(self, loops: set[asyncio.Task[None]], background: set[asyncio.Task[object]]) -> None:
+    async def _shut_down(self, dispatcher: asyncio.Task[None], background: set[asyncio.Task[object]]) -> None:
         self.scheduler.stop()
-        self.loops.stop()
-        _, unfinished = await asyncio.wait(loops, timeout=self.drain_timeout)
+        self.dispatcher.stop()
+        _, unfinished = await asyncio.wait({dispatcher}, timeout=self.drain_timeout)
         if unfinished:
-            log.warning("jobs left unfinished", action="drain_timeout", queues=sorted(task.get_name() for task in unfinished))
-            self.loops.cancel_running()
+            log.warning("jobs left unfinished", action="drain_timeout", queues=self.dispatcher.running_queues)
+            self.dispatcher.cancel_running()
             await asyncio.wait(unfinished, timeout=5)
         for task in background:
             task.cancel()

@@ -13,19 +13,20 @@ import structlog
 
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, ReportStatus
-from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Event, HoldReason, Job, JobKind, LineRecord, OrderRecord, ReportRecord, UploadRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage
-from lab_agent.domain.report_documents import documents_of, documents_with_paths
+from lab_agent.domain.report_documents import documents_with_paths
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import DataInvalidError, PermanentFailure
-from lab_agent.fhir.report_builder import DocumentUrls, UploadPlan, report_identifier, with_result_references
+from lab_agent.fhir.reference_spelling import ReferenceWriter
+from lab_agent.fhir.report_builder import DocumentUrls, Upload, UploadPlan, upload_identifiers, with_result_references
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.document_upload import DocumentCheck, DocumentUploader
+from lab_agent.workflow.document_upload import DocumentCheck, DocumentUploader, StoredDocument
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
@@ -36,14 +37,14 @@ from lab_agent.workflow.line_lifecycle import (
     reopen_lines,
 )
 from lab_agent.workflow.order_lookup import OrderPart, load_part
-from lab_agent.workflow.resource_upload import Uploader, error_context
+from lab_agent.workflow.resource_upload import Uploader, error_context, upload_names
 from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names, load_version
-from lab_agent.workflow.result_versions import load_other_versions, rematch_waiting_versions, settle_older_versions
+from lab_agent.workflow.result_versions import load_delivered_version, rematch_waiting_versions, settle_older_versions
+from lab_agent.workflow.upload_batch import UploadBatch
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 log = structlog.get_logger(__name__)
 
-_PRINTED_FILE = "printed"
 _CANCELLED_OR_WITHDRAWN = frozenset({LineState.CANCELLED, LineState.WITHDRAWN})
 
 
@@ -58,12 +59,14 @@ class Delivery:
     """The report as it goes out."""
     part: OrderPart
     coverage: Coverage
-    documents: Mapping[tuple[str, str], bytes | None]
-    """Documents by their id in the vault and their type; None for bytes that are not kept any more."""
+    uploads: Mapping[str, UploadRecord]
+    """What is recorded of its resources, by `upload_names`. Nobody else changes that: reports of one order go one by one."""
     dropped_observations: tuple[str, ...]
     """Observations that the version before had, and this one has not."""
     lines_ended: Hold | None
     """What happened to its lines since it was matched, if an operator must decide about that first."""
+    printed: bytes | None = None
+    """The PDF of its observations, which it names as a document of its own."""
     print_error: str = ""
     """Why the PDF that was wanted could not be made."""
 
@@ -75,9 +78,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ReportDelivered:
-    """The report is on the service, as the delivery says."""
+    """The report is on the service, as the delivery says; `upload` is the record of the DiagnosticReport."""
 
     delivery: Delivery
+    upload: UploadRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,14 @@ class ReportNotWanted:
 
     order: OrderKey
     state: ReportState
+
+
+@dataclass(frozen=True, slots=True)
+class _Addressing:
+    """Who may read the uploads of an order, and how they refer to its resources."""
+
+    reader: str
+    references: ReferenceWriter
 
 
 DeliveryResult = ReportDelivered | ReportHeld | ReportNotWanted
@@ -114,7 +126,7 @@ class DeliverReportHandler:
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.DELIVER_REPORT})
 
     def load(self, uow: UnitOfWork, job: Job) -> Delivery:
-        """Load the report with its order and its documents."""
+        """Load the report with its order and what is recorded of its uploads; documents are read when they are sent."""
         return _load_delivery(uow, job)
 
     async def perform(self, lease: Lease, loaded: Delivery) -> DeliveryResult:
@@ -129,7 +141,8 @@ class DeliverReportHandler:
         """Write what became of the report, of its other versions and of its lines."""
         now = self.clock.now()
         match result:
-            case ReportDelivered(delivery):
+            case ReportDelivered(delivery, upload):
+                uow.uploads.save(upload)
                 return _complete_delivered(uow, job, delivery, now)
             case ReportHeld(order, hold):
                 return _complete_held(uow, job, order, hold, now)
@@ -143,32 +156,58 @@ class DeliverReportHandler:
         if delivery.lines_ended is not None:
             return ReportHeld(delivery.order.key, delivery.lines_ended)
         order, report, base_url = delivery.order.key, delivery.record.key, self.planner.systems.base_url
-        uploader = Uploader(self.exchange, self.store, lease, order, report, base_url, verifying)
-        reader = self.planner.reader(delivery.order)
+        uploader = Uploader(self.exchange, self.store, lease, order, report, base_url, verifying, delivery.uploads)
+        addressing = _Addressing(self.planner.reader(delivery.order), self.planner.reference_writer(delivery.order))
         delivery = await self._add_printed_report(delivery)
         if self.planner.unmapped_reason(delivery.message):  # who released it may have changed the tables since we read them
             await asyncio.to_thread(self.planner.mappings.reload)
         try:
-            await self._plan(delivery, reader, {}, uploader)  # before anything is sent
+            plan = self._plan(delivery, addressing, {})  # before anything is sent
         except DataInvalidError as exc:
             return ReportHeld(delivery.order.key, self._find_unrepresentable(delivery, exc))
-        await self._upload(uploader, delivery, reader)
-        return ReportDelivered(delivery)
+        if urls := await self._upload_documents(uploader, delivery, addressing.reader):
+            plan = self._plan(delivery, addressing, urls)
+        return ReportDelivered(delivery, await self._upload(uploader, delivery, plan, addressing.references))
 
-    async def _upload(self, uploader: Uploader, delivery: Delivery, reader: str) -> None:
-        """Upload the documents, then the observations, then the report, which is the commit point."""
-        urls = await self._upload_documents(uploader, delivery, reader)
-        plan = await self._plan(delivery, reader, urls, uploader)
-        observations = []
-        for index, each in enumerate(plan.observations):
-            with error_context(f"observations[{index}]"):
-                observations.append(await uploader.ensure(each.resource_type, each.identifier, each.body))
-        report, references = plan.report, self.planner.reference_writer(delivery.order)
-        with error_context("the report itself"):
-            await uploader.ensure(
-                report.resource_type, report.identifier, with_result_references(report, observations, references)
-            )
+    async def _upload(
+        self, uploader: Uploader, delivery: Delivery, plan: UploadPlan, references: ReferenceWriter
+    ) -> UploadRecord:
+        """Upload the observations, then the report, which is the commit point; its record is for the completing unit of work."""
+        observations = {f"observations[{index}]": each for index, each in enumerate(plan.observations)}
+        records = {where: found for where, each in observations.items() if (found := uploader.find_recorded(each))}
+        missing = UploadBatch(uploader, {where: each for where, each in observations.items() if where not in records})
+        if missing.uploads:
+            await uploader.lease.mark_started(missing.save_started)
+            await missing.send()
+        if missing.failed is not None:
+            await uploader.lease.write(missing.save_answers)
+            missing.raise_failure()
+        records |= missing.records
+        body = with_result_references(plan.report, [records[where].resource_id for where in observations], references)
+        record = await self._upload_report(uploader, replace(plan.report, body=body), missing)
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
+        return record
+
+    async def _upload_report(self, uploader: Uploader, report: Upload, before: UploadBatch) -> UploadRecord:
+        """Upload the DiagnosticReport; what was answered to the uploads `before` it is recorded first, with its own beginning."""
+        known, batch = uploader.find_recorded(report), UploadBatch(uploader, {"the report itself": report})
+
+        def record(uow: UnitOfWork) -> None:
+            before.save_answers(uow)
+            if known is None:
+                batch.save_started(uow)
+
+        if before.uploads:
+            await uploader.lease.write(record)
+        elif known is None:
+            await uploader.lease.mark_started(record)
+        if known is not None:
+            return known
+        await batch.send()
+        if batch.failed is not None:
+            await uploader.lease.write(batch.save_answers)
+            batch.raise_failure()
+        return next(iter(batch.records.values()))
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:
         """Add a PDF of the observations if the LIS gave no document and one is wanted; the values go without it, too."""
@@ -186,42 +225,36 @@ class DeliverReportHandler:
             return replace(delivery, print_error=str(exc))
         if made is None:
             return delivery
-        document = Document(file=_PRINTED_FILE, content_type="application/pdf")
-        kept = {**delivery.documents, (_PRINTED_FILE, document.content_type): made}
-        return replace(delivery, message=replace(message, documents=(document,)), documents=kept)
+        document = Document(file=sha256(made).hexdigest(), content_type="application/pdf")
+        return replace(delivery, message=replace(message, documents=(document,)), printed=made)
 
     async def _upload_documents(self, uploader: Uploader, delivery: Delivery, reader: str) -> dict[tuple[str, str], str]:
         if self.planner.settings.documents == "none":
             return {}
         urls: dict[tuple[str, str], str] = {}
-        for where, document in documents_with_paths(delivery.message):
-            key = (document.file or "", document.content_type)
-            if key in delivery.documents and key not in urls:
+        for where, named in documents_with_paths(delivery.message):
+            key = (named.file or "", named.content_type)
+            if named.file is not None and key not in urls:
+                document = StoredDocument(self.store, named.file, named.content_type, delivery.printed)
                 with error_context(where):
-                    urls[key] = await self._upload_document(uploader, *key, delivery.documents[key], reader)
+                    urls[key] = await self._upload_document(uploader, document, reader)
         return urls
 
-    async def _upload_document(self, uploader: Uploader, file: str, kind: str, content: bytes | None, reader: str) -> str:
-        name = file if content is None else sha256(content).hexdigest()
+    async def _upload_document(self, uploader: Uploader, document: StoredDocument, reader: str) -> str:
         documents = DocumentUploader(uploader, self.exchange, self.clock, self.document_check)
         if self.document_base_url is None:
-            return await documents.ensure_binary(name, content, kind, reader)
-        if content is None:
-            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
-        address = await documents.ensure_hosted(name, content, kind, self._expiry(), self.clock.now())
+            return await documents.ensure_binary(document, reader)
+        address = await documents.ensure_hosted(document, self._expiry(), self.clock.now())
         return f"{self.document_base_url.rstrip('/')}/documents/{address}"
 
     def _expiry(self) -> datetime | None:
         days = self.planner.settings.host_days
         return None if days is None else self.clock.now() + timedelta(days=days)
 
-    async def _plan(self, delivery: Delivery, reader: str, urls: DocumentUrls, uploader: Uploader) -> UploadPlan:
+    def _plan(self, delivery: Delivery, addressing: _Addressing, urls: DocumentUrls) -> UploadPlan:
+        previous = {name: upload.digest for name, upload in delivery.uploads.items()}
         given = (delivery.message, delivery.part, delivery.coverage)
-        blank = self.planner.plan(*given, reader=reader, urls=urls)
-        identifiers = [each.identifier.value for each in (*blank.observations, blank.report)]
-        known = {identifier: await uploader.get_upload(identifier) for identifier in identifiers}
-        previous = {identifier: upload.digest for identifier, upload in known.items() if upload is not None}
-        return self.planner.plan(*given, reader=reader, urls=urls, previous=previous)
+        return self.planner.plan(*given, reader=addressing.reader, urls=urls, references=addressing.references, previous=previous)
 
     def _find_unrepresentable(self, delivery: Delivery, error: DataInvalidError) -> Hold:
         """Why what was matched cannot be written as FHIR any more: a table was changed since."""
@@ -234,16 +267,18 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     order = delivery.order.key
     record = uow.reports.get_for_update(delivery.record.key).transition_to(ReportState.DELIVERED, now)
     uow.reports.save(record)
-    settle_older_versions(uow, replace(delivery.version, record=replace(record, lines=delivery.version.record.lines)), now)
-    rematch_waiting_versions(uow, record, now)
-    complete_lines(uow, order, delivery.coverage.completes, now)
+    version = replace(delivery.version, record=replace(record, lines=delivery.version.record.lines))
+    if settle_older_versions(uow, version, now):
+        rematch_waiting_versions(uow, record, now)
+    completed = complete_lines(uow, order, delivery.coverage.completes, now)
     reopen_lines(uow, order, now)
     moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
     text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} of {record.source} is on the service"
     unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
     text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
     uow.events.add(Event(order=order, report=record.key, at=now, action="delivered", text=text))
-    advance_order(uow, order, now, completing=job)
+    if not (completed or moved):  # else it follows the Tasks of these lines, whose jobs are open
+        advance_order(uow, order, now, completing=job)
     return job.complete(now)
 
 
@@ -263,18 +298,18 @@ def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
     message = version.whole
     part = load_part(uow, record.order, record.adapter, source=record.source)
     coverage, own = (determine_coverage(each, part.lines, part.codes) for each in (message, version.sent))
-    previous = load_other_versions(uow, record).delivered
+    previous = load_delivered_version(uow, record)
+    identifiers = upload_identifiers(part.key, message)
+    uploads = uow.uploads.find(upload_names(identifiers))
     return Delivery(
         record=record,
         version=replace(version, record=replace(record, lines=own.lines)),
         message=message,
         part=part,
         coverage=coverage,
-        documents=_load_documents(uow, message),
+        uploads=uploads,
         dropped_observations=tuple(dropped_observations(previous.whole if previous else None, message)),
-        lines_ended=_find_ended_lines(
-            record, part.lines, coverage, first=uow.uploads.get(report_identifier(part.key, message.report_id)) is None
-        ),
+        lines_ended=_find_ended_lines(record, part.lines, coverage, first=identifiers[-1] not in uploads),
     )
 
 
@@ -300,9 +335,3 @@ def _dropped_observations_text(delivery: Delivery) -> str:
     if not delivery.dropped_observations:
         return ""
     return f"; it names {join_names(delivery.dropped_observations)} no more, which stay on the service as they were"
-
-
-def _load_documents(uow: UnitOfWork, message: LabReport) -> dict[tuple[str, str], bytes | None]:
-    """The documents that are kept here; one that is not any more may be on the service."""
-    named = {(document.file, document.content_type) for document in documents_of(message) if document.file}
-    return {key: kept[0] if (kept := uow.vault.document(key[0])) else None for key in named}

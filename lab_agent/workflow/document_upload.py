@@ -19,7 +19,7 @@ from lab_agent.errors import AmbiguousFailure, AuthenticationRequired, Failure, 
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, SavedResource
 from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.resource_upload import Uploader
 from lab_agent.workflow.result_checks import document_name
 
@@ -46,6 +46,33 @@ class DocumentCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document to send: its name in the vault, which is the SHA-256 of its content, and its type.
+
+    `printed` is the content of one that we have just made, and that the vault does not have.
+    """
+
+    store: Store
+    sha256: str
+    content_type: str
+    printed: bytes | None = None
+
+    async def load(self) -> bytes | None:
+        """Its content, which may be large and so is read only where it is needed; None if it is not kept any more."""
+        if self.printed is not None:
+            return self.printed
+        kept = await self.store.run_read_only(lambda uow: uow.vault.document(self.sha256))
+        return kept[0] if kept else None
+
+    async def require(self) -> bytes:
+        """Its content. Raises `PermanentFailure` if it is not kept any more."""
+        content = await self.load()
+        if content is None:
+            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
+        return content
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentUploader:
     """Documents of one report."""
 
@@ -54,20 +81,20 @@ class DocumentUploader:
     clock: Clock
     check: DocumentCheck
 
-    async def ensure_binary(self, content_sha256: str, content: bytes | None, content_type: str, reader: str) -> str:
+    async def ensure_binary(self, document: StoredDocument, reader: str) -> str:
         """Create a Binary, once as far as we know; return its address relative to the service.
 
-        `content` is None if it is not kept any more. Raises `PermanentFailure` if such a document was never uploaded.
+        Raises `PermanentFailure` for a document that is not kept any more and was never uploaded.
         """
-        name = document_name(self.uploader.order, content_sha256, content_type, hosted=False)
+        content_type = document.content_type
+        name = document_name(self.uploader.order, document.sha256, content_type, hosted=False)
         known = await self.uploader.get_upload(name)
-        if known is not None and known.resource_id and await self._is_usable(known, content, content_type):
+        if known is not None and known.resource_id and await self._is_usable(known, document):
             return self.exchange.document_url(known.resource_id)
-        if content is None:
-            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
+        content = await document.require()
         saved = await self.exchange.find_document(name) if known is not None and known.digest == _SENDING else None
         if saved is None:
-            what = f"{content_type}, {len(content)} bytes, SHA-256 {content_sha256}"
+            what = f"{content_type}, {len(content)} bytes, SHA-256 {document.sha256}"
             await self.uploader.lease.mark_started(partial(self._begin, name, known, what))
             saved = await self._upload(name, content, content_type, reader)
         await self._write(self._record(name, _UNCHECKED, saved))
@@ -75,15 +102,15 @@ class DocumentUploader:
             await self._read_back(name, saved, content, content_type)
         return self.exchange.document_url(saved.id)
 
-    async def ensure_hosted(
-        self, content_sha256: str, content: bytes, content_type: str, expires_at: datetime | None, now: datetime
-    ) -> str:
+    async def ensure_hosted(self, document: StoredDocument, expires_at: datetime | None, now: datetime) -> str:
         """Let our own API serve a document until `expires_at`, or longer if it does so already.
 
-        Returns the unguessable part of its address: the same for every attempt and every version, even after it expired.
+        Returns the unguessable part of its address: the same for every attempt and every version, even after it expired. Raises
+        `PermanentFailure` for a document that is not kept any more.
         """
+        content, content_type = await document.require(), document.content_type
         order = self.uploader.order
-        name = document_name(order, content_sha256, content_type, hosted=True)
+        name = document_name(order, document.sha256, content_type, hosted=True)
         known = await self.uploader.get_upload(name)
         address = known.resource_id if known is not None else secrets.token_urlsafe(32)
 
@@ -124,14 +151,15 @@ class DocumentUploader:
             await self._write(self._record(name, _REFUSED))
             raise
 
-    async def _is_usable(self, known: UploadRecord, content: bytes | None, content_type: str) -> bool:
+    async def _is_usable(self, known: UploadRecord, document: StoredDocument) -> bool:
         """Whether a report may name a Binary that was uploaded before; sent again, it would be no better while `spoils`."""
-        if content is None or self.check.spoils or known.digest == _AS_SENT:
+        if self.check.spoils or known.digest == _AS_SENT:
             return True
-        if known.digest == _SPOILT:
-            return False
+        content = await document.load()
+        if content is None or known.digest == _SPOILT:
+            return content is None
         try:
-            as_sent = await self.exchange.read_document(known.resource_id, content_type) == content
+            as_sent = await self.exchange.read_document(known.resource_id, document.content_type) == content
         except Failure as exc:  # nothing speaks against it
             log.warning("document cannot be read back", action="document_not_checked", reason=str(exc))
             return True

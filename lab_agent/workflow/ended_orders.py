@@ -77,7 +77,7 @@ class EndedOrderChecker:
         Raises `StoreUnreachableError`, and `ServiceUnavailable` where the service does not answer or asks to wait: the others
         stay due.
         """
-        due = await self.store.run(lambda uow: uow.orders.orders_to_recheck(now=self.clock.now(), limit=_BATCH))
+        due = await self.store.run_read_only(lambda uow: uow.orders.orders_to_recheck(now=self.clock.now(), limit=_BATCH))
         return sum([await self._try_check(order) for order in due])
 
     async def _try_check(self, order: OrderRecord) -> bool:
@@ -103,7 +103,7 @@ class EndedOrderChecker:
         await raise_if_unavailable(self.exchange, failure)
 
     async def _check(self, key: OrderKey) -> bool:
-        known = await self.store.run(lambda uow: load_known_order(uow, key))
+        known = await self.store.run_read_only(lambda uow: load_known_order(uow, key))
         tasks = await read_order_tasks(self.exchange, known, self.late_lines.line_codes, strict=False)
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:
@@ -134,8 +134,13 @@ class EndedOrderChecker:
 def recheck_now(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     """Let a closed order be checked now."""
     order = uow.orders.get_for_update(key)
-    if order.state is OrderState.CLOSED and (order.recheck_at is None or order.recheck_at > now):
+    if is_recheck_needed(order, now):
         uow.orders.save(replace(order, recheck_at=now))
+
+
+def is_recheck_needed(order: OrderRecord, now: datetime) -> bool:
+    """Whether an order that is to be checked now is closed, and not due for that already."""
+    return order.state is OrderState.CLOSED and (order.recheck_at is None or order.recheck_at > now)
 
 
 def _set_next_check(uow: UnitOfWork, key: OrderKey, at: datetime | None) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.received_order import ResourceRef
+from lab_agent.domain.received_order import ResourceRef, UnreadableResource
 from lab_agent.errors import InvalidResponse, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
@@ -31,9 +31,9 @@ async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_
 
 
 async def add_answers(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
-    """Search for the answers about what is ordered, and read what they refer to. Raises what the search raises."""
+    """Search for the answers about what is ordered. Raises what the search raises."""
     responses = await exchange.questionnaire_responses([ResourceId(each) for each in graph.procedure_request_ids()])
-    return await _read_all(exchange, graph.with_questionnaire_responses(responses))
+    return graph.with_questionnaire_responses(responses)
 
 
 async def fetch_linked(exchange: Exchange, base_url: str, order_task: Json, line_tasks: Sequence[Json]) -> OrderGraph:
@@ -45,11 +45,11 @@ async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
     semaphore = asyncio.Semaphore(MAX_PARALLEL_READS)
     while missing := sorted(graph.missing_references()):
         answers = await asyncio.gather(*(_read(exchange, ref, semaphore) for ref in missing))
-        for ref, answer in zip(missing, answers, strict=True):
-            if isinstance(answer, ServiceRejected):
-                graph = graph.with_unreadable(ref, str(answer), answer.status)
-            else:
-                graph = graph.with_resource(ref, answer)
+        found = dict(zip(missing, answers, strict=True))
+        graph = graph.with_readings(
+            {ref: answer for ref, answer in found.items() if not isinstance(answer, ServiceRejected)},
+            {ref: UnreadableResource(str(why), why.status) for ref, why in found.items() if isinstance(why, ServiceRejected)},
+        )
     return graph
 
 

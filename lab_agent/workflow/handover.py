@@ -4,6 +4,7 @@ and 3). What one laboratory system does with its part holds back no other.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -114,8 +115,10 @@ class SubmitOrderHandler:
 
     def load(self, uow: UnitOfWork, job: Job) -> KnownPart:
         """Load the part of the order, and why it is not handed over any more."""
-        key, name = OrderKey(job.target), jobs.adapter_of(job)
-        return KnownPart(_not_needed_reason(uow, job), *_load_order(uow, key, name), _accepted_lines(uow, key, name))
+        order = uow.orders.get(OrderKey(job.target))
+        lines = tuple(line for line in uow.orders.lines(order.key) if line.adapter == jobs.adapter_of(job))
+        accepted = tuple(line for line in lines if line.state is LineState.ACCEPTED)
+        return KnownPart(_not_needed_reason(uow, job, order), order, _load_lab_order(uow, order, lines), accepted)
 
     async def perform(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
         """Hand the part over, unless it was withdrawn meanwhile."""
@@ -183,10 +186,12 @@ class SubmitOrderHandler:
     def _complete_submitted(self, uow: UnitOfWork, job: Job, answer: SubmitResult, now: datetime) -> Job:
         key, adapter = OrderKey(job.target), jobs.adapter_of(job)
         mark_handed_over(uow, key, adapter, now)
-        save_submit_accessions(uow, key, adapter, answer)
+        if answer.accession or answer.tube_accessions or answer.line_accessions:
+            save_submit_accessions(uow, key, adapter, answer)
         rematch_waiting_reports(uow, key, adapter, answer, now)
         self._add_acknowledgements(uow, key, adapter, now)
-        uow.alerts.close(waiting_part_alert_key(key, adapter), now=now)
+        if job.attempts > 1 or job.payload["reopened"]:  # else it has never waited
+            uow.alerts.close(waiting_part_alert_key(key, adapter), now=now)
         uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {adapter}"))
         if answer.unnamed_lines:
             text = (
@@ -200,9 +205,10 @@ class SubmitOrderHandler:
     def _complete_not_needed(self, uow: UnitOfWork, job: Job, reason: str, now: datetime) -> Job:
         """Hand nothing over. A part whose lines were withdrawn one by one is cancelled here, so that the order can end."""
         key, adapter = OrderKey(job.target), jobs.adapter_of(job)
-        if _not_needed_reason(uow, job) is None and _accepted_lines(uow, key, adapter):
+        order = uow.orders.get_for_update(key)
+        if _not_needed_reason(uow, job, order) is None and _accepted_lines(uow, key, adapter):
             return job.reschedule(now, now, "the order changed meanwhile")
-        if not is_of_earlier_decision(uow, job):
+        if not is_of_earlier_decision(job, order):
             cancel_unsubmitted_part(uow, key, adapter, now, reason)
             self._acknowledge_order(uow, key, now)
         advance_order(uow, key, now, completing=job)
@@ -211,7 +217,7 @@ class SubmitOrderHandler:
     def _complete_not_requested(self, uow: UnitOfWork, job: Job, standing: Standing, now: datetime) -> Job:
         """Hand nothing over: what was ended is withdrawn, and what waits elsewhere waits here."""
         key, adapter = OrderKey(job.target), jobs.adapter_of(job)
-        if _not_needed_reason(uow, job) is not None:
+        if _not_needed_reason(uow, job, uow.orders.get_for_update(key)) is not None:
             return job.reschedule(now, now, "the order changed meanwhile")
         if standing.ended is not None:
             withdraw_order(uow, key, now, f"the order-level Task was set to {standing.ended} by somebody else", standing.ended)
@@ -312,20 +318,19 @@ def _accepted_lines(uow: UnitOfWork, key: OrderKey, adapter: str) -> tuple[LineR
     return tuple(line for line in lines if line.adapter == adapter and line.state is LineState.ACCEPTED)
 
 
-def _not_needed_reason(uow: UnitOfWork, job: Job) -> str | None:
+def _not_needed_reason(uow: UnitOfWork, job: Job, order: OrderRecord) -> str | None:
     """Why a handover is not needed any more; None if it is."""
-    order = uow.orders.get_for_update(OrderKey(job.target))
     if order.state is not OrderState.FETCHED:
         return f"the order is {order.state.value}"
-    if is_of_earlier_decision(uow, job):
+    if is_of_earlier_decision(job, order):
         return "the order was decided anew"
     part = find_work_order(uow, order.key, jobs.adapter_of(job))
     return None if part.state is WorkOrderState.ACCEPTED else f"its part for {part.adapter} is {part.state.value}"
 
 
-def is_of_earlier_decision(uow: UnitOfWork, job: Job) -> bool:
+def is_of_earlier_decision(job: Job, order: OrderRecord) -> bool:
     """Whether the order was taken back and decided again since this handover was planned: that has jobs of its own."""
-    return bool(job.payload["reopened"] != uow.orders.get_for_update(OrderKey(job.target)).reopened)
+    return bool(job.payload["reopened"] != order.reopened)
 
 
 def _is_sibling_started(uow: UnitOfWork, job: Job) -> bool:
@@ -336,19 +341,19 @@ def _is_sibling_started(uow: UnitOfWork, job: Job) -> bool:
     return any(each.started or each.state not in _NOT_BEGUN for each in same)
 
 
-def _load_order(uow: UnitOfWork, key: OrderKey, adapter: str) -> tuple[OrderRecord, LabOrder | None]:
-    record = uow.orders.get_for_update(key)
-    identity = uow.vault.identity(key)
+def _load_lab_order(uow: UnitOfWork, record: OrderRecord, routed: Collection[LineRecord]) -> LabOrder | None:
+    """The accepted ones of the lines that are routed to one laboratory system, and their specimens; None if it was purged."""
+    identity = uow.vault.identity(record.key)
     if record.lab_order is None or identity is None:
-        return record, None
+        return None
     patient = unpack_lab_patient(identity)
     if patient is None:
-        return record, None
+        return None
     order = join_identity(record.lab_order, patient)
-    routed = {line.key for line in uow.orders.lines(key) if line.adapter == adapter}
-    accepted = {line.key for line in _accepted_lines(uow, key, adapter)}
-    specimens = {each for line in order.lines if line.key in routed for each in line.specimens}
-    return record, replace(
+    accepted = {line.key for line in routed if line.state is LineState.ACCEPTED}
+    keys = {line.key for line in routed}
+    specimens = {each for line in order.lines if line.key in keys for each in line.specimens}
+    return replace(
         order,
         lines=tuple(line for line in order.lines if line.key in accepted),
         specimens=tuple(specimen for specimen in order.specimens if specimen.id in specimens),

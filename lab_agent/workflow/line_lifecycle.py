@@ -40,18 +40,19 @@ from lab_agent.workflow.fetching import fetch_linked
 from lab_agent.workflow.order_lookup import load_part
 
 RECHECK_AFTER = timedelta(minutes=5)
+_WAITING_FOR_RESULT = frozenset({LineState.ACCEPTED, LineState.RESULTED})
 _BLOCKING_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.DELIVER_REPORT, JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
 """Jobs that must be settled before their order may end."""
 
 
-def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> None:
-    """Complete those of the lines that wait for a result; their Tasks follow. A person decides about one that is held."""
+def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], now: datetime) -> tuple[LineKey, ...]:
+    """Complete those of the lines that wait for a result; their Tasks follow. Gives which were completed.
+
+    A person decides about one that is held.
+    """
     wanted = set(keys)
-    for line in uow.orders.lines(order):
-        if line.key in wanted and line.state in {LineState.ACCEPTED, LineState.RESULTED}:
-            completed = line.transition_to(LineState.COMPLETED, now)
-            uow.orders.save_line(completed)
-            uow.jobs.add(jobs.update_line_task(completed, jobs.TASK_COMPLETED, now))
+    waiting = [line for line in uow.orders.lines(order) if line.key in wanted and line.state in _WAITING_FOR_RESULT]
+    return _end_lines(uow, [line.transition_to(LineState.COMPLETED, now) for line in waiting], jobs.TASK_COMPLETED, now)
 
 
 def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str], now: datetime) -> tuple[LineKey, ...]:
@@ -59,14 +60,17 @@ def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str
 
     One that is resulted stays: its final result is on its way.
     """
-    moved = []
-    for line in uow.orders.lines(order):
-        if line.key in reasons and line.state is LineState.ACCEPTED:
-            cancelled = line.transition_to(LineState.CANCELLED, now, (reasons[line.key],))
-            uow.orders.save_line(cancelled)
-            uow.jobs.add(jobs.update_line_task(cancelled, jobs.TASK_CANCELLED, now))
-            moved.append(line.key)
-    return tuple(moved)
+    waiting = [line for line in uow.orders.lines(order) if line.key in reasons and line.state is LineState.ACCEPTED]
+    cancelled = [line.transition_to(LineState.CANCELLED, now, (reasons[line.key],)) for line in waiting]
+    return _end_lines(uow, cancelled, jobs.TASK_CANCELLED, now)
+
+
+def _end_lines(uow: UnitOfWork, ended: Sequence[LineRecord], status: str, now: datetime) -> tuple[LineKey, ...]:
+    """Write lines that have ended, then the jobs of their Tasks, each in one statement."""
+    for line in ended:
+        uow.orders.save_line(line)
+    uow.jobs.add_all([jobs.update_line_task(line, status, now) for line in ended])
+    return tuple(line.key for line in ended)
 
 
 def lines_with_result(lines: Iterable[LineRecord], keys: Collection[LineKey]) -> tuple[LineKey, ...]:
@@ -97,7 +101,7 @@ def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str, end
     if line is None:
         return
     _withdraw_lines(uow, line.order, [line], now, reason)
-    record_line_end(uow, key, ended_as)
+    record_line_end(uow, line.order, key, ended_as)
 
 
 def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, ended_as: str) -> None:
@@ -109,9 +113,13 @@ def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, e
     uow.orders.save(replace(order, ended_as=ended_as))
 
 
-def record_line_end(uow: UnitOfWork, key: LineKey, ended_as: str) -> None:
-    """Record with which status the Task of a line ended: should it be requested after that, it was put back."""
-    line = uow.orders.line(key)
+def record_line_end(uow: UnitOfWork, order: OrderKey, key: LineKey, ended_as: str) -> None:
+    """Record with which status the Task of a line ended: should it be requested after that, it was put back.
+
+    The order is locked first, since it may follow its lines: of lines that end at once, the last one finds all the others ended.
+    """
+    uow.orders.get_for_update(order)
+    line = next((each for each in uow.orders.lines(order) if each.key == key), None)
     if line is not None and line.ended_as != ended_as:
         uow.orders.save_line(replace(line, ended_as=ended_as))
 
@@ -160,9 +168,13 @@ class LateLineFinder:
     base_url: str
     line_codes: tuple[str, ...]
 
-    async def find(self, key: OrderKey, order_task: ResourceId) -> tuple[LineRecord, ...]:
-        """Read the line Tasks of an order and find the late ones. Raises what the exchange port raises."""
-        return await self.find_in(key, await read_line_tasks(self.exchange, order_task))
+    async def find(self, key: OrderKey, order_task: ResourceId, known: Collection[LineRecord] = ()) -> tuple[LineRecord, ...]:
+        """Read the line Tasks of an order and find the late ones. Raises what the exchange port raises.
+
+        `known` are lines of the order as the caller has read them: of their Tasks, the store is not asked.
+        """
+        tasks, ours = await read_line_tasks(self.exchange, order_task), {line.task_id for line in known}
+        return await self.find_in(key, [task for task in tasks if task.get("id") not in ours])
 
     async def find_in(self, key: OrderKey, tasks: Sequence[Json]) -> tuple[LineRecord, ...]:
         """Find the late ones among these line Tasks. Raises what the exchange port raises.
@@ -177,8 +189,11 @@ class LateLineFinder:
         return tuple(task for task in await self._find_new(tasks) if not is_requested_line(task, self.line_codes))
 
     async def _find_new(self, tasks: Sequence[Json]) -> list[Json]:
-        known = await self.store.run(lambda uow: self._known_tasks(uow, tasks))
-        return [task for task in tasks if task.get("id") not in known and task_status(task) not in TERMINAL_TASK_STATUSES]
+        open_tasks = [task for task in tasks if task_status(task) not in TERMINAL_TASK_STATUSES]
+        if not open_tasks:
+            return []
+        known = await self.store.run(lambda uow: self._known_tasks(uow, open_tasks))
+        return [task for task in open_tasks if task.get("id") not in known]
 
     def _known_tasks(self, uow: UnitOfWork, tasks: Sequence[Json]) -> frozenset[str]:
         found = [str(task.get("id")) for task in tasks]
@@ -269,7 +284,7 @@ def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord],
         return
     for line in open_lines:
         uow.orders.save_line(line.transition_to(LineState.WITHDRAWN, now, (reason,)))
-        uow.alerts.close(late_line_alert_key(line.key), now=now)
+    uow.alerts.close_all([late_line_alert_key(line.key) for line in open_lines], now=now)
     names = ", ".join(line.key for line in open_lines)
     uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
     at_lis = [line for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
@@ -337,8 +352,8 @@ def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) 
 def _close_alerts(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     """Close the alerts of an order and its lines: nobody has to see to one that is closed, however it came to that."""
     alerts = [held_order_alert_key(key), order_task_alert_key(key)]
-    alerts += [waiting_part_alert_key(key, part.adapter) for part in uow.orders.work_orders(key)]
-    for line in uow.orders.lines(key):
+    lines = uow.orders.lines(key)
+    alerts += [waiting_part_alert_key(key, adapter) for adapter in sorted({line.adapter for line in lines if line.adapter})]
+    for line in lines:
         alerts += [late_line_alert_key(line.key), line_task_alert_key(line.key)]
-    for alert in alerts:
-        uow.alerts.close(alert, now=now)
+    uow.alerts.close_all(alerts, now=now)

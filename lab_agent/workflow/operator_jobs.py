@@ -180,9 +180,10 @@ def _dismiss_report(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None
 def _cancel_unsubmitted_lines(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None:
     """Cancel the lines that a laboratory system does not get; those of the others go on."""
     key, adapter = OrderKey(job.target), adapter_of(job)
-    if is_of_earlier_decision(uow, job):
+    order = uow.orders.get_for_update(key)
+    if is_of_earlier_decision(job, order):
         return
-    if uow.orders.get_for_update(key).state is OrderState.FETCHED:
+    if order.state is OrderState.FETCHED:
         mine = {line.key: note for line in uow.orders.lines(key) if line.adapter == adapter}
         cancel_lines(uow, key, mine, now)
     cancel_unsubmitted_part(uow, key, adapter, now, note)  # of a withdrawn order too: its part would stay accepted for ever
@@ -224,7 +225,7 @@ def _advance_order_after(uow: UnitOfWork, job: Job, order: OrderKey, now: dateti
     status = job.payload.get("status")
     ended_as = status if job.state is JobState.DONE and status in TERMINAL_TASK_STATUSES else None
     if job.kind is JobKind.UPDATE_LINE_TASK and ended_as is not None:
-        record_line_end(uow, LineKey(job.target), ended_as)
+        record_line_end(uow, order, LineKey(job.target), ended_as)
     if job.kind is JobKind.UPDATE_ORDER_TASK and job.state in {JobState.DONE, JobState.DISMISSED}:
         close_order(uow, order, now, "a person settled the order-level Task", ended_as)
     else:

@@ -5,7 +5,7 @@ An order may be assessed once more for somebody who wants to know why; nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
@@ -25,7 +25,7 @@ from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, LabelHolder, RuleContext
-from lab_agent.rules.engine import Assessment, assess
+from lab_agent.rules.engine import Assessment, assess_in_context
 from lab_agent.serialization.identity import unpack_patients
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.groups import RulesSettings
@@ -36,8 +36,8 @@ log = structlog.get_logger(__name__)
 UNREADABLE_RULE = "order.readable"
 """The rule about what cannot be read."""
 
-_LABEL_LOCK = "labels.lock"
-
+LabelsInUse = Mapping[str, frozenset[LabelHolder]]
+"""By barcode, the other orders that use it."""
 CatalogueSource = Callable[[], CatalogueHistory | None]
 """Gives the catalogue versions as they stand; None where none can be read."""
 
@@ -52,14 +52,28 @@ class ContractLookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AssessedOrder:
-    """An order, what the rules say of it, and the contract that it comes under (None if that is not known)."""
+    """An order as it was read, and what the rules say of it."""
 
     graph: OrderGraph
-    received: ReceivedOrder
     assessment: Assessment
-    contract: str | None
-    catalogue: CatalogueHistory | None
-    facts: Facts
+    context: RuleContext
+    reject_unreadable: bool
+    """What cannot be read rejects the order (`worker.unreadable_refuse_after`)."""
+
+    @property
+    def received(self) -> ReceivedOrder:
+        """The order as read."""
+        return self.context.order
+
+    @property
+    def contract(self) -> str | None:
+        """The contract that it comes under; None if that is not known."""
+        return self.context.contract
+
+    @property
+    def catalogue(self) -> CatalogueHistory | None:
+        """The catalogue versions that it was assessed by; None where none could be read."""
+        return self.context.catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,6 @@ class OrderAssessor:
     """Assesses orders by the rules and the settings of this installation."""
 
     exchange: ContractLookup
-    store: Store
     clock: Clock
     systems: CodeSystems
     laboratory: str
@@ -80,36 +93,46 @@ class OrderAssessor:
     """How far the service's clock is ahead of ours; None where it is not known."""
 
     async def assess(
-        self, key: OrderKey, graph: OrderGraph, received: ReceivedOrder, *, reject_unreadable: bool = False
+        self,
+        graph: OrderGraph,
+        received: ReceivedOrder,
+        *,
+        labels: LabelsInUse | None = None,
+        released: Collection[str] = (),
+        reject_unreadable: bool = False,
     ) -> AssessedOrder:
         """Assess an order, given as its graph and as `received` from it. Raises what the exchange port raises if unavailable.
 
-        `reject_unreadable`: what still cannot be read rejects the order (`worker.unreadable_refuse_after`).
+        `labels`: as of `labels_in_use`; nobody else's, if that is not known yet. `released` are digests of findings that an
+        operator has overridden.
         """
-        facts = await self._gather_facts(key, received)
-        catalogue = self.catalogues()
-        released = await self.store.run(lambda uow: uow.orders.get_for_update(key).released_findings)
-        severities = dict(self.rules.severities)
-        if reject_unreadable:
-            severities[UNREADABLE_RULE] = "refuse"
-        assessment = assess(
-            received, catalogue=catalogue, facts=facts, severities=severities, messages=self.messages, released=released
-        )
-        return AssessedOrder(graph, received, assessment, RuleContext(received, catalogue, facts).contract, catalogue, facts)
-
-    async def _gather_facts(self, key: OrderKey, received: ReceivedOrder) -> Facts:
-        return Facts(
+        facts = Facts(
             now=self.clock.now(),
             systems=self.systems,
             known_contracts=frozenset(self.contracts),
             contract_codes_by_id=await self._load_contract_ids(),
-            labels_in_use=await self.store.run(lambda uow: labels_in_use(uow, key, received)),
+            labels_in_use=labels or {},
             own_guid=self.laboratory,
             label_pattern=self.rules.label_pattern,
             future_tolerance=timedelta(seconds=self.rules.future_tolerance),
             alignment_tolerance=timedelta(seconds=self.rules.alignment_tolerance),
             service_clock_offset=self.service_clock_offset(),
         )
+        return self._assess(graph, RuleContext(received, self.catalogues(), facts), released, reject_unreadable)
+
+    def assess_again(self, assessed: AssessedOrder, labels: LabelsInUse, released: Collection[str]) -> AssessedOrder:
+        """Assess what was read once more, with the labels that others use now. Pure."""
+        context = replace(assessed.context, facts=replace(assessed.context.facts, labels_in_use=labels))
+        return self._assess(assessed.graph, context, released, assessed.reject_unreadable)
+
+    def _assess(
+        self, graph: OrderGraph, context: RuleContext, released: Collection[str], reject_unreadable: bool
+    ) -> AssessedOrder:
+        severities = dict(self.rules.severities)
+        if reject_unreadable:
+            severities[UNREADABLE_RULE] = "refuse"
+        assessment = assess_in_context(context, severities=severities, messages=self.messages, released=released)
+        return AssessedOrder(graph, assessment, context, reject_unreadable)
 
     async def _load_contract_ids(self) -> dict[str, str]:
         """Ids of the configured contracts. One that the service does not give stays unknown: orders are held, never rejected."""
@@ -122,11 +145,8 @@ class OrderAssessor:
         return ids
 
 
-def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> Mapping[str, frozenset[LabelHolder]]:
-    """By barcode of this order, the other orders that use it, and how their patients compare with this one's.
-
-    Read to assess, and again before saving.
-    """
+def labels_in_use(uow: UnitOfWork, key: OrderKey, received: ReceivedOrder) -> LabelsInUse:
+    """By barcode of this order, the other orders that use it, and how their patients compare with this one's."""
     barcodes = {
         identifier.value
         for specimen in received.specimens
@@ -148,11 +168,6 @@ def _compare_with_holder(uow: UnitOfWork, use: LabelUse, received: ReceivedOrder
     return compare_patients(received.patient, holders[0] if len(holders) == 1 else None)
 
 
-def lock_labels(uow: UnitOfWork, key: OrderKey) -> None:
-    """Wait until no other decision is being saved: two orders assessed at once must not both find a label free."""
-    uow.key_values.set(_LABEL_LOCK, key)
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedContracts:
     """Contract ids without the service: what the order links to is taken for the contract that is stored with it."""
@@ -167,22 +182,31 @@ class RecordedContracts:
 
 async def reassess(store: Store, assessor: OrderAssessor, key: OrderKey) -> AssessedOrder:
     """Assess the order as it was last fetched. Raises `StoreError` if it is unknown or was never fetched."""
-    order, identity = await store.run(lambda uow: (uow.orders.get_for_update(key), uow.vault.identity(key)))
+    order, identity = await store.run_read_only(lambda uow: (uow.orders.get(key), uow.vault.identity(key)))
     if order.received is None:
         raise StoreError(f"order {key} was never fetched completely; use --fetch to read it from the service")
     graph = OrderGraph.from_json(order.received, unpack_patients(identity) if identity else None)
     received = parse_order(graph)
-    return await replace(assessor, exchange=_recorded_contracts(order, received)).assess(key, graph, received)
+    recorded = replace(assessor, exchange=_recorded_contracts(order, received))
+    return await _assess_as_stored(store, recorded, order, graph, received)
 
 
 async def fetch_and_assess(
     exchange: Exchange, base_url: str, store: Store, assessor: OrderAssessor, key: OrderKey
 ) -> AssessedOrder:
     """Assess the order as the service has it now. Raises `StoreError`, and what the exchange port raises."""
-    order = await store.run(lambda uow: uow.orders.get_for_update(key))
+    order = await store.run_read_only(lambda uow: uow.orders.get(key))
     order_task = (await exchange.read("Task", order.task_id)).body
     graph = await fetch_graph(exchange, base_url, order_task, await exchange.line_tasks(order.task_id))
-    return await assessor.assess(key, graph, parse_order(graph))
+    return await _assess_as_stored(store, assessor, order, graph, parse_order(graph))
+
+
+async def _assess_as_stored(
+    store: Store, assessor: OrderAssessor, order: OrderRecord, graph: OrderGraph, received: ReceivedOrder
+) -> AssessedOrder:
+    """Assess an order with the labels in use and what was released, as they are stored; nothing is decided on it."""
+    labels = await store.run_read_only(lambda uow: labels_in_use(uow, order.key, received))
+    return await assessor.assess(graph, received, labels=labels, released=order.released_findings)
 
 
 def _recorded_contracts(order: OrderRecord, received: ReceivedOrder) -> RecordedContracts:

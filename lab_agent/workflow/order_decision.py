@@ -16,7 +16,6 @@ from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, 
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.fhir.lab_order_mapper import make_lab_order
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.rules.context import RuleContext
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
@@ -93,10 +92,10 @@ def save_decision(
 ) -> OrderRecord:
     """Write which lines are accepted and rejected, and the jobs that follow. Gives the order as it stands then."""
     order = replace(uow.orders.get_for_update(key), sent_statuses=(), ended_as=None)
-    base_url, adapters = policy.systems.base_url, policy.router.route(assessed, decision.accepted)
-    lines = [_save_line_decision(uow, order, line, decision, adapters, base_url, now) for line in assessed.received.lines]
+    lines = _save_lines(uow, order, assessed, decision, policy, now)
     policy.breaker.record_rejections(uow, decision.rules, key, now)
-    uow.alerts.close(held_order_alert_key(key), now=now)
+    if order.state is OrderState.HELD:
+        uow.alerts.close(held_order_alert_key(key), now=now)
     for finding in assessed.assessment.findings():
         if finding.line not in decision.ended:
             uow.events.add(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
@@ -151,7 +150,7 @@ def _accept(
     )
     medical, patient = split_identity(lab_order)
     labels = _label_uses(assessed, order.key, line_keys, decision.accepted)
-    uow.orders.set_labels(order.key, labels)
+    uow.orders.set_labels(order.key, labels, first=not order.reopened)
     uow.issued_labels.mark_used([label.barcode for label in labels], order.key, at=now)
     order = replace(
         _with_fetched(uow, order, assessed, now, patient).transition_to(OrderState.FETCHED, now),
@@ -165,7 +164,7 @@ def _accept(
 
 def _save_work_orders(uow: UnitOfWork, order: OrderRecord, adapters: Collection[str], now: datetime) -> None:
     """Divide the order among the laboratory systems; each part is handed over by a job of its own."""
-    known = {each.adapter: each for each in uow.orders.work_orders(order.key)}
+    known = {each.adapter: each for each in uow.orders.work_orders(order.key)} if order.reopened else {}
     for adapter in sorted(adapters):
         part = known.get(adapter) or WorkOrder(order=order.key, adapter=adapter, changed_at=now)
         uow.orders.save_work_order(part.transition_to(WorkOrderState.ACCEPTED, now))
@@ -189,17 +188,29 @@ def _with_fetched(
     )
 
 
+def _save_lines(
+    uow: UnitOfWork, order: OrderRecord, assessed: AssessedOrder, decision: Decision, policy: DecisionPolicy, now: datetime
+) -> list[LineRecord]:
+    """Write what becomes of each line. Only an order that was decided before has lines already."""
+    known = {line.key: line for line in uow.orders.lines(order.key)} if order.reopened else {}
+    adapters = policy.router.route(assessed, decision.accepted)
+    saved = []
+    for line in assessed.received.lines:
+        key = line_key(policy.systems.base_url, line.id)
+        saved.append(_save_line_decision(uow, order, line, key, known.get(key), decision, adapters, now))
+    return saved
+
+
 def _save_line_decision(
     uow: UnitOfWork,
     order: OrderRecord,
     line: ReceivedLine,
+    key: LineKey,
+    known: LineRecord | None,
     decision: Decision,
     adapters: Mapping[str, str],
-    base_url: str,
     now: datetime,
 ) -> LineRecord:
-    key = line_key(base_url, line.id)
-    known = uow.orders.line(key)
     record = known or LineRecord(
         key=key,
         order=order.key,
@@ -229,7 +240,7 @@ def _save_line_decision(
 def _label_uses(
     assessed: AssessedOrder, order: OrderKey, keys: Mapping[str, LineKey], accepted: tuple[str, ...]
 ) -> list[LabelUse]:
-    context = RuleContext(assessed.received, assessed.catalogue, assessed.facts)
+    context = assessed.context
     return [
         LabelUse(
             barcode=barcode,

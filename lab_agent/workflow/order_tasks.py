@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lab_agent.domain.ids import OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, LINES_WITH_RESULT, LineState
+from lab_agent.domain.state_machines import ENDED_LINES, LINES_WITH_RESULT, UNDECIDED_ORDERS, LineState
 from lab_agent.errors import ResourceNotReadable, ServiceRejected
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.exchange import Exchange, Json
@@ -65,12 +65,20 @@ class OrderTasks:
     @property
     def fingerprint(self) -> tuple[str, ...]:
         """The line Tasks with their statuses: an order is assessed after two equal readings."""
-        return tuple(sorted(f"{task.get('id')} {task_status(task)}" for task in self.line_tasks))
+        return fingerprint_of(self.line_tasks)
+
+
+def fingerprint_of(line_tasks: Iterable[Json]) -> tuple[str, ...]:
+    """Line Tasks with their statuses, in a form that two readings are compared by."""
+    return tuple(sorted(f"{task.get('id')} {task_status(task)}" for task in line_tasks))
 
 
 def load_known_order(uow: UnitOfWork, key: OrderKey) -> KnownOrder:
-    """Load an order with its lines. Raises `StoreError` if it is unknown."""
-    return KnownOrder(uow.orders.get_for_update(key), uow.orders.lines(key), is_possibly_submitted(uow, key))
+    """Load an order with its lines; one that was never decided has none. Raises `StoreError` if it is unknown."""
+    order = uow.orders.get(key)
+    if order.state in UNDECIDED_ORDERS and not order.reopened:
+        return KnownOrder(order, (), submitted=False)
+    return KnownOrder(order, uow.orders.lines(key), is_possibly_submitted(uow, key))
 
 
 async def read_order_tasks(
@@ -87,29 +95,32 @@ async def read_order_tasks(
         if unreadable.status == DELETED_STATUS:
             return None
         raise
-    search = exchange.line_tasks if strict else lambda task: read_line_tasks(exchange, task)
-    found = [await _confirm(exchange, known, task) for task in await search(known.order.task_id)]
+    found = await read_lines(exchange, known, strict=strict)
     statuses = {str(task.get("id")): task_status(task) for task in found}
     decided = {line.task_id for line in known.lines if line.state is not LineState.REQUESTED}
     return OrderTasks(
         order_task=order_task,
-        line_tasks=tuple(found),
+        line_tasks=found,
         back=find_lines_put_back(known.lines, statuses, order_offered=task_status(order_task) == TASK_REQUESTED),
         new=tuple(task for task in found if task.get("id") not in decided and is_requested_line(task, line_codes)),
     )
 
 
+async def read_lines(exchange: Exchange, known: KnownOrder, *, strict: bool = True) -> tuple[Json, ...]:
+    """Read the line Tasks of an order. Raises what the exchange port raises; `UnfilteredSearch` only if `strict`."""
+    search = exchange.line_tasks if strict else lambda task: read_line_tasks(exchange, task)
+    return tuple([await _confirm(exchange, known, task) for task in await search(known.order.task_id)])
+
+
 def find_other_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder) -> str | None:
     """Say which other order has a line Task of this one, or works on one of its ProcedureRequests; None if there is none."""
     lines = assessed.received.lines
-    for line in lines:
-        known = uow.orders.line(line_key(assessed.graph.base_url, ResourceId(line.id)))
-        if known is not None and known.order != key:
-            return f"task/{line.id} is a line of order {known.order} already. Ask the partner, or refuse this order"
+    tasks = {line_key(assessed.graph.base_url, ResourceId(line.id)): line.id for line in lines}
     requests = [line.request.ref.id for line in lines if line.request and line.task.status not in TERMINAL_TASK_STATUSES]
-    for other in uow.orders.lines_about(requests, except_order=key):
-        return _describe_other_line(other)
-    return None
+    others = uow.orders.other_lines(tasks, requests, except_order=key)
+    if (same := next((other for other in others if other.key in tasks), None)) is not None:
+        return f"task/{tasks[same.key]} is a line of order {same.order} already. Ask the partner, or refuse this order"
+    return _describe_other_line(others[0]) if others else None
 
 
 def _describe_other_line(other: LineRecord) -> str:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
 
 from lab_agent.domain import jobs
-from lab_agent.domain.ids import ResourceId, order_key
+from lab_agent.domain.ids import OrderKey, ResourceId, order_key
 from lab_agent.domain.records import Event, OrderRecord
-from lab_agent.errors import AlreadyExistsError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.ended_orders import recheck_now
+from lab_agent.workflow.ended_orders import is_recheck_needed, recheck_now
 
 INDEX_LAG = timedelta(minutes=2)
 """How long after its end an order may still be found in status requested: search indexes are slow."""
+BATCH = 100
+"""How many new orders are written in one unit of work: few transactions for many orders, and none that others wait for long."""
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTasks:
+    """What is stored of the order-level Tasks that a poll found."""
+
+    stored: frozenset[str]
+    put_back: tuple[OrderKey, ...]
+    """Orders that ended some time ago, and whose Tasks are requested all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +47,49 @@ class OrderPoller:
     base_url: str
 
     async def run(self) -> int:
-        """Poll once; the number of orders that are new. Raises what the exchange port raises."""
+        """Poll once; the number of orders that are new. Raises what the exchange port raises.
+
+        The new ones are written batch by batch, and the success of the poll with the last of them.
+        """
+        found = await self._find_tasks()
+        known = await self.store.run_read_only(lambda uow: self._load_known(uow, found))
+        new = [ResourceId(task) for task in found if task not in known.stored]
+        *others, last = [*_batches(new)] or [()]
+        return sum([await self._add_orders(batch) for batch in others]) + await self._add_orders(last, known)
+
+    async def _find_tasks(self) -> tuple[str, ...]:
         tasks = await self.exchange.requested_order_tasks()
-        found = list(dict.fromkeys(task["id"] for task in tasks if isinstance(task.get("id"), str)))
-        known = await self.store.run(lambda uow: uow.orders.existing(found))
-        new = [ResourceId(task_id) for task_id in found if task_id not in known]
-        written = sum([await self._add_order(task_id) for task_id in new])
-        await self.store.run(lambda uow: self._record_success(uow, known))
-        return written
+        return tuple(dict.fromkeys(task["id"] for task in tasks if isinstance(task.get("id"), str)))
 
-    async def _add_order(self, task_id: ResourceId) -> bool:
-        now = self.clock.now()
-        key = order_key(self.base_url, task_id)
+    def _load_known(self, uow: UnitOfWork, found: Collection[str]) -> KnownTasks:
+        now, stored = self.clock.now(), uow.orders.existing(found)
+        ended = [order for order in uow.orders.ended_orders(stored) if now - order.changed_at >= INDEX_LAG]
+        return KnownTasks(stored, tuple(order.key for order in ended if is_recheck_needed(order, now)))
 
-        def write(uow: UnitOfWork) -> None:
-            uow.orders.add(OrderRecord(key=key, task_id=task_id, seen_at=now, changed_at=now))
+    async def _add_orders(self, tasks: Sequence[ResourceId], known: KnownTasks | None = None) -> int:
+        """Write new orders in one unit of work, and with `known` the poll's success; how many were new.
+
+        Those that another worker has written since our look are left to it.
+        """
+        new = await self.store.run(lambda uow: self._write(uow, tasks, known))
+        for key in new:
+            log.info("order seen", action="order_seen", order=key)
+        return len(new)
+
+    def _write(self, uow: UnitOfWork, tasks: Sequence[ResourceId], known: KnownTasks | None) -> Collection[OrderKey]:
+        now, keys = self.clock.now(), {order_key(self.base_url, task): task for task in tasks}
+        new = uow.orders.add_new([OrderRecord(key=key, task_id=keys[key], seen_at=now, changed_at=now) for key in keys])
+        for key in [each for each in keys if each in new]:
             uow.jobs.add(jobs.fetch_order(key, now))
-            uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {task_id} found in status requested"))
-            uow.commit()
-
-        try:
-            await self.store.run(write)
-        except AlreadyExistsError:  # another worker was faster: a success
-            return False
-        log.info("order seen", action="order_seen", order=key)
-        return True
-
-    def _record_success(self, uow: UnitOfWork, requested: Collection[str]) -> None:
-        now = self.clock.now()
-        uow.key_values.set(LAST_POLL_KEY, now.isoformat())
-        for order in uow.orders.ended_orders(requested):
-            if now - order.changed_at >= INDEX_LAG:
-                recheck_now(uow, order.key, now)
+            uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {keys[key]} found in status requested"))
+        if known is not None:
+            uow.key_values.set(LAST_POLL_KEY, now.isoformat())
+            for order in known.put_back:
+                recheck_now(uow, order, now)
         uow.commit()
+        return new
+
+
+def _batches(tasks: Sequence[ResourceId]) -> Iterator[Sequence[ResourceId]]:
+    """Each batch sorted: two workers that write the same orders at once then wait for each other in one direction only."""
+    return (sorted(tasks[start : start + BATCH]) for start in range(0, len(tasks), BATCH))

@@ -6,12 +6,14 @@ message counts up. What a peer sends beyond the limits of a day is only counted,
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lab_agent.domain.ids import RefusedKey, refused_key
 from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, is_noise
+from lab_agent.ports.queries import Page
 from lab_agent.ports.repositories import UnitOfWork
 
 MAX_NEW_A_DAY = 500
@@ -28,6 +30,14 @@ _PURGE_BATCH = 100
 def rejected_messages_alert_key(source: str) -> str:
     """Key of the alert about refused messages of an adapter; open while one of them waits."""
     return f"lis.{source}.refused"
+
+
+def list_refused_messages(
+    uow: UnitOfWork, *, source: str | None, states: Collection[RefusedState], offset: int, limit: int
+) -> Page[RefusedMessage]:
+    """A page of the refused messages in `states`, of one adapter or of all, newest first."""
+    found, total = uow.refused_messages.list(source=source, states=states, offset=offset, limit=limit)
+    return Page(items=found, total=total, offset=offset, has_more=offset + len(found) < total)
 
 
 def record_refusal(uow: UnitOfWork, source: str, content: RefusedContent, reason: str, now: datetime) -> RefusedMessage:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.lab_messages import ObservationStatus
 from lab_agent.domain.records import UploadRecord
-from lab_agent.domain.values import Identifier
 from lab_agent.errors import (
     AmbiguousFailure,
     Failure,
@@ -24,7 +22,7 @@ from lab_agent.errors import (
 )
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
 from lab_agent.fhir.content_meaning import is_same_statement
-from lab_agent.fhir.report_builder import FINAL_STATUSES
+from lab_agent.fhir.report_builder import FINAL_STATUSES, Upload
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -45,8 +43,16 @@ _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "ref
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """How an upload ended: what to record of it now (None: what is recorded holds), and why it failed, if it did."""
+
+    record: UploadRecord | None
+    failure: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Uploader:
-    """Uploads for one report. The ids that the service assigns are committed at once, so that a crash loses none."""
+    """Uploads for one report. What is about to be sent, and what the service answered, is for the caller to commit."""
 
     exchange: Exchange
     store: Store
@@ -56,78 +62,100 @@ class Uploader:
     base_url: str
     verifying: bool
     """Whether an earlier attempt may have written something: then the service is searched before anything is sent (law 3)."""
+    known: Mapping[str, UploadRecord]
+    """What was recorded of this report's resources before this attempt, by `upload_names`."""
 
-    async def ensure(self, resource_type: str, identifier: Identifier, body: Json) -> str:
-        """Create the resource, or update the one that is there; return its id. Nothing is sent if it is so already."""
-        known = await self.get_upload(identifier.value)
-        if known is not None and known.digest == content_digest(body, self.base_url):
-            return known.resource_id
-        if known is not None:
-            return await self._update(resource_type, known.resource_id, identifier, body, known)
-        there = await self._find(resource_type, identifier) if self.verifying else None
-        if there is None:
-            there = await self._create(resource_type, identifier, body)
-        if there.created or self._matches(there.body, body) or self._matches(there.body, self._keep_final(there.body, body)):
-            await self._save_upload(there, identifier, body)
-            return there.id
-        return await self._update(resource_type, there.id, identifier, body)
+    def find_recorded(self, upload: Upload) -> UploadRecord | None:
+        """The record of a resource that is on the service just so: nothing of it is to be sent."""
+        known = self.known.get(upload.identifier.value)
+        return known if known is not None and known.digest == upload.digest else None
+
+    def save_started(self, uow: UnitOfWork, uploads: Iterable[Upload]) -> None:
+        """Record what is about to be sent, before it is: the replies may be lost."""
+        for upload in uploads:
+            known = self.known.get(upload.identifier.value)
+            uow.uploads.save(self._sending_record(upload) if known is None else _unverified(known))
+
+    def unsent(self, upload: Upload) -> UploadRecord:
+        """What to record of an upload of which nothing was sent in this attempt."""
+        name = upload.identifier.value
+        before = self.known.get(name) or self.known.get(_sending_key(name))
+        return before or replace(self._sending_record(upload), digest=_NOTHING_SENT)
+
+    async def send(self, upload: Upload) -> Answer:
+        """Create the resource, or update the one that is there. A failure of the service is given, not raised."""
+        known = self.known.get(upload.identifier.value)
+        try:
+            if known is not None:
+                return Answer(await self._update(known.resource_id, upload, known))
+            return await self._ensure_new(upload)
+        except Failure as failure:
+            return Answer(None, failure)
 
     async def get_upload(self, identifier: str) -> UploadRecord | None:
         """The upload that is recorded under this identifier."""
-        return await self.store.run(lambda uow: uow.uploads.get(identifier))
+        return await self.store.run_read_only(lambda uow: uow.uploads.get(identifier))
 
-    async def _find(self, resource_type: str, identifier: Identifier) -> SavedResource | None:
-        found = await self.exchange.find(resource_type, identifier)
+    async def _ensure_new(self, upload: Upload) -> Answer:
+        """Create what no record knows, unless it is there."""
+        try:
+            there = await self._find(upload) if self.verifying else None
+            if there is None:
+                there = await self.exchange.create(upload.resource_type, upload.body, if_none_exist=upload.identifier)
+        except AmbiguousFailure:
+            raise
+        except Failure as failure:  # it was refused, so that nothing of this attempt is there
+            return Answer(self.unsent(upload), failure)
+        if there.echoed and not there.created:
+            try:
+                there = await self.exchange.read(there.resource_type, there.id)
+            except ResourceNotReadable as unreadable:
+                if not self._is_as_sent_before(upload):
+                    return self._unread(upload, there, unreadable)
+        desired = upload.body
+        if (
+            there.created
+            or self._matches(there.body, desired)
+            or self._matches(there.body, self._keep_final(there.body, desired))
+        ):
+            return Answer(self._record(there, upload, desired))
+        return Answer(await self._update(there.id, upload))
+
+    async def _find(self, upload: Upload) -> SavedResource | None:
+        kind, identifier = upload.resource_type, upload.identifier
+        found = await self.exchange.find(kind, identifier)
         if len(found) > 1:
-            text = f"{len(found)} {resource_type} resources carry our identifier {identifier.value}; remove all but one"
+            text = f"{len(found)} {kind} resources carry our identifier {identifier.value}; remove all but one"
             raise MultipleMatches(text, status=412)
         return found[0] if found else None
 
-    async def _create(self, resource_type: str, identifier: Identifier, body: Json) -> SavedResource:
-        """Create it, or give what is there; what is sent is recorded before, since the reply may be lost."""
-        before = await self.get_upload(_sending_key(identifier))
-        content = content_digest(body, self.base_url)
-        only = before is None or before.digest in {_NOTHING_SENT, content}
-        sending = self._sending_record(resource_type, identifier, content if only else _UNKNOWN_CONTENT, before)
-        await self.lease.mark_started(lambda uow: uow.uploads.save(sending))
-        try:
-            saved = await self.exchange.create(resource_type, body, if_none_exist=identifier)
-        except AmbiguousFailure:
-            raise
-        except Failure:  # it was refused, so that nothing of this attempt is there
-            restored = before or replace(sending, digest=_NOTHING_SENT)
-            await self.lease.write(lambda uow: uow.uploads.save(restored))
-            raise
-        as_sent = before is not None and before.digest == content
-        return await self._read_existing(saved, sending, as_sent=as_sent)
+    def _is_as_sent_before(self, upload: Upload) -> bool:
+        """Whether an attempt before sent just this, and nothing else ever was: then what may not be read is as it was sent."""
+        before = self.known.get(_sending_key(upload.identifier.value))
+        return before is not None and before.digest == upload.digest
 
-    async def _read_existing(self, saved: SavedResource, sending: UploadRecord, *, as_sent: bool) -> SavedResource:
-        """What a conditional create found, where its answer does not show it.
+    def _unread(self, upload: Upload, there: SavedResource, unreadable: ResourceNotReadable) -> Answer:
+        """What a conditional create found, its answer does not show, and we may not read."""
+        sending = self._sending_record(upload)
+        reads = int(sending.version) + 1
+        record = replace(sending, digest=_UNKNOWN_CONTENT, version=str(reads))
+        text = f"{there.resource_type} {there.id} is there under our identifier and cannot be read: {unreadable}"
+        if reads < _MAX_READS:
+            failure = TemporaryFailure(text, issues=unreadable.issues)
+            failure.__cause__ = unreadable
+            return Answer(record, failure)
+        unreadable.args = (f"{text}; {_NOT_READABLE_HINT}",)
+        return Answer(record, unreadable)
 
-        If we may not read it, it is as it was sent only where an attempt before sent just that, and nothing else ever was.
-        """
-        if saved.created or not saved.echoed:
-            return saved
-        try:
-            return await self.exchange.read(saved.resource_type, saved.id)
-        except ResourceNotReadable as exc:
-            if as_sent:
-                return saved
-            reads = int(sending.version) + 1
-            unread = replace(sending, digest=_UNKNOWN_CONTENT, version=str(reads))
-            await self.lease.write(lambda uow: uow.uploads.save(unread))
-            text = f"{saved.resource_type} {saved.id} is there under our identifier and cannot be read: {exc}"
-            if reads < _MAX_READS:
-                raise TemporaryFailure(text, issues=exc.issues) from exc
-            exc.args = (f"{text}; {_NOT_READABLE_HINT}",)
-            raise
-
-    def _sending_record(
-        self, resource_type: str, identifier: Identifier, content: str, before: UploadRecord | None
-    ) -> UploadRecord:
-        """The record of what was sent under an identifier; its version counts how often what is there could not be read."""
+    def _sending_record(self, upload: Upload) -> UploadRecord:
+        """The record of what is sent under an identifier; its version counts how often what is there could not be read."""
+        name = _sending_key(upload.identifier.value)
+        before = self.known.get(name)
+        only = before is None or before.digest in {_NOTHING_SENT, upload.digest}
         reads = before.version if before else "0"
-        return self.to_upload_record(_sending_key(identifier), resource_type, ResourceId(""), reads, content)
+        return self.to_upload_record(
+            name, upload.resource_type, ResourceId(""), reads, upload.digest if only else _UNKNOWN_CONTENT
+        )
 
     async def _read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
         try:
@@ -136,28 +164,23 @@ class Uploader:
             exc.args = (f"{exc}; {_NOT_READABLE_HINT}",)
             raise
 
-    async def _update(
-        self, resource_type: str, resource_id: str, identifier: Identifier, body: Json, known: UploadRecord | None = None
-    ) -> str:
+    async def _update(self, resource_id: str, upload: Upload, known: UploadRecord | None = None) -> UploadRecord:
         doubtful = self.verifying or (known is not None and not split_digest(known.digest).content)
+        body = upload.body
         for attempt in range(MAX_CONFLICT_RETRIES):
-            current = await self._read(resource_type, ResourceId(resource_id))
+            current = await self._read(upload.resource_type, ResourceId(resource_id))
             body = self._keep_final(current.body, body)
             if (doubtful or attempt) and self._matches(current.body, body):
-                await self._save_upload(current, identifier, body)  # an earlier attempt did it, and its response was lost
-                return current.id
-            await self.lease.mark_started(partial(_mark_unverified, known))
-            foreign = {name: value for name, value in current.body.items() if not _is_own_field(name)}
-            identifiers = _join_identifiers(current.body, body)
-            changed = {**foreign, **body, **identifiers, "id": current.id, "meta": current.body.get("meta", body.get("meta"))}
+                return self._record(current, upload, body)  # an earlier attempt did it, and its response was lost
             try:
-                saved = await self.exchange.update(resource_type, current.id, changed, version=current.version)
+                saved = await self.exchange.update(
+                    upload.resource_type, current.id, _merge(current.body, body, current.id), version=current.version
+                )
             except StaleVersion:
                 continue
-            await self._save_upload(saved, identifier, body)
-            return saved.id
+            return self._record(saved, upload, body)
         raise TemporaryFailure(
-            f"{resource_type} {resource_id} was changed by somebody else {MAX_CONFLICT_RETRIES} times while we wrote it"
+            f"{upload.resource_type} {resource_id} was changed by somebody else {MAX_CONFLICT_RETRIES} times while we wrote it"
         )
 
     def _matches(self, existing: Json, desired: Json) -> bool:
@@ -181,10 +204,10 @@ class Uploader:
         amended = ObservationStatus.AMENDED.value
         return {**desired, "status": existing["status"] if same and desired.get("status") != amended else amended}
 
-    async def _save_upload(self, saved: SavedResource, identifier: Identifier, body: Json) -> None:
-        content = content_digest(body, self.base_url) if body else ""
-        upload = self.to_upload_record(identifier.value, saved.resource_type, saved.id, saved.version, content)
-        await self.lease.write(lambda uow: uow.uploads.save(upload))
+    def _record(self, saved: SavedResource, upload: Upload, body: Json) -> UploadRecord:
+        """The record of a resource that was brought to the service with this body."""
+        digest = upload.digest if body is upload.body else content_digest(body, self.base_url)
+        return self.to_upload_record(upload.identifier.value, saved.resource_type, saved.id, saved.version, digest)
 
     def to_upload_record(
         self, identifier: str, resource_type: str, resource_id: ResourceId, version: str, content: str
@@ -201,15 +224,19 @@ class Uploader:
         )
 
 
-def _sending_key(identifier: Identifier) -> str:
+def upload_names(identifiers: Iterable[str]) -> tuple[str, ...]:
+    """The names under which resources with these identifiers are recorded: as they are on the service, and as they were sent."""
+    return tuple(name for each in identifiers for name in (each, _sending_key(each)))
+
+
+def _sending_key(identifier: str) -> str:
     """The key of the record of sending: no identifier of ours has a colon."""
-    return f"sending:{identifier.value}"
+    return f"sending:{identifier}"
 
 
-def _mark_unverified(known: UploadRecord | None, uow: UnitOfWork) -> None:
-    """Forget the recorded content of a resource before an update whose outcome may stay unknown."""
-    if known is not None:
-        uow.uploads.save(replace(known, digest=str(Digest(split_digest(known.digest).status))))
+def _unverified(known: UploadRecord) -> UploadRecord:
+    """The record of a resource without its content, which an update whose outcome may stay unknown is about to change."""
+    return replace(known, digest=str(Digest(split_digest(known.digest).status)))
 
 
 @contextmanager
@@ -226,6 +253,13 @@ def error_context(where: str) -> Iterator[None]:
 def _is_own_field(name: str) -> bool:
     """Whether a field is ours: what a new version leaves out must not stay (for example a value of another type)."""
     return name.startswith("value") or name in _OWN_FIELDS
+
+
+def _merge(current: Json, body: Json, resource_id: str) -> Json:
+    """What replaces a resource: our fields as they shall be, those of others as they are there (law 4)."""
+    foreign = {name: value for name, value in current.items() if not _is_own_field(name)}
+    meta = current.get("meta", body.get("meta"))
+    return {**foreign, **body, **_join_identifiers(current, body), "id": resource_id, "meta": meta}
 
 
 def _join_identifiers(existing: Json, desired: Json) -> Json:

@@ -28,6 +28,7 @@ from lab_agent.domain.report_versions import implausible_values
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.fhir.reference_spelling import ReferenceWriter
 from lab_agent.ports.documents import DocumentDefect, Documents
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.hold_reasons import Hold, held, unmapped
@@ -126,6 +127,7 @@ class ReleaseChecks:
                 matched_report.coverage,
                 reader="anybody",
                 urls={},
+                references=ReferenceWriter(),
             )
         except DataInvalidError as exc:
             return held(HoldReason.DEFECT, join_limited(map(str, exc.problems), "; "))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -13,7 +13,7 @@ from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.records import Alert, ReportRecord
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
-from lab_agent.domain.report_documents import map_documents
+from lab_agent.domain.report_documents import documents_of, map_documents
 from lab_agent.errors import CryptoError, Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
@@ -67,9 +67,29 @@ class StoreInbox:
             self.wake()
         return new
 
+    async def accept_all(self, messages: Mapping[str, LabMessage]) -> frozenset[str]:
+        """Store several messages and the jobs to match them, in one commit; gives those that are new."""
+
+        def write(uow: UnitOfWork) -> frozenset[str]:
+            new = frozenset(name for name, content in messages.items() if self.add_message(uow, name, content) is not None)
+            uow.commit()
+            return new
+
+        new = await self.store.run(write)
+        if new:
+            log.info("results received", action="result_received", adapter=self.source, count=len(new))
+            self.wake()
+        return new
+
     async def was_accepted(self, message: str) -> bool:
         """Whether a message of that name was stored before."""
-        return await self.store.run(lambda uow: uow.reports.exists(self.source, message))
+        return message in await self.find_accepted((message,))
+
+    async def find_accepted(self, messages: Collection[str]) -> frozenset[str]:
+        """Those of these names whose messages were stored before."""
+        return await self.store.run_read_only(
+            lambda uow: frozenset(name for name in messages if uow.reports.exists(self.source, name))
+        )
 
     async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:
         """Record that a message was refused, with its content in the vault; one alert for each laboratory system says so."""
@@ -123,8 +143,8 @@ class StoreInbox:
 
     def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
         """Write a message and the job to match it, uncommitted; None where it was stored before."""
-        if uow.reports.exists(self.source, message):
-            return None
+        if isinstance(content, LabReport) and documents_of(content) and uow.reports.exists(self.source, message):
+            return None  # before its documents are encrypted once more
         now = self.clock.now()
         lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(

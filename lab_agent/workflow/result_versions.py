@@ -70,8 +70,10 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
     if report.order is None or report.report_id is None:
         return OtherVersions(VersionOrder.of([report]), None, None, (), (), {})
     order, others = _sort_others(uow, report)
+    if not others:
+        return OtherVersions(order, None, None, (), (), {})
     stuck = _stuck_deliveries(uow, report.order)
-    delivered = next((each for each in reversed(others) if each.state is ReportState.DELIVERED), None)
+    delivered = _find_delivered(others)
     waiting = (
         each
         for each in others
@@ -86,6 +88,16 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
         waiting=tuple(version for each in waiting if (version := load_version(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
+
+
+def load_delivered_version(uow: UnitOfWork, report: ReportRecord) -> ReportVersion | None:
+    """Read the version of a report that the service has, if that is another one."""
+    delivered = _find_delivered(_sort_others(uow, report)[1])
+    return load_version(delivered) if delivered else None
+
+
+def _find_delivered(others: Sequence[ReportRecord]) -> ReportRecord | None:
+    return next((each for each in reversed(others) if each.state is ReportState.DELIVERED), None)
 
 
 def _queued(uow: UnitOfWork, report: ReportRecord, others: Sequence[ReportRecord]) -> tuple[ReportRecord, ...]:
@@ -141,8 +153,8 @@ def take_back_stuck_deliveries(uow: UnitOfWork, version: ReportRecord, others: O
         reopen_lines(uow, version.order, now)
 
 
-def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: datetime) -> None:
-    """End the versions before the one that was delivered, but for those that have more to say."""
+def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: datetime) -> bool:
+    """End the versions before the one that was delivered, but for those that have more to say; whether there are any others."""
     order, others = _sort_others(uow, delivered.record)
     for listed in others:
         other = uow.reports.get_for_update(listed.key)  # an operator may have decided about it since it was listed
@@ -152,6 +164,7 @@ def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: dateti
             uow.reports.save(other.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED))
         elif other.state in REPORTS_NEEDING_OPERATOR and (version := load_version(other)):
             settle_late_version(uow, version, delivered, now)
+    return bool(others)
 
 
 def settle_late_version(

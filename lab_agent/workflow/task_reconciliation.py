@@ -70,6 +70,27 @@ class OrderReading:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownOpenOrder:
+    """A decided order as it is stored, with its lines; `alerts` are those open alerts that its Tasks cannot be read."""
+
+    order: OrderRecord
+    lines: tuple[LineRecord, ...]
+    alerts: frozenset[str]
+
+    def is_confirmed_by(self, reading: OrderReading) -> bool:
+        """Whether the Tasks are as is known, so that there is nothing to write. Pure."""
+        statuses = {task: each.status for task, each in reading.lines.items()}
+        if reading.late or reading.others or self.alerts or find_lines_put_back(self.lines, statuses):
+            return False
+        open_lines = [line for line in self.lines if line.state not in ENDED_LINES]
+        lines = [(reading.lines[line.task_id], line.sent_statuses) for line in open_lines if line.task_id in reading.lines]
+        readings = [(reading.order, self.order.sent_statuses), *lines]
+        return bool(open_lines) and not any(
+            task.unreadable is not None or _is_ended_by_others(task.status, ours) for task, ours in readings
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Reconciler:
     """Re-reads the Tasks of decided orders. Tasks with open jobs are left alone: their own handler reads them."""
 
@@ -103,14 +124,16 @@ class Reconciler:
             return False
 
     async def _load_page(self, after: OrderKey | None) -> tuple[OrderRecord, ...]:
-        return await self.store.run(lambda uow: uow.orders.open_orders(limit=PAGE_SIZE, after=after))
+        return await self.store.run_read_only(lambda uow: uow.orders.open_orders(limit=PAGE_SIZE, after=after))
 
     async def _reconcile_order(self, order: OrderRecord) -> bool:
-        """Check one order, if it is decided. Raises what the ports raise."""
+        """Check one order, if it is decided; most are as they were, and nothing is written then. Raises what the ports raise."""
         if order.state in UNDECIDED_ORDERS:
             return False
-        known = await self.store.run(lambda uow: (uow.orders.get_for_update(order.key), uow.orders.lines(order.key)))
-        reading = await self._read(*known)
+        known = await self.store.run_read_only(lambda uow: _load_open_order(uow, order.key))
+        reading = await self._read(known.order, known.lines)
+        if known.is_confirmed_by(reading):
+            return True
         return await self.store.run(lambda uow: self._compare(uow, known, reading))
 
     async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
@@ -123,7 +146,10 @@ class Reconciler:
         for line in lines:
             if _is_read_by_id(line, readings.get(line.task_id)):
                 readings[line.task_id] = await self._read_task(line.task_id)
-        late, others = await self.late_lines.find_in(order.key, tasks), await self.late_lines.find_others(tasks)
+        own = {line.task_id for line in lines}
+        if not (unknown := [task for task in tasks if task.get("id") not in own]):
+            return OrderReading(order_task, readings, (), ())
+        late, others = await self.late_lines.find_in(order.key, unknown), await self.late_lines.find_others(unknown)
         return OrderReading(order_task, readings, late, others)
 
     async def _search_lines(self, order_task: ResourceId) -> tuple[tuple[Json, ...], str | None]:
@@ -142,11 +168,11 @@ class Reconciler:
         except ServiceRejected as rejection:
             return TaskReading(status=DELETED if rejection.status == DELETED_STATUS else None, unreadable=str(rejection))
 
-    def _compare(self, uow: UnitOfWork, known: tuple[OrderRecord, tuple[LineRecord, ...]], reading: OrderReading) -> bool:
+    def _compare(self, uow: UnitOfWork, known: KnownOpenOrder, reading: OrderReading) -> bool:
         """Compare what is stored with the reading, unless it changed meanwhile: the reading may be older than that then."""
-        key, now = known[0].key, self.clock.now()
+        key, now = known.order.key, self.clock.now()
         order = uow.orders.get_for_update(key)
-        if (order, uow.orders.lines(key)) != known:
+        if (order, uow.orders.lines(key)) != (known.order, known.lines):
             return False
         for late in reading.late if order.state in _CAN_GET_LINES else ():
             hold_late_line(uow, late, now)
@@ -174,6 +200,12 @@ class Reconciler:
         statuses = {task: each.status for task, each in reading.lines.items()}
         back = find_lines_put_back([line for line in uow.orders.lines(key) if line.key not in busy], statuses)
         hold_lines_again(uow, key, [line.key for line in back], (), now)
+
+
+def _load_open_order(uow: UnitOfWork, key: OrderKey) -> KnownOpenOrder:
+    lines = uow.orders.lines(key)
+    names = (order_task_alert_key(key), *(line_task_alert_key(line.key) for line in lines))
+    return KnownOpenOrder(uow.orders.get(key), lines, uow.alerts.open_among(names))
 
 
 def _is_read_by_id(line: LineRecord, found: TaskReading | None) -> bool:

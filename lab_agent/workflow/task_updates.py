@@ -47,6 +47,7 @@ class DesiredTask:
     `renewed` is a Task that had ended and was requested again: what we said of it then is said no more.
     """
 
+    order: OrderKey
     task_id: ResourceId
     status: str
     outputs: tuple[str, ...] | None
@@ -87,6 +88,16 @@ class Outdated:
     """A line that came late has given the order another end."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedTask:
+    """What is known of a Task before it is read: what it should become, and for an order-level Task that is to end, the order's
+    lines.
+    """
+
+    desired: DesiredTask
+    lines: tuple[LineRecord, ...] | None
+
+
 TaskUpdateResult = StatusSet | EndedByUs | EndedByOthers | LinesOpen | Outdated
 
 
@@ -101,16 +112,18 @@ class TaskUpdateHandler:
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
 
-    def load(self, uow: UnitOfWork, job: Job) -> None:
-        """Nothing is read before the Task itself."""
+    def load(self, uow: UnitOfWork, job: Job) -> LoadedTask:
+        """Load what the Task should become. Raises `PermanentFailure` for a line that is not stored."""
+        is_end = job.kind is JobKind.UPDATE_ORDER_TASK and job.payload["status"] in TERMINAL_TASK_STATUSES
+        return LoadedTask(_desired_task(uow, job), uow.orders.lines(OrderKey(job.target)) if is_end else None)
 
-    async def perform(self, lease: Lease, loaded: None) -> TaskUpdateResult:  # noqa: ARG002 - the Task is read first
+    async def perform(self, lease: Lease, loaded: LoadedTask) -> TaskUpdateResult:
         """Read the Task; where it differs from what is wanted and nobody else has decided otherwise, update it."""
-        if (obstacle := await self._find_obstacle(lease.job)) is not None:
+        if loaded.lines is not None and (obstacle := await self._find_obstacle(loaded.desired, loaded.lines)) is not None:
             return obstacle
         for _ in range(MAX_CONFLICT_RETRIES):
             with suppress(StaleVersion):
-                return await self._update(lease)
+                return await self._update(lease, loaded.desired)
         raise TemporaryFailure(f"the Task was changed by somebody else {MAX_CONFLICT_RETRIES} times while we wrote it")
 
     verify = perform  # which reads first
@@ -130,21 +143,16 @@ class TaskUpdateHandler:
             case Outdated():
                 return job.mark_obsolete(now, "a line that came late has given the order another end")
 
-    async def _find_obstacle(self, job: Job) -> TaskUpdateResult | None:
+    async def _find_obstacle(self, desired: DesiredTask, known: tuple[LineRecord, ...]) -> TaskUpdateResult | None:
         """Why the order-level Task must not end now: a line that is open, or came late, would be lost with its end."""
-        if job.kind is not JobKind.UPDATE_ORDER_TASK or job.payload["status"] not in TERMINAL_TASK_STATUSES:
-            return None
-        key = OrderKey(job.target)
-        order = await self.store.run(lambda uow: uow.orders.get_for_update(key))
-        late = await self.late_lines.find(key, order.task_id)
-        lines = (*late, *await self.store.run(lambda uow: uow.orders.lines(key)))
+        late = await self.late_lines.find(desired.order, desired.task_id, known)
+        lines = (*late, *known)
         if any(line.state not in ENDED_LINES for line in lines):
             return LinesOpen(late)
-        return None if order_task_status(lines) == job.payload["status"] else Outdated()
+        return None if order_task_status(lines) == desired.status else Outdated()
 
-    async def _update(self, lease: Lease) -> TaskUpdateResult:
+    async def _update(self, lease: Lease, desired: DesiredTask) -> TaskUpdateResult:
         """Read and update once. Raises `StaleVersion` where somebody changed the Task between the two."""
-        desired = await self.store.run(lambda uow: _desired_task(uow, lease.job))
         try:
             task = await self.exchange.read("Task", desired.task_id)
         except ResourceNotReadable as unreadable:
@@ -178,7 +186,7 @@ def _record_sent_status(uow: UnitOfWork, job: Job, status: str) -> None:
         if status not in order.sent_statuses:
             uow.orders.save(replace(order, sent_statuses=(*order.sent_statuses, status)))
         return
-    line = uow.orders.line(LineKey(job.target))
+    line = _find_line(uow, job)
     if line is not None and status not in line.sent_statuses:
         uow.orders.save_line(replace(line, sent_statuses=(*line.sent_statuses, status)))
 
@@ -190,7 +198,7 @@ def _complete_status_set(uow: UnitOfWork, job: Job, status: str, now: datetime) 
         if job.kind is JobKind.UPDATE_ORDER_TASK:
             close_order(uow, order, now, f"order-level Task is {status}", status)
         else:
-            record_line_end(uow, LineKey(job.target), status)
+            record_line_end(uow, order, LineKey(job.target), status)
             advance_order(uow, order, now, completing=job)
     return job.complete(now)
 
@@ -199,7 +207,7 @@ def _complete_ended_by_us(uow: UnitOfWork, job: Job, status: str, now: datetime)
     """Leave the Task as we had ended it; an order that was taken up after that ends all the same."""
     order, reason = _get_order_key(job), f"we had set the Task to {status} already"
     if job.kind is JobKind.UPDATE_LINE_TASK:
-        record_line_end(uow, LineKey(job.target), status)
+        record_line_end(uow, order, LineKey(job.target), status)
     if job.kind is JobKind.UPDATE_ORDER_TASK and job.payload["status"] in TERMINAL_TASK_STATUSES:
         close_order(uow, order, now, reason, status)
     else:
@@ -249,14 +257,19 @@ def _task_name(job: Job) -> str:
     return "order-level Task" if job.kind is JobKind.UPDATE_ORDER_TASK else f"Task of line {job.target}"
 
 
+def _find_line(uow: UnitOfWork, job: Job) -> LineRecord | None:
+    """The line of a job. All lines of its order are read: the jobs of one order often follow in one unit of work."""
+    return next((line for line in uow.orders.lines(_get_order_key(job)) if line.key == job.target), None)
+
+
 def _desired_task(uow: UnitOfWork, job: Job) -> DesiredTask:
     status = job.payload["status"]
     if job.kind is JobKind.UPDATE_ORDER_TASK:
         order = uow.orders.get_for_update(OrderKey(job.target))
-        return DesiredTask(order.task_id, status, None, frozenset({TASK_REQUESTED, *order.sent_statuses}))
-    line = uow.orders.line(LineKey(job.target))
+        return DesiredTask(order.key, order.task_id, status, None, frozenset({TASK_REQUESTED, *order.sent_statuses}))
+    line = _find_line(uow, job)
     if line is None:
         raise PermanentFailure(f"line {job.target} is not in the database")
     renewed = line.reopened > 0
     outputs = line.outputs if status in TERMINAL_TASK_STATUSES and line.outputs else () if renewed else None
-    return DesiredTask(line.task_id, status, outputs, frozenset({TASK_REQUESTED, *line.sent_statuses}), renewed)
+    return DesiredTask(line.order, line.task_id, status, outputs, frozenset({TASK_REQUESTED, *line.sent_statuses}), renewed)

@@ -43,7 +43,7 @@ class UnconfirmedOrders:
 
     async def run(self) -> int:
         """Ask once about each; returns how many the laboratory system has answered. Their handover is then verified as usual."""
-        waiting = await self.store.run(_waiting_handovers)
+        waiting = await self.store.run_read_only(_waiting_handovers)
         undecided = [job for job in waiting if self._verifications[job.id] < _MAX_VERIFICATIONS]
         settled = [job for job in undecided if await self._is_answered(job)]
         for job in settled:

@@ -81,7 +81,7 @@ class UploadPlanner:
         return reader
 
     def reference_writer(self, order: OrderRecord) -> ReferenceWriter:
-        """What writes the references of this order's uploads."""
+        """What writes the references of this order's uploads. It reads the whole order: one is enough for all of them."""
         wanted = self.references == "as_read"
         return ReferenceWriter(self.references, read_spellings(order.received, self.systems.base_url) if wanted else {})
 
@@ -105,9 +105,13 @@ class UploadPlanner:
         *,
         reader: str,
         urls: DocumentUrls,
+        references: ReferenceWriter,
         previous: Mapping[str, str] | None = None,
     ) -> UploadPlan:
-        """Plan the uploads. Raises `DataInvalidError` for what has no legal form on the wire."""
+        """Plan the uploads; `references` is the order's `reference_writer`, or any where nothing is sent.
+
+        Raises `DataInvalidError` for what has no legal form on the wire.
+        """
         tables = self.mappings.current()
         if tables is None:
             raise DataInvalidError((Problem("mappings", _TABLES_UNREADABLE),))
@@ -132,7 +136,7 @@ class UploadPlanner:
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
             send_documents=self.settings.documents != "none",
-            references=self.reference_writer(order),
+            references=references,
             own_guid=self.own_guid,
         )
         return plan_uploads(

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from lab_agent.cli.app import app
+from lab_agent.cli.lazy_commands import load_command
 from lab_agent.settings.root import Settings
 from tests.harness.paths import ROOT
 
@@ -36,10 +37,10 @@ def test_documented_commands_exist(page: Path) -> None:
     for words in re.findall(r"(?:^|`)lab-agent ((?:[a-z][a-z0-9-]* ?)+)", page.read_text(), flags=re.MULTILINE):
         command = get_command(app)
         for word in words.split():
-            commands = getattr(command, "commands", None)
+            commands = getattr(load_command(command), "commands", None)
             if commands is None:
                 break
-            any_name = getattr(command, "documented_commands", {}).get("NAME")  # `adapter NAME try`
+            any_name = getattr(load_command(command), "documented_commands", {}).get("NAME")  # `adapter NAME try`
             assert word in commands or any_name, f"{page.name} names the command lab-agent {words.strip()}"
             command = commands.get(word, any_name)
 

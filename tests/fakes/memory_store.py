@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -65,12 +66,12 @@ from lab_agent.ports.credential_repositories import (
     UserRecord,
     UserRepository,
 )
+from lab_agent.ports.job_repository import JobLimits, JobRepository, PendingWork
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import (
     AlertRepository,
     EventRepository,
     HostedDocumentRepository,
-    JobRepository,
     KeyValueRepository,
     OrderRepository,
     Purge,
@@ -131,6 +132,10 @@ class MemoryUploadRepository(UploadRepository):
     @override
     def get(self, identifier: str) -> UploadRecord | None:
         return self._data.uploads.get(identifier)
+
+    @override
+    def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
+        return {each: self._data.uploads[each] for each in identifiers if each in self._data.uploads}
 
     @override
     def save(self, upload: UploadRecord) -> None:
@@ -239,6 +244,15 @@ class MemoryAlertRepository(AlertRepository):
             return False
         self._data.alerts[index] = replace(self._data.alerts[index], closed_at=now)
         return True
+
+    @override
+    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+        return frozenset(key for key in keys if self._open_alert_index(key) is not None)
+
+    @override
+    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+        for key in keys:
+            self.close(key, now=now)
 
     @override
     def reopen(self, key: str, *, closed_after: datetime) -> bool:
@@ -352,6 +366,12 @@ class MemoryJobRepository(JobRepository):
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
+        self._made_due: set[JobKind] = set()
+
+    @property
+    @override
+    def made_due(self) -> frozenset[JobKind]:
+        return frozenset(self._made_due)
 
     @override
     def add(self, job: NewJob) -> bool:
@@ -375,30 +395,67 @@ class MemoryJobRepository(JobRepository):
             created_at=born,
             changed_at=born,
         )
+        self._made_due.add(job.kind)
         return True
 
     @override
-    def claim(self, kinds: Collection[JobKind], *, owner: str, now: datetime, lease: timedelta, limit: int) -> tuple[Job, ...]:
-        self._expire_leases(now)
-        found = [job for job in self._data.jobs.values() if job.kind in kinds and self._is_claimable(job, now)]
-        found.sort(key=lambda job: (job.due_at, job.id))
-        claimed = tuple(job.claim(owner, now, lease) for job in found[: max(limit, 0)])
+    def add_all(self, jobs: Sequence[NewJob]) -> tuple[bool, ...]:
+        return tuple(map(self.add, jobs))
+
+    @override
+    def claim(self, limits: JobLimits, *, owner: str, now: datetime, lease: timedelta) -> tuple[Job, ...]:
+        found: list[Job] = []
+        for kinds, limit in limits.items():
+            of_queue = self._claimable(kinds, now)
+            found += of_queue[: max(limit, 0)]
+            if len(of_queue) < limit:
+                self._made_due -= kinds
+        claimed = tuple(job.claim(owner, now, lease) for job in sorted(found, key=lambda job: (job.due_at, job.id)))
         self._data.jobs.update({job.id: job for job in claimed})
         return claimed
 
     @override
+    def pending(self, kinds: Collection[JobKind], *, now: datetime) -> PendingWork:
+        jobs = self._data.jobs.values()
+        expired = any(job.state is JobState.IN_FLIGHT and not _is_leased(job, now) for job in jobs)
+        return PendingWork(frozenset(job.kind for job in self._claimable(kinds, now)), expired)
+
+    @override
+    def expire_leases(self, now: datetime) -> int:
+        expired = [job for job in self._data.jobs.values() if job.state is JobState.IN_FLIGHT and not _is_leased(job, now)]
+        self._data.jobs.update({job.id: job.lease_expired(now) for job in expired})
+        self._made_due.update(job.kind for job in expired)
+        return len(expired)
+
+    @override
     def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
-        there = self._data.jobs.get(job.id)
-        if there is None or there.fencing_token != job.fencing_token or there.lease_until is None:
+        if not self.renew_leases((job,), now=now, lease=lease):
             raise LeaseLostError()
-        self._data.jobs[job.id] = replace(there, lease_until=now + lease)
+
+    @override
+    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[JobId]:
+        stored = {job.id: job for job in jobs if self._is_ours(job) and self._data.jobs[job.id].lease_until is not None}
+        self._data.jobs.update({number: replace(self._data.jobs[number], lease_until=now + lease) for number in stored})
+        return frozenset(stored)
 
     @override
     def save(self, job: Job) -> None:
-        there = self._data.jobs.get(job.id)
-        if there is None or there.fencing_token != job.fencing_token:
+        if not self._is_ours(job):
             raise LeaseLostError()
         self._data.jobs[job.id] = replace(job, payload=exact_json.loads(exact_json.dumps(job.payload)))
+        if job.state in CLAIMABLE_STATES and job.lease_until is None and job.due_at <= job.changed_at:
+            self._made_due.add(job.kind)
+
+    @override
+    def save_all(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.save(job)
+
+    @override
+    def release(self, job: Job) -> None:
+        self.save(job)
+        claimable = self._claimable(JobKind, job.changed_at)
+        self._made_due.update(other.kind for other in claimable if other.ordering_key == job.ordering_key)
 
     @override
     def get(self, job: JobId) -> Job | None:
@@ -438,12 +495,17 @@ class MemoryJobRepository(JobRepository):
             asked = FailureCause.SERVICE_ASKS_TO_WAIT
             waiting = [each for each in waiting if each.failing_since is not None and each.failure_cause is not asked]
         self._data.jobs.update({job.id: replace(job, due_at=now) for job in waiting})
+        self._made_due.update(job.kind for job in waiting)
         return len(waiting)
 
-    def _expire_leases(self, now: datetime) -> None:
-        for job in tuple(self._data.jobs.values()):
-            if job.state is JobState.IN_FLIGHT and not _is_leased(job, now):
-                self._data.jobs[job.id] = job.lease_expired(now)
+    def _is_ours(self, job: Job) -> bool:
+        there = self._data.jobs.get(job.id)
+        return there is not None and there.fencing_token == job.fencing_token
+
+    def _claimable(self, kinds: Iterable[JobKind], now: datetime) -> list[Job]:
+        wanted = frozenset(kinds)
+        found = [job for job in self._data.jobs.values() if job.kind in wanted and self._is_claimable(job, now)]
+        return sorted(found, key=lambda job: (job.due_at, job.id))
 
     def _is_claimable(self, job: Job, now: datetime) -> bool:
         if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):
@@ -584,10 +646,19 @@ class MemoryOrderRepository(OrderRepository):
         self._data.orders[order.key] = order
 
     @override
-    def get_for_update(self, key: OrderKey) -> OrderRecord:
+    def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        known = self.existing([order.task_id for order in orders])
+        new = {order.key: order for order in orders if order.key not in self._data.orders and order.task_id not in known}
+        self._data.orders.update(new)
+        return frozenset(new)
+
+    @override
+    def get(self, key: OrderKey) -> OrderRecord:
         if key not in self._data.orders:
             raise StoreError(f"Unknown order {key}.")
         return self._data.orders[key]
+
+    get_for_update = get
 
     @override
     def save(self, order: OrderRecord) -> None:
@@ -629,11 +700,15 @@ class MemoryOrderRepository(OrderRepository):
         return self._data.lines.get(key)
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
         if labels:
             self.get_for_update(key)
         others = [label for label in self._data.label_uses if label.order != key]
         self._data.label_uses = [*others, *dict.fromkeys(labels)]
+
+    @override
+    def lock_labels(self) -> None:
+        """Do nothing: there is one unit of work at a time."""
 
     @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
@@ -671,9 +746,15 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(sorted(due, key=lambda order: (order.recheck_at, order.key))[:limit])
 
     @override
-    def lines_about(self, procedure_requests: Collection[str], *, except_order: OrderKey) -> tuple[LineRecord, ...]:
-        lines = (line for line in self._data.lines.values() if line.order != except_order and line.state not in UNDONE_LINES)
-        return tuple(line for line in lines if line.procedure_request_id in set(procedure_requests))
+    def other_lines(
+        self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
+    ) -> tuple[LineRecord, ...]:
+        return tuple(
+            line
+            for line in self._data.lines.values()
+            if line.order != except_order
+            and (line.key in keys or (line.procedure_request_id in procedure_requests and line.state not in UNDONE_LINES))
+        )
 
     def _closed(self) -> list[OrderRecord]:
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
@@ -914,6 +995,8 @@ class MemoryUnitOfWork(UnitOfWork):
     def __init__(self, data: MemoryData, on_commit: Callable[[MemoryData], None]) -> None:
         self._data = data
         self._on_commit = on_commit
+        self.jobs_due: set[JobKind] = set()
+        """Kinds of jobs that are due with what was committed."""
         self.orders = MemoryOrderRepository(data)
         self.jobs = MemoryJobRepository(data)
         self.reports = MemoryReportRepository(data)
@@ -936,6 +1019,11 @@ class MemoryUnitOfWork(UnitOfWork):
     @override
     def commit(self) -> None:
         self._on_commit(self._data.copy())
+        self.jobs_due |= self.jobs.made_due
+
+    @override
+    def reading(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nothing is ever locked
 
 
 def _refuse_commit(_: MemoryData) -> None:
@@ -948,11 +1036,17 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         self._data = MemoryData(key_values={"instance": uuid.uuid4().hex})
         self._lock = threading.Lock()
+        self.on_jobs_due = lambda _: None
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         with self._lock:
-            return work(MemoryUnitOfWork(self._data.copy(), self._replace_data))
+            uow = MemoryUnitOfWork(self._data.copy(), self._replace_data)
+            try:
+                return work(uow)
+            finally:
+                if uow.jobs_due:
+                    self.on_jobs_due(frozenset(uow.jobs_due))
 
     @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:

@@ -21,6 +21,7 @@ from typing import Any
 from lab_agent import daemon
 from lab_agent.bootstrap import Components
 from lab_agent.domain.records import Job
+from lab_agent.fhir.content_digest import split_digest
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.root import load_settings
 
@@ -61,21 +62,24 @@ class CrashingStore:
 
 
 class CrashingUnitOfWork:
-    """A unit of work that names its commit by what was written in it last; the names of its commits go to `committed`."""
+    """A unit of work that names its commit by what was written in it last, and by the uploads that it records as confirmed; the
+    names of its commits go to `committed`.
+    """
 
     def __init__(self, uow: UnitOfWork, crash_point: CrashPoint, committed: list[str]) -> None:
         self._uow, self._crash_point, self._committed, self.last_write = uow, crash_point, committed, ""
+        self.confirmed: dict[str, None] = {}
         self.orders = ObservedRepository(uow.orders, self._order)
         self.jobs = ObservedRepository(uow.jobs, self._job)
         self.reports = ObservedRepository(uow.reports, self._report)
         self.uploads = ObservedRepository(uow.uploads, self._upload)
 
     def commit(self) -> None:
-        if self.last_write:
-            self._crash_point.reach(f"before commit {self.last_write}")
+        names = [*self.confirmed, *([self.last_write] if self.last_write else [])]
+        for name in names:
+            self._crash_point.reach(f"before commit {name}")
         self._uow.commit()
-        if self.last_write:
-            self._committed.append(self.last_write)
+        self._committed.extend(names)
 
     def _order(self, method: str, _: Any) -> None:
         if method == "add":
@@ -86,8 +90,8 @@ class CrashingUnitOfWork:
             self.last_write = "report"
 
     def _upload(self, method: str, upload: Any) -> None:
-        if method == "save" and not self.last_write.endswith(":started"):  # from then on the started change is in doubt
-            self.last_write = f"upload {upload.resource_type}"
+        if method == "save" and upload.resource_id and split_digest(upload.digest).content:  # not one that is about to be sent
+            self.confirmed[f"upload {upload.resource_type}"] = None
 
     def _job(self, method: str, job: Any) -> None:
         if method == "save" and isinstance(job, Job):

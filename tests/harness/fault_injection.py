@@ -62,6 +62,10 @@ class FaultyStore:
         await self._injector.checkpoint("after the store")
         return result
 
+    async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
+        await self._injector.checkpoint("before reading the store")
+        return await self._store.run_read_only(work)
+
 
 class FaultyTransport(httpx.AsyncBaseTransport):
     """The network: requests and answers are lost, the service fails or is busy, and a part-of answer is incomplete at first.

@@ -72,6 +72,18 @@ def find_template(ordered_at: datetime, fits: Callable[[OrderPlan], bool]) -> Or
     return _make_template(plan, LabelSequence(), ordered_at)
 
 
+def find_order(ordered_at: datetime, *, lines: int, specimens: int) -> OrderTemplate:
+    """The first generated order of so many lines and tubes."""
+    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
+    plans = (plan for plan in generate_plans("C-100", items, "simulation") if len(plan.basket.items) == lines)
+    made = (_make_template(plan, LabelSequence(), ordered_at) for plan in islice(plans, 2000))
+    return next(each for each in made if _count(each, "Specimen") == specimens)
+
+
+def _count(template: OrderTemplate, resource_type: str) -> int:
+    return sum(one["resource"]["resourceType"] == resource_type for one in template.bundle["entry"])
+
+
 def _make_template(plan: OrderPlan, labels: LabelSequence, ordered_at: datetime) -> OrderTemplate:
     basket = read_basket(plan.basket.as_json(transport=False), catalogue().contracts, 50)
     answer = calculate(catalogue(), basket.lines)

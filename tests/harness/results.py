@@ -54,6 +54,7 @@ from tests.fakes.exchange_service import service_reachable
 from tests.fakes.memory_store import MemoryStore
 from tests.harness import settings as harness_settings
 from tests.harness.clock import VirtualClock
+from tests.harness.jobs import claim_jobs
 from tests.harness.orders import ACCOUNT, BASE
 from tests.harness.paths import CATALOGUE
 from tests.harness.stu3_schema import find_violations
@@ -166,7 +167,7 @@ class ResultsBench:
 
     async def run_due_jobs(self) -> bool:
         """Do what is due now; whether anything was."""
-        jobs = await self.runner.claim(tuple(JobKind), 10)
+        jobs = await claim_jobs(self.runner, tuple(JobKind), 10)
         for job in jobs:
             await self.runner.run(job)
         return bool(jobs)

@@ -51,6 +51,7 @@ from tests.harness.fault_injection import (
     SimulatedCrash,
     SimulatedLis,
 )
+from tests.harness.jobs import claim_jobs
 from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
 from tests.harness.settings import SERVICE_TOKENS, make_settings
 
@@ -123,7 +124,7 @@ class SimulatedAgent:
 
     async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
         """Claim what is due and run it concurrently; how many jobs there were."""
-        jobs = await self.runner.claim(kinds or tuple(self.runner.handlers), limit)
+        jobs = await claim_jobs(self.runner, kinds or tuple(self.runner.handlers), limit)
         await asyncio.gather(*(self.runner.run(job) for job in jobs))
         return len(jobs)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from argon2 import PasswordHasher
+from argon2.exceptions import VerifyMismatchError
 
 from lab_agent.crypto import Cipher, Passwords, hash_token, new_key, new_token, token_matches
 from lab_agent.errors import CryptoError
@@ -64,3 +66,22 @@ def test_password_hash_verifies():
         assert not passwords.verify(password, what)
     assert not passwords.needs_rehash(hashed)
     assert Passwords(time_cost=2, memory_cost=64, parallelism=1).needs_rehash(hashed)
+
+
+def test_unknown_user_costs_one_full_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is hashed before somebody signs in; then nobody's hash costs what a user's does, and no password fits it."""
+    monkeypatch.setattr(PasswordHasher, "hash", None)
+    passwords = Passwords(time_cost=2, memory_cost=64, parallelism=1)
+    compared = []
+    verify = PasswordHasher.verify
+
+    def record(hasher: PasswordHasher, hashed: str, password: str) -> None:
+        try:
+            verify(hasher, hashed, password)
+        except VerifyMismatchError:
+            compared.append(hashed)
+            raise
+
+    monkeypatch.setattr(PasswordHasher, "verify", record)
+    assert not passwords.verify("a password", None)
+    assert [passwords.needs_rehash(each) for each in compared] == [False]

@@ -75,3 +75,19 @@ def test_nesting_is_bounded(opened: str, closed: str) -> None:
 def test_value_json_cannot_express_is_named(value: Any) -> None:
     with pytest.raises(DataInvalidError, match=r"document\.a\[1\]"):
         exact_json.dumps({"a": [1, value]})
+
+
+def test_large_object_divided_into_items() -> None:
+    rest, items = exact_json.divide_large(b'{"a": 1.20, "entry": [{"b": 2.50}, [], "c"], "d": {}}', "entry")
+    assert rest == {"a": Decimal("1.20"), "d": {}}
+    assert [exact_json.loads_large(each) for each in items] == [{"b": Decimal("2.50")}, [], "c"]
+
+
+def test_object_without_list_divided_into_nothing() -> None:
+    rest, items = exact_json.divide_large(b'{"a": 1}', "entry")
+    assert (rest, list(items)) == ({"a": 1}, [])
+
+
+def test_more_values_than_limit_rejected_before_reading() -> None:
+    with pytest.raises(exact_json.TooManyValues):
+        exact_json.loads_large(b"[" + b"0," * exact_json.MAX_VALUES + b"0]")

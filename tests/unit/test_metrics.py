@@ -1,5 +1,9 @@
 """The numbers: their names, and that what is gone disappears."""
 
+import asyncio
+import time
+from contextlib import suppress
+
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.metrics import Metrics, StoreGauges
 
@@ -47,3 +51,19 @@ def test_registries_are_independent():
     first, second = Metrics(), Metrics()
     first.record_poll("ok", new=1, at=1.0)
     assert "lab_agent_orders_seen_total 0.0" in text(second)
+
+
+async def test_loop_lag_shows_what_kept_loop() -> None:
+    metrics = Metrics()
+    assert "lab_agent_loop_lag_seconds 0.0" in text(metrics)
+    watching = asyncio.create_task(metrics.loop_lag.watch())
+    await asyncio.sleep(0)
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:  # what must never be done on a loop
+        pass
+    for _ in range(4):  # the timer is due: a few steps of the loop, and it has been noticed
+        await asyncio.sleep(0)
+    assert metrics.loop_lag.longest() > 0.1
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching

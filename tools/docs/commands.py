@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from lab_agent.cli.app import app
+from lab_agent.cli.lazy_commands import load_command
 
 _COMMANDS_HEADER = """# Commands of lab-agent
 
@@ -29,6 +30,7 @@ def commands_page() -> str:
 
 
 def _command_sections(command: Any, name: str) -> Iterator[str]:
+    command = load_command(command)
     inner = getattr(command, "documented_commands", None) or getattr(command, "commands", None)
     if inner is None:
         yield _command_section(command, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisUnavailable
-from lab_agent.lis.batch import take_each
+from lab_agent.lis.batch import take_together
 from lab_agent.lis.folder.files import format_file_name, printable_name
 from lab_agent.lis.folder.order_files import OrderFolder
 from lab_agent.lis.folder.raw_results import RawResultParser, accepted_id, part_id
-from lab_agent.lis.folder.result_folder import ResultFile, ResultFolder
+from lab_agent.lis.folder.result_folder import ParsedResult, ResultFile, ResultFolder
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
 from lab_agent.serialization import dump_order
@@ -28,6 +28,10 @@ from lab_agent.serialization import dump_order
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 _MAX_THREADS = 4
+_GROUP_FILES = 25
+"""How many result files are committed together, at most: a commit waits for the disk, and that is most of what a file costs."""
+_GROUP_BYTES = 16_000_000
+"""How large they and their documents are together, about; one that is larger is committed by itself."""
 
 
 class FolderAdapter:
@@ -94,7 +98,14 @@ class FolderAdapter:
         async with self._collect_lock:
             try:
                 ready = await self._run_in_thread(self._results.ready_files)
-                return await take_each(ready, lambda path: self._take_file(path, inbox), "result files")
+                return await take_together(
+                    ready,
+                    lambda paths: self._take_first(paths, inbox),
+                    lambda path: self._take_file(path, inbox),
+                    "result files",
+                    size=_GROUP_FILES,
+                    alone=self._results.is_csv,
+                )
             finally:
                 await self._tell_findings(inbox)
 
@@ -110,6 +121,32 @@ class FolderAdapter:
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
         """Read a file as `collect` would; `name` is its name, or the id that it was rejected under."""
         return await asyncio.to_thread(self._parser.parse, raw, name)
+
+    async def _take_first(self, paths: Sequence[Path], inbox: Inbox) -> tuple[int, int]:
+        """Process the first of these files together: first commit them all, then move them (law 1)."""
+        files = await self._run_in_thread(lambda: self._results.read_first(paths, _GROUP_BYTES))
+        stored = await inbox.find_accepted([accepted_id(file.message_id) for file in files if file is not None])
+        unread = [file for file in files if file is not None and accepted_id(file.message_id) not in stored]
+        outcomes = await self._run_in_thread(lambda: self._results.parse_first(unread, _GROUP_BYTES))
+        if len(outcomes) < len(unread):  # what follows comes with the next group
+            files = files[: files.index(unread[len(outcomes)])]
+        parsed = [(file, outcome) for file, outcome in zip(unread, outcomes, strict=False) if isinstance(outcome, ParsedResult)]
+        new = await inbox.accept_all({accepted_id(file.message_id): outcome.content for file, outcome in parsed})
+        for file, outcome in zip(unread, outcomes, strict=False):
+            if isinstance(outcome, DataInvalidError):
+                await self._reject_file(file, outcome, inbox)
+        await self._run_in_thread(lambda: self._move_accepted(files, stored, parsed))
+        return len(files), len(new)
+
+    def _move_accepted(
+        self, files: Sequence[ResultFile | None], stored: Collection[str], parsed: Sequence[tuple[ResultFile, ParsedResult]]
+    ) -> None:
+        """Move what was stored before, and what is stored now."""
+        for file in files:
+            if file is not None and accepted_id(file.message_id) in stored:
+                self._results.move_to_done(file, self._results.documents_not_newer(file))
+        for file, result in parsed:
+            self._results.move_to_done(file, result.files)
 
     async def _take_file(self, path: Path, inbox: Inbox) -> int:
         """Process one file: first commit it, then move it (law 1)."""
@@ -142,18 +179,17 @@ class FolderAdapter:
             return await self._reject_file(result_file, exc, inbox)
         if csv_results is None:
             return 0
-        accepted = [
-            await inbox.accept(part_id(result_file.message_id, report), report.message)
-            for report in csv_results.reports
-            if report.message is not None
-        ]
+        messages = [(part_id(result_file.message_id, each), each.message) for each in csv_results.reports if each.message]
+        new = 0
+        for begin in range(0, len(messages), _GROUP_FILES):
+            new += len(await inbox.accept_all(dict(messages[begin : begin + _GROUP_FILES])))
         if csv_results.problems:
             reason = "rows of a CSV file; they are in the failed folder, with the reasons"
             await inbox.reject(result_file.message_id, reason, raw=result_file.data)
             await self._run_in_thread(lambda: self._results.save_rejected_rows(result_file, csv_results))
             log.warning("rows of a CSV file rejected", action="result_file_failed", adapter=self._name)
         await self._run_in_thread(lambda: self._results.move_to_done(result_file))
-        return sum(accepted)
+        return new
 
     async def _reject_file(self, result_file: ResultFile, error: DataInvalidError, inbox: Inbox) -> int:
         """Move a file to `failed`. The operators are alerted first, in case of a crash in between."""

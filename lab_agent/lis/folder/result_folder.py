@@ -131,6 +131,33 @@ class ResultFolder:
             return None
         return ResultFile(path, identity, message_id(_file_id(path, identity), data), data)
 
+    def read_first(self, paths: Sequence[Path], max_bytes: int) -> list[ResultFile | None]:
+        """Read the first files as `read` does, at least one, until they are larger than `max_bytes`."""
+        files: list[ResultFile | None] = []
+        for path in paths:
+            file = self.read(path)
+            files.append(file)
+            max_bytes -= 0 if file is None else file.identity.size
+            if max_bytes <= 0:
+                break
+        return files
+
+    def parse_first(self, files: Sequence[ResultFile], max_bytes: int) -> list[ParsedResult | DataInvalidError | None]:
+        """Parse the first files, at least one, until they and their documents are larger than `max_bytes`."""
+        outcomes: list[ParsedResult | DataInvalidError | None] = []
+        for file in files:
+            outcome: ParsedResult | DataInvalidError | None
+            try:
+                outcome = self.parse(file)
+            except DataInvalidError as invalid:
+                outcome = invalid
+            outcomes.append(outcome)
+            documents = outcome.files if isinstance(outcome, ParsedResult) else ()
+            max_bytes -= file.identity.size + sum(document.identity.size for document in documents)
+            if max_bytes <= 0:
+                break
+        return outcomes
+
     def parse(self, result_file: ResultFile) -> ParsedResult | None:
         """Parse it and load its documents; None while it waits for a document. Raises `DataInvalidError`."""
         if result_file.data is None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
-from lab_agent.domain.text import format_reference_ranges, format_value, shorten
+from lab_agent.domain.text import shorten
+from lab_agent.domain.value_text import format_reference_ranges, format_value
 from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.acks import ACK_MESSAGE_TYPES
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results

@@ -21,7 +21,8 @@ from lab_agent.errors import (
     PermanentFailure,
     TemporaryFailure,
 )
-from lab_agent.http_client import HttpClient, HttpResponse, retry_after_of
+from lab_agent.http_client import HttpClient, HttpResponse
+from lab_agent.http_dates import retry_after_of
 from lab_agent.lis.http.settings import HttpSettings
 from lab_agent.lis.http.signatures import signature_headers
 from lab_agent.ports.lis import SubmitResult

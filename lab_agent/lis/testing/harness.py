@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -123,9 +123,22 @@ class MemoryInbox:
             raise LisUnavailable("the agent died here")
         return new
 
+    async def accept_all(self, messages: Mapping[str, LabMessage]) -> frozenset[str]:
+        """Store several messages, or none; gives the ids of those that are new."""
+        before = dict(self.messages)
+        try:
+            return frozenset([name for name, message in messages.items() if await self.accept(name, message)])
+        except StoreUnreachableError:
+            self.messages = before
+            raise
+
     async def was_accepted(self, message_id: str) -> bool:
         """Whether a message with that id was stored before."""
         return message_id in self.messages
+
+    async def find_accepted(self, message_ids: Collection[str]) -> frozenset[str]:
+        """Those of these ids whose messages were stored before."""
+        return frozenset(name for name in message_ids if name in self.messages)
 
     async def reject(self, message_id: str, reason: str, *, raw: bytes | None = None) -> None:
         """Remember the reason of a rejection, and the message as it came."""

@@ -261,7 +261,7 @@ def test_job_that_fails_for_long_is_wrong(cli, lab):
         ago = datetime.now(UTC) - timedelta(minutes=5)
         names = {"dedup_key": "j", "ordering_key": "j", "target": "x", "due_at": ago}
         uow.jobs.add(NewJob(kind=JobKind.DELIVER_REPORT, **names))
-        (job,) = uow.jobs.claim(list(JobKind), owner="w", now=ago, lease=timedelta(hours=1), limit=1)
+        (job,) = uow.jobs.claim({frozenset(JobKind): 1}, owner="w", now=ago, lease=timedelta(hours=1))
         uow.jobs.save(job.outcome_unknown(ago, ago, "500").failed(ago, FailureCause.OUTCOME_UNKNOWN))
 
     lab.write(fail)

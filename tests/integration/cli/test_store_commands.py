@@ -71,7 +71,7 @@ def doubtful(uow) -> None:
     """The handover becomes doubtful: nobody can tell whether the LIS has it."""
     uow.orders.save_work_order(WorkOrder(order=ORDER, adapter="folder", changed_at=NOW))
     (found,) = [each for each in uow.jobs.list_for_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
-    (claimed,) = uow.jobs.claim([JobKind.SUBMIT_ORDER], owner="w", now=NOW, lease=timedelta(minutes=1), limit=1)
+    (claimed,) = uow.jobs.claim({frozenset([JobKind.SUBMIT_ORDER]): 1}, owner="w", now=NOW, lease=timedelta(minutes=1))
     assert claimed.id == found.id
     uow.jobs.save(claimed.needs_review(NOW, "nobody can tell"))
 

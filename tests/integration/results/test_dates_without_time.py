@@ -8,7 +8,7 @@ from pypdf import PdfReader
 
 from lab_agent.documents.pdf_report import Letterhead, print_report
 from lab_agent.domain.state_machines import ReportState
-from lab_agent.domain.text import format_value
+from lab_agent.domain.value_text import format_value
 from lab_agent.domain.values import PartialDate, Period
 from lab_agent.status.formatting import format_timestamp
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report

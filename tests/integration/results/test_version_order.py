@@ -10,6 +10,7 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import ReportState
 from lab_sandbox.faults.plan import FaultRule
+from tests.harness.jobs import claim_jobs
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report
 
 SERVICE_AWAY = FaultRule(kind="status", status=503, route="POST /fhir/DiagnosticReport")
@@ -21,7 +22,7 @@ async def sent_values(bench: ResultsBench) -> list[str]:
 
 async def run_next(bench: ResultsBench, kind: JobKind) -> None:
     """Do the first due job of a kind, and no other."""
-    (job,) = await bench.runner.claim((kind,), 1)
+    (job,) = await claim_jobs(bench.runner, (kind,), 1)
     await bench.runner.run(job)
 
 
@@ -41,7 +42,7 @@ async def test_version_matched_too_early_goes_in_its_turn(bench: ResultsBench) -
     await run_next(bench, JobKind.MATCH_REPORT)
     assert await bench.report_states() == [ReportState.DELIVERED, ReportState.MATCHED, ReportState.RECEIVED]
     await accept_version(bench, 4)
-    queued, new = await bench.runner.claim((JobKind.MATCH_REPORT,), 2)
+    queued, new = await claim_jobs(bench.runner, (JobKind.MATCH_REPORT,), 2)
     await bench.runner.run(new)
     await bench.runner.run(queued)
     await bench.run_until_idle()
@@ -84,7 +85,7 @@ async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench,
         await accept_version(bench, number)
         await run_first_matching(bench)
         for _ in range(rng.randrange(4)):
-            jobs = list(await bench.runner.claim(tuple(JobKind), 10))
+            jobs = list(await claim_jobs(bench.runner, tuple(JobKind), 10))
             rng.shuffle(jobs)
             for job in jobs:
                 await bench.runner.run(job)
@@ -97,6 +98,6 @@ async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench,
 
 async def run_first_matching(bench: ResultsBench) -> None:
     """Match what has just arrived, as the worker does at once; whatever else is due stays so."""
-    found = await bench.runner.claim((JobKind.MATCH_REPORT,), 10)
+    found = await claim_jobs(bench.runner, (JobKind.MATCH_REPORT,), 10)
     for job in found:
         await bench.runner.run(job)

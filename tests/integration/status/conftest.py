@@ -234,7 +234,7 @@ def _add_jobs(uow: UnitOfWork) -> None:
         payload = {"adapter": "folder", "reopened": 0} if kind is JobKind.SUBMIT_ORDER else {}
         names = {"dedup_key": f"{kind}", "ordering_key": f"{kind}"}
         uow.jobs.add(NewJob(kind=kind, **names, target=subject, order=order, payload=payload, due_at=due))
-    claimed = uow.jobs.claim(list(JobKind), owner="w", now=NOW - timedelta(hours=1), lease=timedelta(minutes=9), limit=99)
+    claimed = uow.jobs.claim({frozenset(JobKind): 99}, owner="w", now=NOW - timedelta(hours=1), lease=timedelta(minutes=9))
     for job in claimed:
         _, state, reason = wanted[job.kind]
         at = NOW - timedelta(minutes=50)

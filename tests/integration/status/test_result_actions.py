@@ -162,7 +162,7 @@ async def test_decision_on_changed_report_asks_again(pages: Any):
 
 def dead_letter_deliveries(uow: Any, now: Any) -> None:
     """They share one ordering key: each is dead-lettered before the next can be claimed."""
-    while claimed := uow.jobs.claim([JobKind.DELIVER_REPORT], owner="w", now=now, lease=timedelta(minutes=1), limit=9):
+    while claimed := uow.jobs.claim({frozenset([JobKind.DELIVER_REPORT]): 9}, owner="w", now=now, lease=timedelta(minutes=1)):
         for each in claimed:
             uow.jobs.save(each.dead_letter(now, "rejected (422)"))
 

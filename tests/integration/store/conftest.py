@@ -15,7 +15,7 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord, UploadRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
@@ -58,6 +58,10 @@ class RecordFactory:
         start: dict[str, Any] = {"key": ReportKey(key or f"P{number:015}"), "source": "folder", "message": f"m{number}"}
         return ReportRecord(**{**start, "received_at": self.now, "changed_at": self.now, "body": b"{}", **fields})
 
+    def upload(self, identifier: str) -> UploadRecord:
+        start: dict[str, Any] = {"resource_type": "Observation", "resource_id": ResourceId("1"), "version": "1", "digest": "d"}
+        return UploadRecord(identifier=identifier, order=OrderKey("R1"), report=ReportKey("P1"), **start)
+
 
 @dataclass
 class UnitOfWorkRunner:
@@ -74,9 +78,16 @@ class UnitOfWorkRunner:
         return await self.store.run(committed)
 
     async def claim(self, *, now: datetime = NOW, limit: int = 100, owner: str = "one", **options: Any) -> tuple[Job, ...]:
+        """Claim as a worker does: first it takes jobs from those that are gone."""
         asked: dict[str, Any] = {"kinds": list(JobKind), "lease": LEASE, **options}
-        kinds = asked.pop("kinds")
-        found: tuple[Job, ...] = await self(lambda uow: uow.jobs.claim(kinds, owner=owner, now=now, limit=limit, **asked))
+        limits = {frozenset(asked.pop("kinds")): limit}
+
+        def take(uow: UnitOfWork) -> tuple[Job, ...]:
+            if uow.jobs.pending((), now=now).has_expired_lease:
+                uow.jobs.expire_leases(now)
+            return uow.jobs.claim(limits, owner=owner, now=now, **asked)
+
+        found: tuple[Job, ...] = await self(take)
         return found
 
 

@@ -39,7 +39,7 @@ async def _work_off(store, owner, now):
     took = []
 
     def claim(uow):
-        found = uow.jobs.claim(list(JobKind), owner=owner, now=now, lease=LEASE, limit=3)
+        found = uow.jobs.claim({frozenset(JobKind): 3}, owner=owner, now=now, lease=LEASE)
         uow.commit()
         return found
 
@@ -286,3 +286,34 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
     await store.close()
     assert kept == lines == jobs
     assert printed <= kept
+
+
+async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact_sql, sql_store, factory):
+    """Whoever has set a key sees what its holder before committed: labels and rate limits are given out behind such locks."""
+    order = factory.order("R1", seen_lines=())
+    await transact_sql(lambda uow: uow.orders.add(order))
+
+    def add_line(uow, number):
+        uow.orders.lines("R1")  # what is read before the lock may be out of date behind it
+        uow.key_values.set("lock", f"{number}")
+        seen = uow.orders.lines("R1")
+        time.sleep(0.002)
+        uow.orders.add_line(factory.line("R1", key=f"L{len(seen)}"))
+
+    await asyncio.gather(*(transact_sql(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
+    lines = await transact_sql(lambda uow: uow.orders.lines("R1"))
+    assert [line.key for line in lines] == [f"L{number}" for number in range(10)]
+
+
+async def test_lock_of_order_shows_lines_of_its_holder_before(transact_sql, sql_store, factory):
+    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
+
+    def add_line(uow):
+        uow.orders.lines("R1")
+        uow.orders.get_for_update("R1")
+        time.sleep(0.002)
+        uow.orders.add_line(factory.line("R1", key=f"L{len(uow.orders.lines('R1'))}"))
+
+    await asyncio.gather(*(transact_sql(add_line) for _ in range(10)))
+    lines = await transact_sql(lambda uow: uow.orders.lines("R1"))
+    assert [line.key for line in lines] == [f"L{number}" for number in range(10)]

@@ -53,6 +53,15 @@ async def test_same_order_is_added_once(transact, factory):
         await transact(lambda uow: uow.orders.add(replace(order, key="R-other")))
 
 
+async def test_only_new_orders_of_a_list_are_added(transact, factory):
+    known, same_task, new = factory.order(), factory.order(), factory.order()
+    same_task = replace(same_task, task_id=known.task_id)
+    await transact(lambda uow: uow.orders.add(known))
+    assert await transact(lambda uow: uow.orders.add_new([known, new, same_task])) == {new.key}
+    assert await transact(lambda uow: uow.orders.get(new.key)) == new
+    assert await transact(lambda uow: uow.orders.add_new([known])) == frozenset()
+
+
 async def test_unit_of_work_continues_after_already_known(transact, factory):
     order = factory.order()
     await transact(lambda uow: uow.orders.add(order))
@@ -94,7 +103,7 @@ async def test_orders_to_recheck_come_by_time(transact, factory):
     assert await transact(lambda uow: uow.orders.orders_to_recheck(now=factory.now, limit=1)) == (first,)
 
 
-async def test_lines_about_requests_are_those_of_other_orders(transact, factory):
+async def test_other_lines_about_requests_are_those_of_other_orders(transact, factory):
     """Lines that ended without a result are left out: what they ordered may be ordered again."""
     own, other = factory.order(), factory.order()
     mine = replace(factory.line(own.key, key="L1"), procedure_request_id="p1")
@@ -107,10 +116,27 @@ async def test_lines_about_requests_are_those_of_other_orders(transact, factory)
             uow.orders.add_line(line)
 
     await transact(work)
-    found = await transact(lambda uow: uow.orders.lines_about(["p1", "p2"], except_order=own.key))
+    found = await transact(lambda uow: uow.orders.other_lines([], ["p1", "p2"], except_order=own.key))
     undone = {LineState.REJECTED, LineState.WITHDRAWN, LineState.CANCELLED}
     assert {line.state for line in found} == set(LineState) - undone
-    assert await transact(lambda uow: uow.orders.lines_about(["p2"], except_order=own.key)) == ()
+    assert await transact(lambda uow: uow.orders.other_lines([], ["p2"], except_order=own.key)) == ()
+
+
+async def test_other_lines_with_keys_are_found_in_any_state(transact, factory):
+    own, other = factory.order(), factory.order()
+    mine = factory.line(own.key, key="L1")
+    withdrawn = replace(factory.line(other.key, key="L2"), procedure_request_id="p1", state=LineState.WITHDRAWN)
+
+    def work(uow):
+        uow.orders.add(own)
+        uow.orders.add(other)
+        uow.orders.add_line(mine)
+        uow.orders.add_line(withdrawn)
+
+    await transact(work)
+    many = [f"L{number}" for number in range(1200)]
+    assert await transact(lambda uow: uow.orders.other_lines(many, ["p1"], except_order=own.key)) == (withdrawn,)
+    assert await transact(lambda uow: uow.orders.other_lines([], ["p1"], except_order=own.key)) == ()
 
 
 async def test_save_writes_every_field(transact, factory):

@@ -101,6 +101,9 @@ async def test_alert_is_opened_once(transact, factory):
     closed = [await transact(lambda uow: uow.alerts.close("poll.silent", now=factory.now)) for _ in range(2)]
     assert (opened, closed) == ([True, False], [True, False])
     assert await transact(lambda uow: uow.alerts.open(alert)) is True
+    assert await transact(lambda uow: uow.alerts.open_among(["poll.silent", "other"])) == {"poll.silent"}
+    await transact(lambda uow: uow.alerts.close("poll.silent", now=factory.now))
+    assert await transact(lambda uow: uow.alerts.open_among(["poll.silent"])) == frozenset()
 
 
 async def test_rejections_are_counted_once_per_order(transact, factory):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lab_agent.domain.records import Event
 from tests.harness.store_counts import count_store
 
 
@@ -14,3 +17,47 @@ async def test_counts_statements_and_how_transactions_end(sql_store, transact_sq
     assert (counts.statements, counts.writes, counts.commits) == (3, 1, 1)
     assert (counts.rollbacks, counts.empty_rollbacks, counts.read_only) == (1, 1, 1)
     assert counts.by_table == {"INSERT key_values": 1, "SELECT key_values": 2}
+
+
+async def test_rows_of_a_kind_are_written_in_one_statement(sql_store, transact_sql, factory):
+    order = factory.order("R1")
+    lines = [factory.line("R1") for _ in range(5)]
+    await transact_sql(lambda uow: (uow.orders.add(order), [uow.orders.add_line(line) for line in lines]))
+
+    def work(uow):
+        for line in lines:
+            uow.orders.save_line(replace(uow.orders.line(line.key), item="x"))
+            uow.events.add(Event(order=order.key, at=factory.now, action="a", text="t"))
+            uow.uploads.save(factory.upload(line.key))
+
+    with count_store(sql_store) as counts:
+        await transact_sql(work)
+    assert counts.by_table == {"SELECT lines": 1, "UPDATE lines": 1, "INSERT events": 1, "INSERT uploads": 1}
+
+
+async def test_order_is_read_and_written_once_in_a_unit_of_work(sql_store, transact_sql, factory):
+    order = factory.order("R1")
+    await transact_sql(lambda uow: uow.orders.add(order))
+
+    def work(uow):
+        for number in range(1, 5):
+            uow.orders.save(replace(uow.orders.get_for_update("R1"), reopened=number))
+            uow.orders.lines("R1")
+
+    with count_store(sql_store) as counts:
+        await transact_sql(work)
+    assert counts.by_table == {"SELECT orders": 1, "SELECT lines": 1, "UPDATE orders": 1}
+    assert (await transact_sql(lambda uow: uow.orders.get_for_update("R1"))).reopened == 4
+
+
+async def test_what_did_not_change_is_not_written(sql_store, transact_sql, factory):
+    order, line = factory.order("R1"), factory.line("R1")
+    await transact_sql(lambda uow: (uow.orders.add(order), uow.orders.add_line(line)))
+
+    def work(uow):
+        uow.orders.save(uow.orders.get_for_update("R1"))
+        uow.orders.save_line(uow.orders.lines("R1")[0])
+
+    with count_store(sql_store) as counts:
+        await transact_sql(work)
+    assert counts.writes == 0

@@ -24,6 +24,7 @@ from lab_agent.worker.outages import OutageTracker
 from tests.fakes.exchange_service import service_unreachable
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.jobs import claim_jobs
 
 LEASE = timedelta(seconds=60)
 
@@ -100,7 +101,7 @@ class WorkerBench:
     async def run_due_jobs(self, runner: JobRunner | None = None) -> int:
         """Claim what is due and run it concurrently."""
         runner = runner or self.runner
-        jobs = await runner.claim(list(JobKind), 50)
+        jobs = await claim_jobs(runner, list(JobKind), 50)
         await asyncio.gather(*(runner.run(job) for job in jobs))
         return len(jobs)
 

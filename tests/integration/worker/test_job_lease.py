@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 
 import pytest
 
 from lab_agent.domain.records import JobKind
-from lab_agent.errors import LeaseLostError
+from lab_agent.errors import LeaseLostError, StoreUnreachableError
+from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease
+from tests.harness.jobs import claim_jobs
 from tests.integration.worker.conftest import LEASE, WorkerBench
 
 SHORT = timedelta(seconds=0.03)
 
 
-async def claimed(bench: WorkerBench, lease: timedelta = LEASE) -> JobLease:
-    await bench.add_job()
-    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
-    return JobLease(job, bench.store, bench.clock, lease)
+async def claimed(bench: WorkerBench, lease: timedelta = LEASE, name: str = "e") -> JobLease:
+    await bench.add_job(name)
+    (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
+    return JobLease(job.job, bench.store, bench.clock, lease)
 
 
 async def test_start_commits_a_full_lease(bench: WorkerBench) -> None:
@@ -39,7 +43,7 @@ async def test_start_commits_given_state_in_same_transaction(bench: WorkerBench)
 async def test_lost_lease_neither_starts_nor_writes(bench: WorkerBench) -> None:
     lease = await claimed(bench)
     bench.clock.advance(LEASE.total_seconds() + 1)
-    await bench.make_runner("two").claim([JobKind.UPDATE_LINE_TASK], 1)
+    await claim_jobs(bench.make_runner("two"), [JobKind.UPDATE_LINE_TASK], 1)
     for attempt in (
         lease.mark_started(lambda uow: uow.key_values.set("x", "x")),
         lease.write(lambda uow: uow.key_values.set("x", "x")),
@@ -49,34 +53,77 @@ async def test_lost_lease_neither_starts_nor_writes(bench: WorkerBench) -> None:
     assert await bench.store.run(lambda uow: uow.key_values.get("x")) is None
 
 
-async def test_heartbeat_renews_during_work(bench: WorkerBench) -> None:
-    lease = await claimed(bench, SHORT)
-    bench.clock.advance(LEASE.total_seconds() - 1)
+@asynccontextmanager
+async def beating(bench: WorkerBench) -> AsyncIterator[Heartbeat]:
+    """A heartbeat of leases that are short."""
+    heartbeat = Heartbeat(bench.store, bench.clock, SHORT)
+    running = asyncio.create_task(heartbeat.run())
+    yield heartbeat
+    assert not running.done(), "it goes on whatever happens to a lease"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
-    async def renewed() -> None:
-        while (await bench.get_job()).lease_until == lease.job.lease_until:  # noqa: ASYNC110 - the store announces nothing
+
+async def until_renewed(bench: WorkerBench, number: int, before: datetime | None) -> None:
+    async with asyncio.timeout(5):
+        while (await bench.get_job(number)).lease_until == before:  # noqa: ASYNC110 - the store announces nothing
             await asyncio.sleep(0.002)
 
-    async with lease.keep_alive():
-        await asyncio.wait_for(renewed(), 5)
+
+async def test_heartbeat_renews_all_leases_during_work(bench: WorkerBench) -> None:
+    leases = [await claimed(bench, SHORT, name) for name in ("a", "b")]
+    bench.clock.advance(LEASE.total_seconds() - 1)
+    async with beating(bench) as heartbeat:
+        with heartbeat.keep(leases[0]), heartbeat.keep(leases[1]):
+            for lease in leases:
+                await until_renewed(bench, lease.job.id, lease.job.lease_until)
 
 
-async def test_work_is_cancelled_when_lease_is_lost(bench: WorkerBench) -> None:
-    lease = await claimed(bench, SHORT)
+async def test_lost_lease_cancels_its_work_alone(bench: WorkerBench) -> None:
+    lost = await claimed(bench, SHORT, "a")
     bench.clock.advance(LEASE.total_seconds() + 1)
-    await bench.make_runner("two").claim([JobKind.UPDATE_LINE_TASK], 1)
+    await claim_jobs(bench.make_runner("two"), [JobKind.UPDATE_LINE_TASK], 1)
+    kept = await claimed(bench, SHORT, "b")
+    ended = asyncio.Event()
 
-    async def work() -> None:
-        async with lease.keep_alive():
-            await asyncio.sleep(5)
+    async with beating(bench) as heartbeat:
 
-    task = asyncio.create_task(work())
-    await asyncio.wait({task}, timeout=4)
-    assert task.cancelled()
+        async def work(lease: JobLease) -> None:
+            with heartbeat.keep(lease):
+                await ended.wait()
+
+        works = [asyncio.create_task(work(lease)) for lease in (lost, kept)]
+        await asyncio.wait({works[0]}, timeout=4)
+        assert works[0].cancelled()
+        bench.clock.advance(1)
+        await until_renewed(bench, kept.job.id, kept.job.lease_until)
+        ended.set()
+        await works[1]
 
 
-async def test_heartbeat_stops_with_the_work(bench: WorkerBench) -> None:
-    lease = await claimed(bench)
-    async with lease.keep_alive():
-        pass
-    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("heartbeat")]
+async def test_work_that_is_ending_is_not_cancelled(bench: WorkerBench) -> None:
+    """Between the commit of its end and our knowing of it, a job has no lease any more."""
+    lease = await claimed(bench, SHORT)
+    await bench.write(lambda uow: uow.jobs.save(lease.job.complete(bench.clock.now())))
+    lease.is_ending = True
+    heartbeat = Heartbeat(bench.store, bench.clock, SHORT)
+    with heartbeat.keep(lease):
+        await heartbeat._renew()
+        await asyncio.sleep(0)  # a cancellation would arrive here
+
+
+async def test_heartbeat_outlives_an_outage_of_the_store(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = await claimed(bench, SHORT)
+    bench.clock.advance(LEASE.total_seconds() - 1)
+    failed, run = asyncio.Event(), bench.store.run
+
+    async def unreachable(_: object) -> None:
+        failed.set()
+        raise StoreUnreachableError
+
+    monkeypatch.setattr(bench.store, "run", unreachable)
+    async with beating(bench) as heartbeat:
+        with heartbeat.keep(lease):
+            await asyncio.wait_for(failed.wait(), 5)
+            monkeypatch.setattr(bench.store, "run", run)
+            await until_renewed(bench, lease.job.id, lease.job.lease_until)

@@ -21,6 +21,7 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
+from tests.harness.jobs import claim_jobs
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 
 
@@ -119,7 +120,7 @@ async def test_completion_with_invalid_transition_writes_nothing(bench: WorkerBe
 
 async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> None:
     await bench.add_job()
-    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
     bench.clock.advance(LEASE.total_seconds() + 1)
     other = bench.make_runner("two")
     assert await bench.run_due_jobs(other) == 1
@@ -139,7 +140,7 @@ async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> Non
 
 async def test_unstarted_job_of_dead_worker_needs_no_verification(bench: WorkerBench) -> None:
     await bench.add_job()
-    await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
     bench.clock.advance(LEASE.total_seconds() + 1)
     await bench.run_due_jobs(bench.make_runner("two"))
     assert bench.handler.calls == ["perform e"]
@@ -156,7 +157,7 @@ async def test_started_job_of_dead_worker_is_verified(bench: WorkerBench) -> Non
         raise AssertionError
 
     bench.handler.behaviour = behave
-    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
     work = asyncio.create_task(bench.runner.run(job))
     await asyncio.wait_for(died.wait(), 5)
     work.cancel()
@@ -197,7 +198,7 @@ async def test_exchange_outage_is_reported_once(bench: WorkerBench) -> None:
 
 async def test_store_outage_leaves_job_to_its_lease(bench: WorkerBench) -> None:
     await bench.add_job()
-    (job,) = await bench.runner.claim([JobKind.UPDATE_LINE_TASK], 1)
+    (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
     run, bench.store.run = bench.store.run, _away  # type: ignore[method-assign]
     await bench.runner.run(job)
     bench.store.run = run  # type: ignore[method-assign]
@@ -217,7 +218,7 @@ async def test_two_workers_share_due_jobs_without_duplicates(bench: WorkerBench)
     other = bench.make_runner("two")
 
     async def all_of(engine: object) -> None:
-        while jobs := await engine.claim([JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
+        while jobs := await claim_jobs(engine, [JobKind.UPDATE_LINE_TASK], 3):  # type: ignore[attr-defined]
             await asyncio.gather(*(engine.run(job) for job in jobs))  # type: ignore[attr-defined]
 
     await asyncio.gather(all_of(bench.runner), all_of(other))

@@ -50,7 +50,6 @@ class Poll:
             metrics=Metrics(),
             interval=PollInterval(10, 100),
             reschedule=self.waits.append,
-            wake=lambda: None,
         )
 
     def open_alerts(self) -> dict[str, str]:

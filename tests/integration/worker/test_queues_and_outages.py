@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,24 +9,23 @@ from sqlalchemy import func, select
 
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
-from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.events import SqlAlertRepository
 from lab_agent.store.tables import alerts
-from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, WorkerLoop, build_worker_loops
+from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, list_queues
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
 from lab_agent.worker.schedule import PollInterval, Scheduler
 from tests.fakes.exchange_service import service_reachable, service_unreachable
 from tests.harness.clock import wait_until
-from tests.integration.worker.conftest import Outcome, WorkerBench
+from tests.integration.worker.conftest import WorkerBench
 
 
 def test_every_job_kind_belongs_to_one_queue() -> None:
     assert sorted(kind for kinds in JOB_QUEUES.values() for kind in kinds) == sorted(JobKind)
 
 
-async def test_observe_mode_runs_no_outward_queue(bench: WorkerBench) -> None:
-    members = build_worker_loops(bench.runner, bench.outages, concurrency=2, observe=True).loops
+def test_observe_mode_runs_no_outward_queue() -> None:
+    members = list_queues(observe=True)
     assert not OUTBOUND_QUEUES & members.keys()
     felt = {
         JobKind.SUBMIT_ORDER,
@@ -36,72 +34,7 @@ async def test_observe_mode_runs_no_outward_queue(bench: WorkerBench) -> None:
         JobKind.UPDATE_LINE_TASK,
         JobKind.UPDATE_ORDER_TASK,
     }
-    assert not felt & {kind for name in members for kind in JOB_QUEUES[name]}
-
-
-async def test_fetches_run_concurrently_up_to_limit(bench: WorkerBench) -> None:
-    for number in range(7):
-        await bench.add_job(f"fetch{number}", kind=JobKind.FETCH_ORDER)
-    inside, most, gate = 0, 0, asyncio.Event()
-
-    async def behave(_: Lease) -> Outcome:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        await gate.wait()
-        inside -= 1
-        return None
-
-    bench.handler.behaviour = behave
-    group = WorkerLoop(JOB_QUEUES["orders"], bench.runner, bench.outages, concurrency=3)
-    loop = asyncio.create_task(group.run())
-    await wait_until(lambda: inside == 3)
-    gate.set()
-    await wait_until(lambda: len(bench.handler.calls) == 7 and not inside)
-    group.stop()
-    await asyncio.wait_for(loop, 5)
-    assert most == 3
-
-
-async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
-    await bench.add_job("slow", kind=JobKind.SUBMIT_ORDER)
-    await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
-    gate = asyncio.Event()
-
-    async def behave(lease: Lease) -> Outcome:
-        if lease.job.dedup_key == "slow":
-            await gate.wait()
-        return None
-
-    bench.handler.behaviour = behave
-    groups = build_worker_loops(bench.runner, bench.outages, concurrency=1, observe=False)
-    loops = [asyncio.create_task(group.run()) for group in groups.loops.values()]
-    await wait_until(lambda: ("update_line_task", "done") in bench.attempts)
-    assert ("submit_order", "done") not in bench.attempts
-    gate.set()
-    await wait_until(lambda: ("submit_order", "done") in bench.attempts)
-    groups.stop()
-    await asyncio.wait_for(asyncio.gather(*loops), 5)
-
-
-async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) -> None:
-    await bench.add_job("first")
-    await bench.add_job("second")
-    started, gate = asyncio.Event(), asyncio.Event()
-
-    async def behave(_: Lease) -> Outcome:
-        started.set()
-        await gate.wait()
-        return None
-
-    bench.handler.behaviour = behave
-    group = WorkerLoop(JOB_QUEUES["tasks"], bench.runner, bench.outages, concurrency=1)
-    loop = asyncio.create_task(group.run())
-    await asyncio.wait_for(started.wait(), 5)
-    group.stop()
-    gate.set()
-    await asyncio.wait_for(loop, 5)
-    assert bench.attempts == [("update_line_task", "done")]
+    assert not felt & {kind for kinds in members.values() for kind in kinds}
 
 
 async def test_outage_is_reported_once_at_start_and_end(bench: WorkerBench) -> None:

@@ -133,7 +133,7 @@ async def test_message_before_submit_number_matched_later(store: MemoryStore) ->
         save_submit_accessions(uow, ORDER.key, "lis", SubmitResult(accession="A7"))
         for _ in range(2):  # a handover that is done twice is harmless
             rematch_waiting_reports(uow, ORDER.key, "lis", SubmitResult(accession="A7"), NOW)
-        duties = uow.jobs.claim((JobKind.MATCH_REPORT,), owner="me", now=NOW, lease=timedelta(minutes=1), limit=9)
+        duties = uow.jobs.claim({frozenset((JobKind.MATCH_REPORT,)): 9}, owner="me", now=NOW, lease=timedelta(minutes=1))
         uow.commit()
         return duties
 

@@ -23,6 +23,7 @@ from lab_agent.workflow.order_decision import RELEASE_HINT
 from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_sandbox.references import Ref
 from tests.harness.fault_injection import FaultInjector, SimulatedCrash
+from tests.harness.jobs import claim_jobs
 from tests.integration.workflow.conftest import Scenario, pick_template
 
 MakeScenario = Callable[..., Scenario]
@@ -173,10 +174,10 @@ async def test_expired_lease_holder_cannot_write(make_scenario: MakeScenario) ->
     scenario = make_scenario(1)
     await scenario.assess()
     world = scenario.world
-    (first,) = await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (first,) = await claim_jobs(scenario.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     world.clock.advance(world.settings.worker.lease + 1)
     other = world.agent("other")
-    (again,) = await other.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (again,) = await claim_jobs(other.runner, [JobKind.SUBMIT_ORDER], 1)
     assert again.id == first.id
     assert again.fencing_token > first.fencing_token
     late = JobLease(first, world.store, world.clock, timedelta(seconds=180))
@@ -190,7 +191,7 @@ async def test_expired_lease_holder_cannot_write(make_scenario: MakeScenario) ->
 async def test_start_renews_lease_to_outlast_the_call(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
     await scenario.assess()
-    (job,) = await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (job,) = await claim_jobs(scenario.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     lease = timedelta(seconds=scenario.world.settings.worker.lease)
     scenario.world.clock.advance(lease.total_seconds() * 0.9)
     await JobLease(job, scenario.world.store, scenario.world.clock, lease).mark_started()

@@ -13,7 +13,7 @@ from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import Metrics
 from lab_agent.worker.outages import EXCHANGE_OUTAGE
 from lab_agent.worker.schedule import PollInterval, PollTask
-from lab_agent.workflow.intake import ASKED_TO_WAIT
+from lab_agent.workflow.order_reading import ASKED_TO_WAIT
 from lab_sandbox.faults.plan import FaultPlan, FaultRule, Poison
 from tests.harness.orders import templates
 from tests.harness.world import SimulatedAgent, World

@@ -15,8 +15,8 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
-from lab_agent.workflow.intake import LINES_DIFFER, QUESTIONNAIRE_SEARCH_MISSING_SINCE
 from lab_agent.workflow.order_assessment import UNREADABLE_RULE
+from lab_agent.workflow.order_reading import LINES_DIFFER
 from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
 from lab_sandbox.references import Ref
 from lab_sandbox.resources import missing_right_error
@@ -229,7 +229,7 @@ async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: Ma
     scenario = make_scenario(2, rules={"questionnaire_search": False})
     await scenario.process_all()
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert await scenario.world.store.run(lambda uow: uow.key_values.get(QUESTIONNAIRE_SEARCH_MISSING_SINCE))
+    assert "questionnaire.unknown" in await scenario.reported_rules("warn")
 
 
 async def test_configured_hold_severity_holds_order(make_scenario: MakeScenario) -> None:

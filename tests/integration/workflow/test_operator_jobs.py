@@ -55,7 +55,7 @@ async def test_bulk_retry_skips_doubtful_submit(make_scenario: MakeScenario) -> 
 
     def leave_in_doubt(uow: UnitOfWork) -> None:
         now, lease = scenario.world.clock.now(), timedelta(seconds=5)
-        (claimed,) = uow.jobs.claim({JobKind.SUBMIT_ORDER}, owner="x", now=now, lease=lease, limit=1)
+        (claimed,) = uow.jobs.claim({frozenset({JobKind.SUBMIT_ORDER}): 1}, owner="x", now=now, lease=lease)
         uow.jobs.save(claimed.needs_review(now, "nobody can tell"))
         uow.commit()
 

@@ -11,6 +11,7 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
 from lab_agent.workflow.reopening import OFFERED_AGAIN_WITHOUT_LINES
+from tests.harness.jobs import claim_jobs
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 from tests.integration.workflow.test_concurrency import place_late_line
@@ -93,9 +94,9 @@ async def test_unsubmitted_order_dismissed_and_offered_again_is_done(make_scenar
     """The laboratory system refused it, an operator dismissed that, and the partner offers it again."""
     scenario = make_scenario(1)
     await scenario.assess()
-    (job,) = await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (job,) = await claim_jobs(scenario.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     now = scenario.world.clock.now()
-    dead = job.dead_letter(now, "the adapter is not set up")
+    dead = job.job.dead_letter(now, "the adapter is not set up")
     await scenario.world.store.run(lambda uow: (uow.jobs.save(dead), uow.commit()))
     await operator_jobs.dismiss_job(scenario.world.store, job.id, by="eve", note="not performed here yet", now=now)
     await scenario.world.drain(scenario.agent)

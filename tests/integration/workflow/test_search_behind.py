@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lab_agent.domain.ids import ResourceId, line_key
 from lab_agent.domain.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import Change, answer_as_before, answer_with, change_answers, is_search_with
@@ -42,6 +43,19 @@ async def test_line_reported_as_ended_before_assessment_is_read(make_scenario: M
     scenario.world.force_task(put_back, status="requested")
     await scenario.process_all()
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+
+
+@pytest.mark.parametrize("status", ["on-hold", "cancelled", "in-progress"])
+async def test_line_taken_behind_search_is_not_handed_over(make_scenario: MakeScenario, status: str) -> None:
+    """Both lists show it as it was: what is handed over is read by its id right before, however short the way there was."""
+    scenario = make_scenario(2)
+    taken = scenario.line_tasks[1]
+    change_answers(scenario, is_search_with("part-of"), answer_as_before(scenario, taken))
+    scenario.world.update_task(taken, status=status)
+    await scenario.process_all()
+    submitted = {line.key for order in scenario.world.lis.submitted for line in order.lines}
+    assert line_key(scenario.world.settings.exchange.base_url, ResourceId(taken)) not in submitted
+    assert len(submitted) == (1 if status == "cancelled" else 0)
 
 
 POISONED = answer_with(200, '{"resourceType": "Bundle", "type": "searchset", "entry": [{"x": "\\ud83d"}]}')

@@ -18,6 +18,7 @@ from lab_agent.workflow import operator_jobs, operator_orders, operator_results
 from lab_agent.workflow.attention_alerts import ADAPTERS_ALERT, AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.fault_injection import SimulatedLis
+from tests.harness.jobs import claim_jobs
 from tests.harness.orders import OrderTemplate, procedure_requests
 from tests.harness.results import haemoglobin, make_report
 from tests.harness.world import World
@@ -128,7 +129,7 @@ async def test_system_that_is_down_holds_no_other_back(laboratory: Laboratory) -
 
 async def test_crash_between_two_handovers_repeats_none(laboratory: Laboratory) -> None:
     await laboratory.assess()
-    (first,) = await laboratory.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (first,) = await claim_jobs(laboratory.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     await laboratory.agent.runner.run(first)
     assert len(laboratory.chemistry.submitted) + len(laboratory.microbiology.submitted) == 1
     laboratory.agent = laboratory.world.agent("after the crash")
@@ -140,7 +141,7 @@ async def test_crash_between_two_handovers_repeats_none(laboratory: Laboratory) 
 async def test_unknown_outcome_is_verified_where_it_happened(laboratory: Laboratory) -> None:
     """A process dies right after one of two submits: that system alone is asked whether it has its part."""
     await laboratory.assess()
-    (first,) = await laboratory.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (first,) = await claim_jobs(laboratory.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     doomed = laboratory.agent
     adapter = doomed.adapters.get(str(first.payload["adapter"]))
     submit = adapter.submit
@@ -450,7 +451,7 @@ async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) ->
     store, now = laboratory.world.store, laboratory.world.clock.now()
 
     def leave_in_doubt(uow: Any) -> None:
-        (claimed,) = uow.jobs.claim({JobKind.SUBMIT_ORDER}, owner="x", now=now, lease=timedelta(seconds=5), limit=1)
+        (claimed,) = uow.jobs.claim({frozenset({JobKind.SUBMIT_ORDER}): 1}, owner="x", now=now, lease=timedelta(seconds=5))
         uow.jobs.save(claimed.needs_review(now, "nobody can tell"))
         uow.commit()
 

@@ -9,6 +9,7 @@ import pytest
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import LisRejected
+from tests.harness.jobs import claim_jobs
 from tests.integration.workflow.conftest import Scenario
 
 MakeScenario = Callable[..., Scenario]
@@ -100,7 +101,7 @@ async def test_withdrawal_during_submit_is_sent_afterwards(make_scenario: MakeSc
     """The order was read for the submit under a lease: the laboratory gets it, and is told right after."""
     scenario = make_scenario(2)
     await scenario.assess()
-    (job,) = await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    (job,) = await claim_jobs(scenario.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     lis = scenario.agent.adapters.get()
     submit = lis.submit
 
@@ -126,7 +127,7 @@ async def test_withdrawal_after_undelivered_submit_submits_nothing(make_scenario
     """The worker died before it sent, then all was withdrawn: the laboratory never gets the order."""
     scenario = make_scenario(2)
     await scenario.assess()
-    await scenario.agent.runner.claim([JobKind.SUBMIT_ORDER], 1)
+    await claim_jobs(scenario.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     for task in scenario.line_tasks:
         scenario.world.end_task(task)
     await scenario.agent.reconcile.run()

@@ -11,7 +11,7 @@ from lab_agent.exchange.responses import (
     parse_object,
     response_error,
 )
-from lab_agent.http_client import parse_retry_after
+from lab_agent.http_dates import parse_retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 READ = RequestContext(kind=RequestKind.READ, description="GET Task")

@@ -4,7 +4,7 @@ import pytest
 
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
-from lab_agent.exchange.search_criteria import SearchCriteria, found_rows, select_rows
+from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria, found_rows
 from lab_agent.ports.exchange import SearchKind
 
 LINES = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", "7"))
@@ -13,6 +13,12 @@ ORDERS = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", statu
 
 def line(*references: Any) -> dict[str, Any]:
     return {"resourceType": "Task", "id": "1", "partOf": [{"reference": each} for each in references]}
+
+
+def _select(criteria: SearchCriteria, rows: list[dict[str, Any]]) -> SearchAnswer:
+    selection = RowSelection(criteria)
+    selection.add(rows)
+    return selection.answer()
 
 
 @pytest.mark.parametrize(
@@ -27,12 +33,12 @@ def line(*references: Any) -> dict[str, Any]:
     ],
 )
 def test_reference_in_any_form_fits(reference: str) -> None:
-    assert select_rows(LINES, [line("task/1", reference)]).rows
+    assert _select(LINES, [line("task/1", reference)]).rows
 
 
 @pytest.mark.parametrize("reference", ["task/8", "task/77", "procedurerequest/7", "7", "", "/", None, 7, {"x": 1}])
 def test_reference_to_something_else_does_not_fit(reference: Any) -> None:
-    answer = select_rows(LINES, [line(reference)])
+    answer = _select(LINES, [line(reference)])
     assert (answer.rows, answer.foreign) == ((), 1)
 
 
@@ -40,13 +46,13 @@ def test_reference_to_something_else_does_not_fit(reference: Any) -> None:
     "row", [{}, {"partOf": 3}, {"partOf": [None]}, {"partOf": {"reference": "task/7"}, "resourceType": "Patient"}]
 )
 def test_malformed_row_does_not_fit(row: dict[str, Any]) -> None:
-    assert select_rows(LINES, [row]).foreign == 1
+    assert _select(LINES, [row]).foreign == 1
 
 
 def test_wrong_status_alone_is_out_of_date() -> None:
     code = {"coding": [{"code": "OrderProcessingTask"}]}
     rows = [{"resourceType": "Task", "id": str(number), "status": status, "code": code} for number, status in enumerate("ab")]
-    answer = select_rows(ORDERS, [*rows, {**rows[0], "id": "2", "status": "requested"}])
+    answer = _select(ORDERS, [*rows, {**rows[0], "id": "2", "status": "requested"}])
     assert ([each["id"] for each in answer.rows], answer.outdated, answer.foreign) == (["2"], {"0", "1"}, 0)
 
 
@@ -63,15 +69,15 @@ def test_identifier_is_compared_with_its_system(identifier: Any, fits: bool) -> 
     ours = SearchCriteria(
         kind=SearchKind.BY_IDENTIFIER, resource_type="Observation", identifier=Identifier(system="s", value="v")
     )
-    assert bool(select_rows(ours, [{"resourceType": "Observation", "identifier": identifier}]).rows) is fits
+    assert bool(_select(ours, [{"resourceType": "Observation", "identifier": identifier}]).rows) is fits
 
 
 def test_sole_contract_without_identifier_fits() -> None:
     """The interface does not show the fields of a Contract; where there are several, nobody knows which was meant."""
     wanted = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Contract", identifier=Identifier(value="C"))
     contracts = [{"resourceType": "Contract", "id": each} for each in "ab"]
-    assert len(select_rows(wanted, contracts[:1]).rows) == 1
-    assert select_rows(wanted, contracts).foreign == 2
+    assert len(_select(wanted, contracts[:1]).rows) == 1
+    assert _select(wanted, contracts).foreign == 2
 
 
 def test_included_resources_and_outcomes_are_no_rows() -> None:
@@ -101,4 +107,4 @@ def test_system_of_identifier_is_compared_with_tolerance(system: Any, fits: bool
     asked = Identifier(system="http://codes.lab.example/contract", value="C-100")
     search = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Contract", identifier=asked)
     row = {"resourceType": "Contract", "id": "1", "identifier": [{"system": system, "value": "C-100"}]}
-    assert (select_rows(search, [row]).rows != ()) is fits
+    assert (_select(search, [row]).rows != ()) is fits

@@ -79,9 +79,11 @@ def upgrade() -> None:
         sa.Column("actor", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("number", name="pk_events"),
     )
-    op.create_index("ix_events_order_key", "events", ["order_key"])
-    op.create_index("ix_events_refused_message", "events", ["refused_message"])
-    op.create_index("ix_events_report", "events", ["report"])
+    op.create_index("ix_events_order_key", "events", ["order_key"], **_where("order_key IS NOT NULL"))
+    op.create_index("ix_events_refused_message", "events", ["refused_message"], **_where("refused_message IS NOT NULL"))
+    op.create_index("ix_events_report", "events", ["report"], **_where("report IS NOT NULL"))
+    op.create_index("ix_events_without_order", "events", ["at"], **_where("order_key IS NULL"))
+    op.create_index("ix_events_document_orphans", "events", ["at", "number"], **_where("action = 'document_orphan'"))
 
     op.create_table(
         "hosted_documents",
@@ -146,12 +148,13 @@ def upgrade() -> None:
         sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_jobs_claimable", "jobs", ["due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
+    op.create_index("ix_jobs_claimable", "jobs", ["kind", "due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
+    op.create_index("ix_jobs_without_order", "jobs", ["changed_at"], **_where("order_key IS NULL"))
     op.create_index("ix_jobs_failing", "jobs", ["failing_since"], **_where("failing_since IS NOT NULL"))
     op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
     op.create_index("ix_jobs_leased", "jobs", ["lease_until"], **_where("state IN ('in_flight')"))
     op.create_index("ix_jobs_needing_operator", "jobs", ["changed_at"], **_where("state IN ('dead_letter', 'needs_review')"))
-    op.create_index("ix_jobs_order_key_id", "jobs", ["order_key", "id"])
+    op.create_index("ix_jobs_order_key_id", "jobs", ["order_key", "id"], **_where("order_key IS NOT NULL"))
     op.create_index(
         "ix_jobs_ordering_key",
         "jobs",
@@ -271,6 +274,7 @@ def upgrade() -> None:
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_rejections"),
     )
+    op.create_index("ix_rejections_at", "rejections", ["at"])
     op.create_index("ix_rejections_order_key", "rejections", ["order_key"])
     op.create_index("ix_rejections_rule_at", "rejections", ["rule", "at"])
 
@@ -301,8 +305,9 @@ def upgrade() -> None:
     op.create_index(
         "ix_reports_needing_operator", "reports", ["sequence"], **_where("state IN ('held', 'unmapped', 'unmatched')")
     )
-    op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"])
+    op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"], **_where("order_key IS NOT NULL"))
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
+    op.create_index("ix_reports_without_order", "reports", ["changed_at"], **_where("order_key IS NULL"))
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
 
     op.create_table(
@@ -401,6 +406,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.UniqueConstraint("key", name="uq_lines_key"),
         sqlite_autoincrement=True,
+    )
+    op.create_index(
+        "ix_lines_open", "lines", ["state", "adapter"], **_where("state IN ('accepted', 'held', 'requested', 'resulted')")
     )
     op.create_index("ix_lines_accession", "lines", ["accession"])
     op.create_index("ix_lines_order_key", "lines", ["order_key"])

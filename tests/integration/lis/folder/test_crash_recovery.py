@@ -52,6 +52,10 @@ class Journal:
 class JournalInbox:
     def __init__(self, journal):
         self.journal = journal
+    async def accept_all(self, messages):
+        return frozenset([name for name, content in messages.items() if await self.accept(name, content)])
+    async def find_accepted(self, messages):
+        return frozenset([name for name in messages if await self.was_accepted(name)])
     async def was_accepted(self, message):
         return any(line.split("|")[0] == message for line in self.journal.lines())
     async def accept(self, message, content):

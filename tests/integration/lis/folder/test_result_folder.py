@@ -181,7 +181,7 @@ async def test_message_refused_by_store_does_not_block_others(place: Place) -> N
     adapter = await place.adapter()
     place.put("1.json", age=9)
     place.put("2.json", age=8)
-    place.inbox.fail_before = 1
+    place.inbox.fail_before = 2  # both together, then the first one by itself
     with pytest.raises(StoreUnreachableError):
         await adapter.collect()
     assert place.names() == ["1.json"]
@@ -412,3 +412,21 @@ async def test_documents_kept_while_another_report_unreadable(place: Place) -> N
     place.put("2.json", b'{"report_id": "half', age=0)
     await adapter.collect()
     assert "a.pdf" in place.names()
+
+
+async def test_many_files_are_committed_together_in_their_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit waits for the disk: files that came at once share one, and what is bad among them is set aside alone."""
+    adapter = await place.adapter()
+    for number in range(30):
+        place.put(f"{number:02}.json", refused("x.pdf") if number == 7 else REPORT, age=100 - number)
+    commits: list[int] = []
+
+    async def accept_all(inbox: MemoryInbox, messages: Any, whole: Any = MemoryInbox.accept_all) -> Any:
+        commits.append(len(messages))
+        return await whole(inbox, messages)
+
+    monkeypatch.setattr(MemoryInbox, "accept_all", accept_all)
+    assert await adapter.collect() == 29
+    assert commits == [24, 5]
+    assert place.names("failed") == ["07.json", "07.json.reason.txt"]
+    assert len(place.names("done")) == 29

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
-from lab_agent.domain.text import format_value
+from lab_agent.domain.value_text import format_value
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.parser import parse_message
 from lab_agent.lis.hl7v2.results.microbiology import split_isolates

@@ -1,0 +1,93 @@
+"""The daemon's parts in a process that can be told what to do and asked what it cost: `python -m benchmarks.agent SETTINGS`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import httpx
+
+from benchmarks.child_process import Json, announce, cpu_seconds, peak_memory, serve_commands
+from benchmarks.loop_watch import LoopWatch
+from benchmarks.profiler import Profiler
+from benchmarks.statement_counts import StatementCounts
+from lab_agent import bootstrap, logs
+from lab_agent.bootstrap import Components
+from lab_agent.settings.root import Settings, load_settings
+from lab_agent.worker.worker import Worker
+
+_SETTLE = 0.05
+"""Seconds after each poll for what it has woken."""
+
+
+async def run(settings: Settings) -> None:
+    """Run the worker until the input ends."""
+    logs.configure(settings.logging)
+    async with bootstrap.open_components(settings) as components:
+        await components.catalogue_cache.reload()
+        components.mapping_cache.reload()
+
+        async def serve() -> None:
+            announce({"ready": True})
+            await serve_commands(_Commands(components, worker).run)
+            worker.stop()
+            await asyncio.Event().wait()  # until the worker ends this task
+
+        worker = bootstrap.build_worker(
+            components, background_tasks={"catalogue": components.catalogue_cache.watch, "commands": serve}
+        )
+        await worker.run()
+
+
+class _Commands:
+    """What the process can be told; each answer has the CPU so far and the peak of memory."""
+
+    def __init__(self, components: Components, worker: Worker) -> None:
+        self._components = components
+        self._worker = worker
+        self._counts = StatementCounts()
+        self._watch = LoopWatch()
+        self._profiler = Profiler()
+        self._overview: httpx.AsyncClient | None = None
+
+    async def run(self, command: Json) -> Json:
+        """Run one command."""
+        answer: Json = {}
+        match command:
+            case {"now": str(task)}:
+                self._worker.scheduler.postpone(task, 0)
+            case {"statements": "count"}:
+                self._counts.start()
+            case {"statements": "take"}:
+                answer = dict(self._counts.take())
+            case {"loop": "watch"}:
+                self._watch.start()
+            case {"loop": "take"}:
+                answer = {"blocked": self._watch.take()}
+            case {"profile": "start"}:
+                self._profiler.start()
+            case {"profile": "stop"}:
+                answer = {"profile": self._profiler.stop()}
+            case {"poll": int(times)}:
+                await self._poll(times)
+            case {"overview": int(times)}:
+                await self._show_overview(times)
+        return {**answer, "cpu": cpu_seconds(), "peak_memory": peak_memory()}
+
+    async def _poll(self, times: int) -> None:
+        _, poll = self._worker.scheduled_tasks["poll"]
+        for _ in range(times):
+            await poll()
+            await asyncio.sleep(_SETTLE)
+
+    async def _show_overview(self, times: int) -> None:
+        from benchmarks.overview import open_overview, show_overview  # noqa: PLC0415 - the worker alone needs no page
+
+        self._overview = self._overview or await open_overview(self._components)
+        for _ in range(times):
+            await show_overview(self._overview)
+
+
+if __name__ == "__main__":
+    asyncio.run(run(load_settings(Path(sys.argv[1]))))

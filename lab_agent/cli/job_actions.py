@@ -1,0 +1,115 @@
+"""`lab-agent outbox …`: one job, why it waits or fails, and what operators decide about it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.outbox import job_row
+from lab_agent.cli.output import Row, print_fields, print_json, print_line
+from lab_agent.domain.ids import JobId
+from lab_agent.domain.records import Job, JobKind, ServiceMessage
+from lab_agent.domain.state_machines import OPEN_JOBS, JobState
+from lab_agent.errors import StoreError
+from lab_agent.workflow import operator_jobs
+from lab_agent.workflow.attention_alerts import cause_text
+
+JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Your reason; it appears in the order's timeline.")]
+
+
+def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show one job: why it waits or fails, since when, what to do, and what the service said.
+
+    The service's own words may name a patient: they are kept encrypted, and purged with the order's identification data.
+    """
+
+    async def work(context: CommandContext) -> tuple[Job, ServiceMessage | None]:
+        found = await context.queries.job(JobId(job))
+        if found is None:
+            raise _unknown_job(job)
+        return found, await operator_jobs.find_service_message(context.store, found)
+
+    shown, message = run_with_store(config, work)
+    print_fields(_job_fields(shown, message), as_json=as_json)
+
+
+def retry(
+    job: JobArgument,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if a retry may do something twice.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job (again) now. Prints what that does first."""
+
+    async def work(context: CommandContext) -> Job:
+        current = await context.queries.job(JobId(job))
+        if current is None:
+            raise _unknown_job(job)
+        _confirm_retry(current, yes=yes, quiet=as_json)
+        return await operator_jobs.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
+
+    _print_job(run_with_store(config, work), as_json=as_json)
+
+
+def dismiss(
+    job: JobArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+) -> None:
+    """Dismiss a job: it is never done."""
+
+    async def work(context: CommandContext) -> Job:
+        return await operator_jobs.dismiss_job(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
+
+    _print_job(run_with_store(config, work), as_json=as_json)
+
+
+def done(
+    job: JobArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+) -> None:
+    """Mark a job as done, because you know that it has happened."""
+
+    async def work(context: CommandContext) -> Job:
+        return await operator_jobs.mark_job_done(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
+
+    _print_job(run_with_store(config, work), as_json=as_json)
+
+
+def _confirm_retry(job: Job, *, yes: bool, quiet: bool) -> None:
+    """Print what a retry does; if it may submit an order twice, ask for confirmation."""
+    if not quiet:
+        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
+    if job.kind is not JobKind.SUBMIT_ORDER or job.state is not JobState.NEEDS_REVIEW or yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("this may submit the order a second time; add --yes if you are sure", param_hint="--yes")
+    typer.confirm("Are you sure that the laboratory system does not have it?", abort=True)
+
+
+def _print_job(job: Job, *, as_json: bool) -> None:
+    if as_json:
+        print_json(job)
+    else:
+        print_line(f"job {job.id} is {job.state.value} now")
+
+
+def _unknown_job(job: int) -> StoreError:
+    return StoreError(f"No job {job}; `lab-agent outbox list` lists them.")
+
+
+def _job_fields(job: Job, message: ServiceMessage | None) -> Row:
+    open_job = job.state in OPEN_JOBS
+    return {
+        **job_row(job),
+        "created": job.created_at,
+        "changed": job.changed_at,
+        "failing_since": job.failing_since,
+        "cause": job.failure_cause,
+        "what_to_do": cause_text(job.failure_cause) if job.failing_since and job.failure_cause else None,
+        "a_retry": operator_jobs.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
+        "service_said": None if message is None else message.text,
+        "said_at": None if message is None else message.at,
+    }

@@ -1,0 +1,167 @@
+"""`lab-agent orders …`: what operators decide about an order, and what the rules say of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from lab_agent import bootstrap
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.orders import OrderArgument
+from lab_agent.cli.output import print_fields, print_heading, print_json, print_line, print_list
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.errors import InputError, did_you_mean
+from lab_agent.rules.engine import RULES
+from lab_agent.settings.root import Settings, load_settings
+from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.workflow.order_assessment import AssessedOrder, fetch_and_assess, reassess
+from lab_agent.workflow.order_decision import decide_lines, order_hold_reason
+
+LineArgument = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
+NoteOption = Annotated[str, typer.Option("--note", help="What you found out; the timeline of the order keeps it.")]
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="Fetch the order from the service again, instead of using the stored one.")
+]
+AdapterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adapter", metavar="NAME", help="The laboratory system in which you entered it, where the order is at several."
+    ),
+]
+_RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
+
+
+def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
+    """Run the waiting jobs of an order now; what may have happened already is verified first."""
+
+    async def work(context: CommandContext) -> operator_jobs.RetriedOrder:
+        return await operator_jobs.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
+
+    retried = run_with_store(config, work)
+    if as_json:
+        print_json(retried.jobs)
+        return
+    for job in retried.jobs:
+        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
+    for job in retried.unverified:
+        print_line(f"job {job.id} is left alone: {operator_jobs.describe_unverified(job)}")
+
+
+def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
+    """Reject a held order for good: the Task of every line is cancelled with your reason, which the clinic reads."""
+
+    async def work(context: CommandContext) -> None:
+        service = context.settings.exchange.base_url
+        await operator_orders.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
+
+    run_with_store(config, work)
+    print_line(f"order {order} is rejected; its Tasks are being updated")
+
+
+def release(order: OrderArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None) -> None:
+    """Release a held order that you have checked: its barcode is in use elsewhere, or a time is ahead of the clock.
+
+    Only what was found now is released: if the partner edits the order before its handover, it may be held again. An order that
+    is held for another reason goes on by itself once its cause is corrected.
+    """
+    assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(order), fetch=False))
+
+    async def work(context: CommandContext) -> frozenset[str]:
+        return await operator_orders.release_order(
+            context.store, OrderKey(order), assessed.assessment.holds, note, by=operator_name(by), now=context.now
+        )
+
+    released = run_with_store(config, work)
+    print_line(f"order {order} is released in spite of {', '.join(sorted(released))}; it is being assessed again")
+
+
+def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
+    """Reject a held line (added, or requested again, after its order was assessed): its Task is cancelled with your reason."""
+
+    async def work(context: CommandContext) -> None:
+        await operator_orders.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
+
+    run_with_store(config, work)
+    print_line(f"line {line} is rejected; its Task is being updated")
+
+
+def accept_line(line: LineArgument, adapter: AdapterOption = None, config: ConfigOption = None, by: ByOption = None) -> None:
+    """Confirm that you entered a held line in the laboratory system by hand; its results are delivered as usual."""
+
+    async def work(context: CommandContext) -> None:
+        _check_adapter(adapter, context.settings)
+        await operator_orders.accept_line(context.store, LineKey(line), adapter=adapter, by=operator_name(by), now=context.now)
+
+    run_with_store(config, work)
+    print_line(f"line {line} is accepted; its results will be delivered")
+
+
+def judge(
+    order: OrderArgument,
+    config: ConfigOption = None,
+    fetch: FetchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Apply the rules to an order again, and show what each one says and why. Nothing is changed."""
+    settings = load_settings(config)
+    assessed = asyncio.run(_assess_order(settings, OrderKey(order), fetch=fetch))
+    fields = _assessment_fields(order, assessed, settings, "service" if fetch else "store")
+    if as_json:
+        print_json(fields)
+        return
+    findings = fields.pop("findings")
+    routed = ", ".join(f"{line} to {adapter}" for line, adapter in fields["routed_to"].items())
+    silent = f"{len(fields['silent'])} of {len(RULES)} rules found nothing"
+    print_fields({**fields, "routed_to": routed, "silent": silent}, as_json=False)
+    print_heading("Findings")
+    print_list(findings, as_json=False, empty_text="No rule found anything.")
+    print_line("")
+
+
+async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:
+    async with bootstrap.open_components(settings) as parts:
+        await parts.catalogue_cache.refresh()
+        assessor = bootstrap.build_assessor(parts)
+        if fetch:
+            return await fetch_and_assess(parts.exchange, settings.exchange.base_url, parts.store, assessor, key)
+        return await reassess(parts.store, assessor, key)
+
+
+def _check_adapter(adapter: str | None, settings: Settings) -> None:
+    """Raise `InputError` for a laboratory system that the settings do not have."""
+    names = list(settings.lis.tables)
+    if adapter is not None and adapter not in names:
+        hint = did_you_mean(adapter, names) or f"there are {', '.join(names)}"
+        raise InputError(f"Nothing was changed: there is no table [lis.{adapter}]; {hint}")
+
+
+def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
+    decision = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
+    router = bootstrap.build_decision_policy(settings).router
+    findings = assessed.assessment.findings()
+    rules_with_findings = {each.rule for each in findings}
+    return {
+        "order": order,
+        "judged_from": source,
+        "contract": assessed.contract,
+        "held_because": order_hold_reason(assessed) or router.hold_reason(assessed, decision.accepted),
+        "accepted": list(decision.accepted),
+        "routed_to": router.route(assessed, decision.accepted),
+        "rejected": sorted(decision.rejected),
+        "ended_by_others": sorted(decision.ended),
+        "findings": [
+            {
+                "rule": each.rule,
+                "severity": each.severity,
+                "line": each.line,
+                "where": each.where,
+                "message": each.message,
+                "source": _RULE_SECTIONS[each.rule],
+            }
+            for each in findings
+        ],
+        "silent": [rule.id for rule in RULES if rule.id not in rules_with_findings],
+    }

@@ -1,0 +1,156 @@
+"""`lab-agent results …`: one result, and what operators decide about it; and documents that were left without a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from lab_agent import bootstrap, exact_json
+from lab_agent.cli.context import (
+    ByOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    operator_name,
+    run_with_store,
+)
+from lab_agent.cli.output import (
+    print_exact_json,
+    print_fields,
+    print_heading,
+    print_json,
+    print_line,
+    print_list,
+    print_remaining,
+    to_plain,
+)
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
+from lab_agent.domain.records import Event, ReportRecord
+from lab_agent.errors import StoreError
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
+from lab_agent.workflow import operator_results
+from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.workflow.operator_results import ResultDecision
+from lab_agent.workflow.result_history import kept_names
+from lab_agent.workflow.result_matching import ReportMatcher
+
+ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
+NoteOption = Annotated[
+    str, typer.Option("--note", help="Your reason; it appears in the result's history and the order's timeline.")
+]
+
+
+def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show one result with its history and content."""
+
+    async def work(context: CommandContext) -> tuple[ReportRecord | None, tuple[Event, ...]]:
+        return await context.queries.report(ReportKey(result)), await context.queries.report_events(ReportKey(result))
+
+    report, history = run_with_store(config, work)
+    if report is None:
+        raise StoreError(f"There is no result {result}; `lab-agent results list` shows them.")
+    kept = kept_names(report)
+    fields = {**to_plain(replace(report, outgoing_body=b"")), "next": what_to_do(report.state, report.hold_reason)}
+    fields |= {"keeps": list(kept)} if kept else {}
+    content = exact_json.loads(report.body)
+    if as_json:
+        print_exact_json({**fields, "history": to_plain(history), "content": content})
+        return
+    print_fields(fields, as_json=False)
+    if history:
+        print_heading("History")
+        print_list([{"at": each.at, "what": each.text, "by": each.by} for each in history], as_json=False, empty_text="")
+    print_heading("Content")
+    print_exact_json(content)
+
+
+def match(
+    result: ResultArgument,
+    order: Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order it belongs to.")],
+    note: NoteOption,
+    line: Annotated[
+        list[str] | None,
+        typer.Option("--line", help="Key of a line it is about; may be repeated. Default: all."),
+    ] = None,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Assign a waiting result to an order. It is delivered then, unless something else holds it."""
+    lines = tuple(LineKey(each) for each in line or ())
+
+    async def work(context: CommandContext) -> ResultDecision:
+        return await operator_results.match_result(
+            context.store,
+            await build_matcher(context),
+            ReportKey(result),
+            OrderKey(order),
+            lines=lines,
+            by=operator_name(by),
+            note=note,
+            now=context.now,
+        )
+
+    _print_decision(run_with_store(config, work), as_json=as_json)
+
+
+def release(
+    result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+) -> None:
+    """Deliver a waiting result anyway, if it is formally valid. Exit code 1 if it still waits."""
+
+    async def work(context: CommandContext) -> ResultDecision:
+        return await operator_results.release_result(
+            context.store, await build_matcher(context), ReportKey(result), by=operator_name(by), note=note, now=context.now
+        )
+
+    _print_decision(run_with_store(config, work), as_json=as_json)
+
+
+def dismiss(
+    result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+) -> None:
+    """Dismiss a waiting result: it is never delivered."""
+
+    async def work(context: CommandContext) -> ResultDecision:
+        return await operator_results.dismiss_result(
+            context.store, ReportKey(result), by=operator_name(by), note=note, now=context.now
+        )
+
+    _print_decision(run_with_store(config, work), as_json=as_json)
+
+
+def orphans(
+    config: ConfigOption = None, limit: LimitOption = DEFAULT_PAGE_SIZE, offset: OffsetOption = 0, as_json: JsonOption = False
+) -> None:
+    """List documents that the service may hold without a report, because the reply to their upload was lost; newest first.
+
+    Each is uploaded again for its report, so the clinic needs none of these copies. Ask whoever runs the service to delete them.
+    """
+
+    async def work(context: CommandContext) -> Page[Event]:
+        return await context.queries.orphaned_documents(limit=limit, offset=offset)
+
+    page = run_with_store(config, work)
+    rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
+    print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
+    print_remaining(page)
+
+
+async def build_matcher(context: CommandContext) -> ReportMatcher:
+    """The matcher of this installation, with the current mapping tables and catalogue."""
+    return bootstrap.build_manual_matcher(context.settings, await bootstrap.load_catalogues(context.settings, context.store))
+
+
+def _print_decision(decision: ResultDecision, *, as_json: bool) -> None:
+    report = decision.report
+    if as_json:
+        print_json(report)
+    else:
+        print_line(f"result {report.key} is {report.state.value} now" + (f": {report.reason}" if report.reason else ""))
+    if not decision.moved:
+        raise typer.Exit(1)

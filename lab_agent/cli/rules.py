@@ -1,0 +1,33 @@
+"""`lab-agent rules`: the rules for orders, and their severities in this installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.cli.output import Row, print_list
+from lab_agent.rules.engine import RULES
+from lab_agent.rules.rule import Rule
+from lab_agent.settings.root import load_settings
+
+
+def list_rules(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List the rules for orders: severity, allowed severities, source in the interface, and message."""
+    configured = _configured_severities(config)
+    print_list([_rule_row(rule, configured.get(rule.id)) for rule in RULES], as_json=as_json, empty_text="No rules.")
+
+
+def _configured_severities(config: Path | None) -> dict[str, str]:
+    """The severities set in the settings, if a settings file is given."""
+    return dict(load_settings(config).rules.severities) if config else {}
+
+
+def _rule_row(rule: Rule, configured_severity: str | None) -> Row:
+    return {
+        "rule": rule.id,
+        "severity": configured_severity or rule.severity,
+        "own_severity": rule.severity,
+        "allowed": sorted(rule.allowed_severities),
+        "source": rule.section,
+        "message": rule.message,
+    }

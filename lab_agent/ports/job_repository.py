@@ -1,0 +1,100 @@
+"""The job queue (the outbox of law 2) as the workflow fills it and the worker empties it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.records import FailingJobs, Job, JobKind, NewJob
+
+JobLimits = Mapping[frozenset[JobKind], int]
+"""How many jobs to claim at most, for each queue: the kinds of its jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWork:
+    """What waits for a worker: kinds with a job that can be claimed, and whether a lease has expired."""
+
+    kinds: frozenset[JobKind]
+    has_expired_lease: bool
+
+
+class JobRepository(Protocol):
+    """The job queue."""
+
+    @property
+    def made_due(self) -> frozenset[JobKind]:
+        """Kinds of which this unit of work has added or released jobs, or made them due, without claiming all that are due.
+
+        Whoever runs jobs is told them after the commit.
+        """
+        ...
+
+    def add(self, job: NewJob) -> bool:
+        """Write a job. False, and nothing is written, if there is one of the same `dedup_key` already."""
+        ...
+
+    def add_all(self, jobs: Sequence[NewJob]) -> tuple[bool, ...]:
+        """Write jobs at once, in this order; for each of them what `add` gives."""
+        ...
+
+    def claim(self, limits: JobLimits, *, owner: str, now: datetime, lease: timedelta) -> tuple[Job, ...]:
+        """Take due jobs of each queue, those of unknown outcome too: the first open one of each ordering key, longest due first.
+
+        Concurrent claims never give the same job. Jobs in flight are taken only after `expire_leases`.
+        """
+        ...
+
+    def pending(self, kinds: Collection[JobKind], *, now: datetime) -> PendingWork:
+        """Look which of these kinds have a job that can be claimed, without taking anything."""
+        ...
+
+    def expire_leases(self, now: datetime) -> int:
+        """Take jobs in flight from owners whose lease has expired: their outcome is unknown, and they are due at once."""
+        ...
+
+    def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
+        """Extend a lease. Raises `LeaseLostError` if the fencing token has changed."""
+        ...
+
+    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[JobId]:
+        """Extend the leases of an owner (its heartbeat); gives the jobs that are still its own."""
+        ...
+
+    def save(self, job: Job) -> None:
+        """Write a changed job whose fencing token is still ours. Raises `LeaseLostError` otherwise."""
+        ...
+
+    def save_all(self, jobs: Sequence[Job]) -> None:
+        """Write changed jobs at once. Raises `LeaseLostError` if the fencing token of one of them is not ours any more."""
+        ...
+
+    def release(self, job: Job) -> None:
+        """Write a job as its owner leaves it, as `save` does: a due one that has waited for it counts as made due."""
+        ...
+
+    def get(self, job: JobId) -> Job | None:
+        """One job; None if it is unknown."""
+        ...
+
+    def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
+        """The jobs of an order, oldest first."""
+        ...
+
+    def needing_operator(self) -> tuple[Job, ...]:
+        """Jobs that need an operator (dead letters, and those in review), oldest first."""
+        ...
+
+    def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
+        """Jobs that failed at their last attempt and are tried again, failing at `since` already: by cause and kind."""
+        ...
+
+    def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
+        """Make jobs of a kind due now that were to be performed or verified later; their number.
+
+        With `failing_only`, only those whose last attempt failed, and that do not wait because they were asked to.
+        """
+        ...

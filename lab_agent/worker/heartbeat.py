@@ -1,0 +1,68 @@
+"""The heartbeat of a worker: renews the leases of all its running jobs, so that nobody else does them (law 8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import structlog
+
+from lab_agent.domain.ids import JobId
+from lab_agent.errors import StoreUnreachableError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.worker.job_lease import JobLease
+
+log = structlog.get_logger(__name__)
+
+
+class Heartbeat:
+    """Renews leases of `duration` together; the work on one that is lost all the same is cancelled."""
+
+    def __init__(self, store: Store, clock: Clock, duration: timedelta) -> None:
+        self._store = store
+        self._clock = clock
+        self._duration = duration
+        self._kept: dict[JobLease, asyncio.Task[object] | None] = {}
+
+    @contextmanager
+    def keep(self, lease: JobLease) -> Iterator[None]:
+        """Renew a lease while the block runs, in the task that runs it."""
+        self._kept[lease] = asyncio.current_task()
+        try:
+            yield
+        finally:
+            del self._kept[lease]
+
+    async def run(self) -> None:
+        """Renew what is kept after every third of the duration, until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._duration.total_seconds() / 3)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        beating = tuple(self._kept)
+        if not beating:
+            return
+        try:
+            ours = await self._store.run(lambda uow: self._renew_in(uow, beating))
+        except StoreUnreachableError:
+            return  # the leases expire by themselves if the database stays unavailable
+        for lease in beating:
+            if lease.job.id not in ours:
+                self._cancel_work(lease)
+
+    def _renew_in(self, uow: UnitOfWork, leases: tuple[JobLease, ...]) -> frozenset[JobId]:
+        ours = uow.jobs.renew_leases([lease.job for lease in leases], now=self._clock.now(), lease=self._duration)
+        uow.commit()
+        return ours
+
+    def _cancel_work(self, lease: JobLease) -> None:
+        """Cancel the work on a job that is not ours any more, unless it is just ending: that finds out by itself."""
+        if lease not in self._kept or lease.is_ending:
+            return
+        log.warning("lease lost", action="lease_lost", job=lease.job.id, kind=lease.job.kind.value)
+        if (work := self._kept[lease]) is not None:
+            work.cancel("lease lost")

@@ -1,0 +1,85 @@
+"""Brings resources of one report to the service side by side, so that all their answers are recorded in one unit of work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lab_agent.domain.records import UploadRecord
+from lab_agent.errors import AmbiguousFailure
+from lab_agent.fhir.report_builder import Upload
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.resource_upload import Answer, Uploader, error_context
+
+MAX_SIDE_BY_SIDE = 4
+"""Uploads of one report at a time. A report of usual size so waits for about two answers instead of ten, and takes at most half
+of the calls that may run at once (`exchange.max_concurrency`, 8 unless set), so that other orders go on beside it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadBatch:
+    """Uploads that need nothing of each other, each by its place in the report. It is sent once."""
+
+    uploader: Uploader
+    uploads: Mapping[str, Upload]
+    _answers: dict[str, Answer] = field(default_factory=dict)
+
+    def save_started(self, uow: UnitOfWork) -> None:
+        """Record, before anything is sent, what is about to be: the replies may be lost."""
+        self.uploader.save_started(uow, self.uploads.values())
+
+    async def send(self) -> None:
+        """Send all; nothing is raised but cancellation.
+
+        After a failure no further upload is begun. Those that had been are waited for: what the service has answered can so be
+        recorded, whatever became of the others.
+        """
+        waiting = iter(self.uploads.items())
+        workers = [asyncio.create_task(self._send_each(waiting)) for _ in range(min(len(self.uploads), MAX_SIDE_BY_SIDE))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    def save_answers(self, uow: UnitOfWork) -> None:
+        """Record what the service has answered, and of what was not begun, that nothing was sent."""
+        for where, upload in self.uploads.items():
+            record = self._answers[where].record if where in self._answers else self.uploader.unsent(upload)
+            if record is not None:
+                uow.uploads.save(record)
+
+    @property
+    def records(self) -> Mapping[str, UploadRecord]:
+        """The records of the uploads that the service has confirmed, by their places in the report."""
+        return {where: each.record for where, each in self._answers.items() if each.record is not None and each.failure is None}
+
+    @property
+    def failed(self) -> tuple[str, Exception] | None:
+        """The failure that decides how the job goes on, with its place in the report; None if there is none.
+
+        One whose outcome is unknown has to be settled first (law 3); else the first in the report decides.
+        """
+        given = ((where, self._answers[where].failure) for where in self.uploads if where in self._answers)
+        failures = [(where, failure) for where, failure in given if failure is not None]
+        unknown = (each for each in failures if isinstance(each[1], AmbiguousFailure))
+        return next(unknown, next(iter(failures), None))
+
+    def raise_failure(self) -> None:
+        """Raise the failure that decides, if there is one."""
+        if self.failed is not None:
+            where, failure = self.failed
+            with error_context(where):
+                raise failure
+
+    async def _send_each(self, waiting: Iterator[tuple[str, Upload]]) -> None:
+        for where, upload in waiting:
+            try:
+                self._answers[where] = await self.uploader.send(upload)
+            except Exception as error:  # noqa: BLE001 - a fault of ours: it is raised once the other answers are recorded
+                self._answers[where] = Answer(None, error)
+            if self.failed is not None:
+                return

@@ -1,0 +1,16 @@
+"""Short ways to claim and run jobs in a test, without a dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lab_agent.domain.records import JobKind
+from lab_agent.worker.claiming import ClaimedJob
+from lab_agent.worker.job_runner import JobRunner
+
+
+async def claim_jobs(runner: JobRunner, kinds: Collection[JobKind], limit: int) -> tuple[ClaimedJob, ...]:
+    """Claim up to `limit` due jobs of these kinds, also those of workers whose lease has expired."""
+    if (await runner.claimer.find_pending(())).has_expired_lease:
+        await runner.claimer.expire_leases()
+    return await runner.claimer.claim({frozenset(kinds): limit})

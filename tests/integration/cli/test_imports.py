@@ -1,0 +1,131 @@
+"""What a command imports, what it must not, and that its help and completion are whole all the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+from lab_agent.cli.app import app
+from lab_agent.cli.lazy_commands import LazyCommand, load_command
+from tests.integration.cli.conftest import LaboratoryFolder
+
+_SERVERS = ("fastapi", "starlette", "uvicorn", "jinja2", "lab_agent.status", "lab_agent.web_server")
+_CLIENTS = ("httpx", "aiohttp", "authlib", "lab_agent.exchange")
+_FILES = ("openpyxl", "reportlab", "alembic")
+_WORK = ("apscheduler", "prometheus_client", "lab_agent.bootstrap", "lab_agent.worker", "lab_agent.workflow", "lab_agent.lis")
+_STORE = ("sqlalchemy", "sqlmodel", "pydantic", "lab_agent.store", "lab_agent.settings", "cryptography", "argon2", "asyncio")
+_LISTS = (*_SERVERS, *_CLIENTS, *_FILES, *_WORK, "structlog", "lab_agent.rules", "lab_agent.fhir", "lab_agent.serialization")
+_OTHER_ADAPTERS = ("lab_agent.lis.hl7v2", "lab_agent.lis.http", "lab_agent.lis.sql")
+_ABSENT: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("--help",): (*_LISTS, *_STORE),
+    ("orders", "list"): _LISTS,
+    ("outbox", "list"): _LISTS,
+    ("results", "list"): _LISTS,
+    ("check", "--offline"): (*_SERVERS, *_FILES, *_OTHER_ADAPTERS, "lab_agent.daemon", "lab_agent.workbench"),
+}
+"""Command to the modules that it must not import."""
+_ABSENT_IN_DAEMON = (
+    *_FILES,
+    *_OTHER_ADAPTERS,
+    "typer.rich_utils",
+    "lab_agent.workbench",
+    "lab_agent.catalogue.spreadsheet.xlsx_reader",
+)
+_RUN_COMMAND = """
+import json, sys
+from lab_agent.cli.app import run
+code = run()
+print(json.dumps({"code": code, "modules": sorted(sys.modules)}), file=sys.stderr)
+"""
+_RUN_DAEMON = """
+import asyncio, json, sys
+from pathlib import Path
+from lab_agent import daemon
+from lab_agent.settings.root import load_settings
+
+build_worker = daemon.bootstrap.build_worker
+
+def stop(*arguments, **named):
+    build_worker(*arguments, **named)
+    print(json.dumps({"code": 0, "modules": sorted(sys.modules)}), file=sys.stderr)
+    raise SystemExit(0)
+
+daemon.bootstrap.build_worker = stop
+path = Path(sys.argv[1])
+asyncio.run(daemon.run(load_settings(path), path))
+"""
+
+
+def imported(script: str, *words: str) -> set[str]:
+    """Run a script in a process of its own, and give what was imported in it."""
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=100, check=False)
+    answer = json.loads(done.stderr.splitlines()[-1])
+    assert answer["code"] == 0, done.stderr[:2000]
+    return set(answer["modules"])
+
+
+@pytest.mark.parametrize("words", _ABSENT, ids=" ".join)
+def test_command_imports_only_what_it_uses(lab: LaboratoryFolder, words: tuple[str, ...]) -> None:
+    assert imported(_RUN_COMMAND, *words) & set(_ABSENT[words]) == set()
+
+
+def test_daemon_imports_no_commands_nor_unused_adapters(lab: LaboratoryFolder) -> None:
+    modules = imported(_RUN_DAEMON, str(lab.config))
+    assert "lab_agent.lis.folder" in modules
+    assert modules & set(_ABSENT_IN_DAEMON) == set()
+
+
+def test_printing_is_imported_at_the_start(lab: LaboratoryFolder) -> None:
+    """Nothing that is configured is left for the first order or report: what is missing is missing at the start."""
+    lab.config.write_text(lab.config.read_text() + "[results]\nprint_reports = true\n")
+    assert "reportlab" in imported(_RUN_DAEMON, str(lab.config))
+
+
+@pytest.mark.parametrize("command", ["check", "adapters"])
+def test_adapter_without_its_library_is_reported(
+    cli: Any, lab: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "lab_agent.lis.sql.adapter", None)
+    monkeypatch.delitem(sys.modules, "lab_agent.lis.sql", raising=False)
+    lab.config.write_text(lab.config.read_text() + '[lis.sql]\nurl = "sqlite:///lis.db"\n')
+    done = cli(command)
+    assert done.code == 1
+    assert "lab_agent.lis.sql.adapter" in done.out
+
+
+def lazy_commands(command: Any) -> list[tuple[LazyCommand, Any]]:
+    """All that are imported when they are called, with what they are."""
+    inner = getattr(load_command(command), "commands", {}).values()
+    found = [(each, each.load()) for each in inner if isinstance(each, LazyCommand)]
+    return found + [pair for each in inner for pair in lazy_commands(each)]
+
+
+def test_help_lines_are_the_commands_own() -> None:
+    pairs = lazy_commands(typer.main.get_command(app))
+    assert len(pairs) > 30
+    for lazy, command in pairs:
+        assert lazy.help == " ".join(command.help.split("\n\n")[0].split()), lazy.name
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        ([], "or", {"orders"}),
+        (["orders"], "re", {"retry", "refuse", "release", "refuse-line"}),
+        (["results", "refused"], "d", {"dismiss"}),
+        (["outbox", "list"], "--st", {"--state"}),
+        (["orders", "judge"], "--f", {"--fetch"}),
+    ],
+)
+def test_completion_offers_commands_and_options(words: list[str], incomplete: str, offered: set[str]) -> None:
+    context = typer.main.get_command(app).make_context("lab-agent", [*words], resilient_parsing=True)
+    rest = list(words)
+    while rest:
+        name, command, rest = context.command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context, resilient_parsing=True)
+    assert {each.value for each in context.command.shell_complete(context, incomplete)} == offered

@@ -1,0 +1,158 @@
+"""Answers of hostile size over HTTP: the real client reads them or says why not, and other work goes on meanwhile."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from lab_agent import errors
+from lab_agent.domain.ids import ResourceId
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.http_client import HttpClient
+from lab_agent.ports.credential_repositories import StoredToken
+from tests.harness.clock import VirtualClock
+from tests.harness.loop_lag import loop_lag
+from tests.integration.exchange.conftest import FakeTokenStore, exchange_settings, oauth_settings
+
+TASKS = 20_000
+MOST_CPU_IN_ONE_STEP = 0.25
+"""Seconds of the loop's own thread. A page of 30 MB read at once takes twice as long."""
+CODE = {"coding": [{"system": "http://service/terminology/task_type", "code": "OrderProcessingTask"}]}
+SMALL = b'{"resourceType": "Specimen", "id": "small", "meta": {"versionId": "1"}}'
+
+
+@dataclass
+class Service:
+    """Answers by path and query; everything else is a small Specimen."""
+
+    answers: dict[str, bytes] = field(default_factory=dict)
+    base: str = ""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    found = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = found.answers.get(self.path.removeprefix("/"), SMALL)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.base = f"http://127.0.0.1:{server.server_port}/"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield found
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@asynccontextmanager
+async def connected(service: Service) -> AsyncIterator[ExchangeClient]:
+    settings, tokens = exchange_settings(base_url=service.base), FakeTokenStore()
+    tokens.oauth_tokens.token = StoredToken(generation=1, access_token="t", refresh_token=None, expires_at=None)
+    clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    async with HttpClient(http_options(settings)) as http:
+        client = ExchangeClient(settings, http, Authenticator(oauth_settings(), http, tokens, clock, "me"))  # type: ignore[arg-type]
+        await client.read("Specimen", ResourceId("small"))  # the connection, and the certificates
+        yield client
+
+
+def task(number: int, note: str = "") -> dict[str, Any]:
+    return {"resourceType": "Task", "id": f"t{number}", "status": "requested", "code": CODE, "description": note}
+
+
+def page(tasks: list[dict[str, Any]], onward: str | None = None) -> bytes:
+    link = [] if onward is None else [{"relation": "next", "url": onward}]
+    return json.dumps({"resourceType": "Bundle", "link": link, "entry": [{"resource": each} for each in tasks]}).encode()
+
+
+SEARCH = "fhir/task?status=requested&code=OrderProcessingTask"
+
+
+async def test_page_of_30_mb_leaves_loop_free(service: Service) -> None:
+    service.answers[SEARCH] = page([task(number, "x" * 1280) for number in range(TASKS)])
+    assert len(service.answers[SEARCH]) > 29_000_000
+    async with connected(service) as client, loop_lag() as lag:
+        search = asyncio.create_task(client.requested_order_tasks())
+        others = 0
+        while not search.done():
+            await client.read("Specimen", ResourceId("small"))
+            others += 1
+        rows = search.result()
+    assert {row["id"] for row in rows} == {f"t{number}" for number in range(TASKS)}
+    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
+    assert others > 3
+
+
+async def test_poll_keeps_only_what_names_tasks(service: Service) -> None:
+    """A poll may list thousands: what it holds of each does not grow with the resource."""
+    service.answers[SEARCH] = page([task(1, "x" * 2_000_000), task(2)])
+    async with connected(service) as client:
+        first, second = await client.requested_order_tasks()
+    assert (first.keys(), len(str(first))) == (second.keys(), len(str(second)))
+
+
+async def test_twenty_thousand_tasks_in_pages_leave_loop_free(service: Service) -> None:
+    size = 250
+    for number in range(0, TASKS, size):
+        address = SEARCH if number == 0 else f"fhir/task?from={number}"
+        following = number + size
+        onward = None if following == TASKS else f"{service.base}fhir/task?from={following}"
+        service.answers[address] = page([task(one) for one in range(number, following)], onward)
+    async with connected(service) as client, loop_lag() as lag:
+        assert len(await client.requested_order_tasks()) == TASKS
+    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
+
+
+async def test_resource_of_too_many_values_is_not_read(service: Service) -> None:
+    items = [{"linkId": str(number), "answer": [{"valueInteger": number}]} for number in range(60_000)]
+    service.answers["fhir/questionnaireresponse/q"] = json.dumps(
+        {"resourceType": "QuestionnaireResponse", "item": items}
+    ).encode()
+    async with connected(service) as client, loop_lag() as lag:
+        with pytest.raises(errors.InvalidResponse):
+            await client.read("QuestionnaireResponse", ResourceId("q"))
+    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
+
+
+async def test_resource_of_30_mb_of_text_is_read(service: Service) -> None:
+    body = {"resourceType": "Binary", "id": "b", "meta": {"versionId": "1"}, "content": "QUJD" * 7_500_000}
+    service.answers["fhir/binary/b"] = json.dumps(body).encode()
+    async with connected(service) as client, loop_lag() as lag:
+        assert (await client.read("Binary", ResourceId("b"))).body == body
+    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
+
+
+async def test_entry_of_too_many_values_spoils_only_itself(service: Service) -> None:
+    huge = {**task(2), "input": [{"valueInteger": number} for number in range(200_000)]}
+    service.answers[SEARCH] = page([task(1), huge, task(3)])
+    async with connected(service) as client:
+        assert [row["id"] for row in await client.requested_order_tasks()] == ["t1", "t3"]
+        assert client.unreadable_order_tasks() == ("t2",)
+
+
+async def test_page_of_empty_values_is_refused(service: Service) -> None:
+    """Two bytes of JSON may take a hundred of memory: a page is bounded by its values, too."""
+    service.answers[SEARCH] = b'{"resourceType": "Bundle", "entry": [' + b"{}," * 2_500_000 + b"{}]}"
+    async with connected(service) as client, loop_lag() as lag:
+        with pytest.raises(errors.ServiceUnavailable):
+            await client.requested_order_tasks()
+    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP

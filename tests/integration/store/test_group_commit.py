@@ -1,0 +1,350 @@
+"""Group commit on SQLite: units of work that wait together share a commit, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import threading
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, select, text
+from sqlalchemy.exc import OperationalError
+
+from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError
+from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
+from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.store_counts import count_store
+from tests.integration.store.conftest import RecordFactory
+
+
+@pytest.fixture
+async def sqlite_store(sqlite_url, cipher):
+    store = SqlStore(sqlite_url, cipher)
+    await store.run(lambda uow: uow.key_values.get("opened"))
+    yield store
+    await store.close()
+
+
+async def run_together(store, *works):
+    """Run units of work that all wait when the thread becomes free; gives their results and errors."""
+    busy, go_on = threading.Event(), threading.Event()
+    first = asyncio.create_task(store.run(lambda _: (busy.set(), go_on.wait(30))))
+    assert await asyncio.to_thread(busy.wait, 30)
+    waiting = [asyncio.create_task(store.run(work)) for work in works]
+    await asyncio.sleep(0)
+    go_on.set()
+    return (await asyncio.gather(first, *waiting, return_exceptions=True))[1:]
+
+
+def setting(key, value="set"):
+    def work(uow):
+        uow.key_values.set(key, value)
+        uow.commit()
+
+    return work
+
+
+async def values(store, *keys):
+    return await store.run_read_only(lambda uow: tuple(uow.key_values.get(key) for key in keys))
+
+
+async def test_waiting_units_share_one_commit(sqlite_store):
+    with count_store(sqlite_store) as counts:
+        await run_together(sqlite_store, *(setting(f"k{number}") for number in range(10)))
+    assert (counts.commits, counts.rollbacks) == (1, 0)
+    assert await values(sqlite_store, "k0", "k9") == ("set", "set")
+
+
+async def test_failing_unit_leaves_nothing_and_disturbs_nobody(sqlite_store, factory):
+    def fails(uow):
+        uow.key_values.set("failing", "set")
+        uow.orders.add(factory.order("R1"))
+        uow.events.add(Event(order="R1", at=factory.now, action="a", text="t"))
+        raise ZeroDivisionError
+
+    found = await run_together(sqlite_store, setting("a"), fails, setting("b"))
+    assert [type(each) for each in found] == [type(None), ZeroDivisionError, type(None)]
+    assert await values(sqlite_store, "a", "failing", "b") == ("set", None, "set")
+    with pytest.raises(StoreError):
+        await sqlite_store.run(lambda uow: uow.orders.get_for_update("R1"))
+
+
+async def test_first_unit_that_fails_leaves_nothing(sqlite_store, factory):
+    def fails(uow):
+        uow.orders.add(factory.order("R1"))
+        raise ZeroDivisionError
+
+    await run_together(sqlite_store, fails, setting("a"))
+    assert await values(sqlite_store, "a") == ("set",)
+    with pytest.raises(StoreError):
+        await sqlite_store.run(lambda uow: uow.orders.get_for_update("R1"))
+
+
+async def test_unit_without_commit_leaves_nothing(sqlite_store):
+    found = await run_together(sqlite_store, setting("a"), lambda uow: uow.key_values.set("forgotten", "set"), setting("b"))
+    assert found == [None, None, None]
+    assert await values(sqlite_store, "a", "forgotten", "b") == ("set", None, "set")
+
+
+async def test_work_after_commit_is_undone_alone(sqlite_store, factory):
+    def works_on(uow):
+        setting("kept")(uow)
+        uow.key_values.set("lost", "set")
+        uow.orders.add(factory.order("R1"))
+
+    await run_together(sqlite_store, setting("a"), works_on, setting("b"))
+    assert await values(sqlite_store, "a", "kept", "lost", "b") == ("set", "set", None, "set")
+
+
+async def test_later_unit_sees_what_an_earlier_one_wrote(sqlite_store, factory):
+    order = factory.order("R1")
+
+    def adds(uow):
+        uow.orders.add(order)
+        uow.commit()
+
+    found = await run_together(sqlite_store, adds, adds, lambda uow: uow.orders.get_for_update("R1"))
+    assert isinstance(found[1], AlreadyExistsError)
+    assert found[2] == order
+
+
+async def test_error_at_the_flush_is_of_its_unit(sqlite_store, factory):
+    def adds_line_of_nothing(uow):
+        uow.key_values.set("lost", "set")
+        uow.orders.add_line(factory.line("R-none"))
+        uow.commit()
+
+    found = await run_together(sqlite_store, setting("a"), adds_line_of_nothing, setting("b"))
+    assert [type(each) for each in found] == [type(None), StoreError, type(None)]
+    assert await values(sqlite_store, "a", "lost", "b") == ("set", None, "set")
+
+
+async def test_failed_flush_cannot_be_committed_in_part(sqlite_store, factory):
+    def insists(uow):
+        uow.orders.save(factory.order("R-none"))
+        uow.key_values.set("lost", "set")
+        with pytest.raises(StoreError):
+            uow.commit()
+        uow.commit()
+
+    assert isinstance((await run_together(sqlite_store, insists))[0], StoreError)
+    assert await values(sqlite_store, "lost") == (None,)
+
+
+@contextmanager
+def failing_commit(store):
+    """Let the next commit of the database fail."""
+
+    def fail(connection):
+        raise OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))
+
+    event.listen(store._engine, "commit", fail)
+    try:
+        yield
+    finally:
+        event.remove(store._engine, "commit", fail)
+
+
+async def test_failed_common_commit_fails_all(sqlite_store):
+    with failing_commit(sqlite_store):
+        found = await run_together(sqlite_store, setting("a"), lambda uow: uow.key_values.get("a"), setting("b"), lambda _: 1 / 0)
+    assert {type(each) for each in found} == {StoreUnreachableError}
+    assert await values(sqlite_store, "a", "b") == (None, None)
+    await sqlite_store.run(setting("c"))
+    assert await values(sqlite_store, "c") == ("set",)
+
+
+async def test_full_disk_fails_the_group_and_leaves_nothing(sqlite_store):
+    """SQLite rolls the whole transaction back by itself: what comes after must not be written without one."""
+
+    def fills_the_disk(uow):
+        connection = uow.jobs._connection
+        pages = connection.scalar(text("PRAGMA page_count"))
+        connection.execute(text(f"PRAGMA max_page_count={pages + 1}"))
+        uow.key_values.set("large", "x" * 10_000_000)
+        uow.commit()
+
+    found = await run_together(sqlite_store, setting("a"), fills_the_disk, setting("b"))
+    assert [type(each) for each in found] == [StoreUnreachableError] * 3
+    assert await values(sqlite_store, "a", "large", "b") == (None, None, None)
+
+
+async def test_cancelled_caller_is_not_run_once_it_waits(sqlite_store):
+    busy, go_on = threading.Event(), threading.Event()
+    first = asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(30))))
+    assert await asyncio.to_thread(busy.wait, 30)
+    cancelled = asyncio.create_task(sqlite_store.run(setting("cancelled")))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    kept = asyncio.create_task(sqlite_store.run(setting("kept")))
+    go_on.set()
+    await first
+    await kept
+    assert await values(sqlite_store, "cancelled", "kept") == (None, "set")
+
+
+async def test_work_runs_in_the_context_of_its_caller(sqlite_store):
+    name: ContextVar[str] = ContextVar("name")
+
+    async def call(value):
+        name.set(value)
+        return await sqlite_store.run(lambda _: name.get())
+
+    assert await asyncio.gather(call("a"), call("b")) == ["a", "b"]
+
+
+async def test_close_lets_waiting_units_end(sqlite_url, cipher):
+    store = SqlStore(sqlite_url, cipher)
+    waiting = [asyncio.create_task(store.run(setting(f"k{number}"))) for number in range(200)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*waiting)
+    with pytest.raises(RuntimeError):
+        await store.run(setting("late"))
+
+
+async def test_locked_database_fails_all_waiting_at_once(sqlite_url, cipher, monkeypatch):
+    monkeypatch.setattr("lab_agent.store.engine._BUSY_SECONDS", 0)
+    store = SqlStore(sqlite_url, cipher)
+    await store.run(setting("opened"))
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        found = await asyncio.gather(*(store.run(setting(f"k{number}")) for number in range(5)), return_exceptions=True)
+        other.execute("ROLLBACK")
+    assert {type(each) for each in found} == {StoreUnreachableError}
+    await store.close()
+
+
+# --- units of work together leave what they leave one by one
+
+_KEYS = st.sampled_from(["R1", "R2"])
+_NUMBERS = st.integers(0, 3)
+_STEPS = st.one_of(
+    st.tuples(st.just("add_order"), _KEYS, _NUMBERS),
+    st.tuples(st.just("save_order"), _KEYS, _NUMBERS),
+    st.tuples(st.just("add_line"), _KEYS, _NUMBERS),
+    st.tuples(st.just("save_line"), _KEYS, _NUMBERS),
+    st.tuples(st.just("work_order"), _KEYS, _NUMBERS),
+    st.tuples(st.just("labels"), _KEYS, _NUMBERS),
+    st.tuples(st.just("event"), _KEYS, _NUMBERS),
+    st.tuples(st.just("set"), _KEYS, _NUMBERS),
+    st.tuples(st.just("job"), _KEYS, _NUMBERS),
+    st.tuples(st.just("save_job"), _KEYS, _NUMBERS),
+    st.tuples(st.just("report"), _KEYS, _NUMBERS),
+    st.tuples(st.just("save_report"), _KEYS, _NUMBERS),
+    st.tuples(st.just("alert"), _KEYS, _NUMBERS),
+    st.tuples(st.just("close_alert"), _KEYS, _NUMBERS),
+    st.tuples(st.just("read"), _KEYS, _NUMBERS),
+    st.tuples(st.just("read_line"), _KEYS, _NUMBERS),
+    st.tuples(st.just("commit"), _KEYS, _NUMBERS),
+    st.tuples(st.just("fail"), _KEYS, _NUMBERS),
+)
+_UNITS = st.lists(st.tuples(st.lists(_STEPS, max_size=8), st.booleans()), min_size=1, max_size=6)
+
+
+def make_unit(steps, commits, factory):
+    def work(uow):
+        seen = [take_step(uow, step, key, number, factory) for step, key, number in steps]
+        if commits:
+            uow.commit()
+        return seen
+
+    return work
+
+
+def take_step(uow, step, key, number, factory):
+    text, now = f"{step} {number}", factory.now
+    order = OrderRecord(key=key, task_id=f"task-{key}", seen_at=now, changed_at=now, reason=text)
+    line = LineRecord(key=f"L{number}", order=key, task_id=f"t{number}", changed_at=now, item=text, adapter="lis")
+    report = ReportRecord(key=f"P{number}", source=key, message="m", received_at=now, changed_at=now, body=b"", reason=text)
+    match step:
+        case "add_order":
+            uow.orders.add(order)
+        case "save_order":
+            uow.orders.save(replace(uow.orders.get_for_update(key), reason=text, reopened=number))
+        case "add_line":
+            uow.orders.add_line(line)
+        case "save_line":
+            uow.orders.save_line(line)
+        case "work_order":
+            uow.orders.save_work_order(WorkOrder(order=key, adapter=f"a{number}", changed_at=now, reason=key))
+        case "labels":
+            uow.orders.set_labels(key, [factory.label(f"{number}", line), factory.label("shared", line)])
+        case "event":
+            uow.events.add(Event(order=key, at=now, action=step, text=text))
+        case "set":
+            uow.key_values.set(key, text)
+        case "job":
+            return uow.jobs.add(factory.job(f"{key} {number}", ordering_key=key, order=key))
+        case "save_job":
+            return [uow.jobs.save(job.mark_started(now)) for job in uow.jobs.list_for_order(key)]
+        case "report":
+            return uow.reports.add(report)
+        case "save_report":
+            uow.reports.save(report)
+        case "alert":
+            return uow.alerts.open(Alert(key=key, text=text, opened_at=now))
+        case "close_alert":
+            return uow.alerts.close(key, now=now)
+        case "read":
+            order_there = uow.orders.existing([f"task-{key}"])
+            used = uow.orders.labels_in_use(["shared", f"{number}"], except_order="R0")
+            return order_there, uow.orders.lines(key), uow.orders.work_orders(key), uow.key_values.get(key), used
+        case "read_line":
+            return uow.orders.line(f"L{number}"), uow.orders.by_barcode("shared", "lis")
+        case "commit":
+            uow.commit()
+        case "fail":
+            raise ZeroDivisionError
+    return None
+
+
+_VOLATILE = {"jobs": ("created_at", "changed_at")}
+
+
+async def contents(store):
+    """All rows of the tables, without the times that the clock gives, and without what no unit of work here writes."""
+
+    def load(connection):
+        return {
+            table.name: [
+                {name: value for name, value in row.items() if name not in _VOLATILE.get(table.name, ())}
+                for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings()
+            ]
+            for table in (orders, lines, work_orders, label_uses, events, jobs, reports, alerts)
+        }
+
+    return await store.read(load)
+
+
+def described(found):
+    return [type(each) if isinstance(each, Exception) else each for each in found]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(units=_UNITS)
+async def test_units_together_leave_what_they_leave_one_by_one(units, sqlite_template, tmp_path, cipher):
+    factory = RecordFactory()
+    stores = []
+    for name in ("together", "alone"):
+        shutil.copy(sqlite_template, tmp_path / name)
+        stores.append(SqlStore(f"sqlite:///{tmp_path / name}", cipher))
+    works = [make_unit(steps, commits, factory) for steps, commits in units]
+    together = await run_together(stores[0], *works)
+    alone = [(await asyncio.gather(stores[1].run(work), return_exceptions=True))[0] for work in works]
+    after = [await contents(store) for store in stores]
+    for store in stores:
+        await store.close()
+    for name in ("together", "alone"):
+        (tmp_path / name).unlink()
+    assert described(together) == described(alone)
+    assert after[0] == after[1]

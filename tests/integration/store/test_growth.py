@@ -1,0 +1,168 @@
+"""Years of finished work cost nothing: what pages, metrics, claims and purges do on SQLite is counted in steps of its machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, text
+
+from lab_agent.crypto import Cipher
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store import queries
+from lab_agent.store.queries import SqlQueries
+from lab_agent.store.unit_of_work import SqlStore
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+FEW, MANY = 300, 12_000
+DAY, YEAR = timedelta(days=1), timedelta(days=365)
+CLOSED_AT = "2026-02-01 12:00:00.000000"
+NUMBERS = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :orders) "
+FINISHED_WORK = (
+    """
+    INSERT INTO orders (key, task_id, state, seen_at, changed_at, released_findings, sent_statuses, reopened)
+    {numbers} SELECT 'R' || n, 'T' || n, 'closed', '{at}', '{at}', '[]', '[]', 0 FROM n
+    """,
+    """
+    INSERT INTO lines (key, order_key, task_id, state, changed_at, adapter, outputs, sent_statuses, reopened)
+    {numbers} SELECT 'L' || n || '-' || i, 'R' || n, 'LT' || n || '-' || i, 'completed', '{at}', 'folder', '[]', '[]', 0
+    FROM n, (SELECT 1 AS i UNION SELECT 2)
+    """,
+    """
+    INSERT INTO reports (key, source, message, state, order_key, lines, received_at, changed_at, body)
+    {numbers} SELECT 'P' || n, 'folder', 'm' || n, 'delivered', 'R' || n, '[]', '{at}', '{at}', x'7b7d' FROM n
+    """,
+    """
+    INSERT INTO jobs (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at,
+        changed_at, fencing_token)
+    {numbers} SELECT kind, kind || n, kind || n, 'x', CASE kind WHEN 'match_report' THEN NULL ELSE 'R' || n END, '{{}}', 'done',
+        true, 1, '{at}', '{at}', '{at}', 1
+    FROM n, (SELECT 'match_report' AS kind UNION SELECT 'deliver_report' UNION SELECT 'update_order_task')
+    """,
+    """
+    INSERT INTO events (order_key, report, at, action, text)
+    {numbers} SELECT CASE i WHEN 1 THEN NULL ELSE 'R' || n END, 'P' || n, '{at}', 'result', 't'
+    FROM n, (SELECT 1 AS i UNION SELECT 2)
+    """,
+    "INSERT INTO rejections (rule, order_key, at) {numbers} SELECT 'line.specimen', 'R' || n, '{at}' FROM n",
+)
+"""Finished orders with all that belongs to them."""
+
+
+Work = Callable[[SqlStore], Awaitable[Any]]
+
+
+def unit_of_work(work: Callable[[UnitOfWork], Any]) -> Work:
+    return lambda store: store.run(work)
+
+
+WORK: dict[str, Work] = {
+    "overview": lambda store: SqlQueries(store).overview(now=NOW),
+    "metrics": lambda store: SqlQueries(store).counts(now=NOW),
+    "waiting for an operator": lambda store: SqlQueries(store).needs_attention(),
+    "numbers in the navigation": lambda store: SqlQueries(store).attention_counts(),
+    "open orders": lambda store: SqlQueries(store).orders(states=(OrderState.HELD, OrderState.HANDED_OVER)),
+    "search": lambda store: SqlQueries(store).orders(search="R17"),
+    "open jobs": lambda store: SqlQueries(store).jobs(states=OPEN_JOBS),
+    "results that wait": lambda store: SqlQueries(store).unmatched_reports(),
+    "unfinished results": lambda store: SqlQueries(store).reports(states=(ReportState.MATCHED,)),
+    "orphaned documents": lambda store: SqlQueries(store).orphaned_documents(),
+    "alerts": lambda store: SqlQueries(store).alerts(),
+    "one order": lambda store: SqlQueries(store).order(OrderKey("R17")),
+    "idle poll": unit_of_work(lambda uow: (uow.orders.existing(["T-new"]), uow.orders.ended_orders(["T-new"]))),
+    "open orders to compare": unit_of_work(lambda uow: uow.orders.open_orders(limit=100)),
+    "orders to look at once more": unit_of_work(lambda uow: uow.orders.orders_to_recheck(now=NOW, limit=100)),
+    "claim": unit_of_work(lambda uow: uow.jobs.claim({frozenset(JobKind): 8}, owner="a", now=NOW, lease=DAY)),
+    "look for due jobs": unit_of_work(lambda uow: uow.jobs.pending(JobKind, now=NOW)),
+    "jobs that need an operator": unit_of_work(lambda uow: uow.jobs.needing_operator()),
+    "failing jobs": unit_of_work(lambda uow: uow.jobs.failing(since=NOW)),
+    "reports that need an operator": unit_of_work(lambda uow: uow.reports.needing_operator()),
+    "expired leases": unit_of_work(lambda uow: uow.jobs.expire_leases(NOW)),
+    "lines that wait": unit_of_work(lambda uow: uow.orders.waiting_lines()),
+    "oldest order to assess": unit_of_work(lambda uow: uow.orders.unassessed_since()),
+    "breaker": unit_of_work(lambda uow: uow.rejections.count_since("line.specimen", NOW - DAY)),
+    "purge of identification data": unit_of_work(lambda uow: uow.purge.identities(before=NOW - DAY)),
+    "purge of documents": unit_of_work(lambda uow: uow.purge.documents(before=NOW - DAY)),
+    "purge of orders": unit_of_work(lambda uow: uow.purge.closed_orders(before=NOW - YEAR)),
+}
+"""What a daemon and its page do all day."""
+LISTS: dict[str, Work] = {
+    "orders": lambda store: SqlQueries(store).orders(),
+    "closed orders": lambda store: SqlQueries(store).orders(states=(OrderState.CLOSED,)),
+    "jobs": lambda store: SqlQueries(store).jobs(),
+    "finished jobs": lambda store: SqlQueries(store).jobs(states=(JobState.DONE,)),
+    "results": lambda store: SqlQueries(store).reports(),
+    "delivered results": lambda store: SqlQueries(store).reports(states=(ReportState.DELIVERED,)),
+}
+"""Lists of everything: their length is counted as far as `MAX_COUNTED`, and no farther."""
+
+
+class StepCounter:
+    """Counts the steps of SQLite's machine on all connections of a store."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self.steps = 0
+        event.listen(store._engine, "checkout", self._watch)
+
+    def _watch(self, connection: Any, *_: Any) -> None:
+        connection.set_progress_handler(self._step, 1)
+
+    def _step(self) -> int:
+        self.steps += 1
+        return 0
+
+
+@pytest.fixture
+async def stores(sqlite_template: Path, cipher: Cipher, tmp_path: Path) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    """A young store and an old one."""
+    made = tuple([await _make_store(sqlite_template, cipher, tmp_path / f"{orders}.db", orders) for orders in (FEW, MANY)])
+    yield made
+    for store in made:
+        await store.close()
+
+
+async def _make_store(template: Path, cipher: Cipher, path: Path, orders: int) -> SqlStore:
+    shutil.copy(template, path)
+    store = SqlStore(f"sqlite:///{path}", cipher)
+
+    def fill(connection: Connection, _: Cipher) -> None:
+        for statement in FINISHED_WORK:
+            connection.execute(text(statement.format(numbers=NUMBERS, at=CLOSED_AT)), {"orders": orders})
+
+    await store.write(fill)
+    return store
+
+
+async def _count_steps(stores: tuple[SqlStore, ...], work: Work) -> list[int]:
+    counted = []
+    for store in stores:
+        counter = StepCounter(store)
+        await work(store)
+        counted.append(counter.steps)
+    return counted
+
+
+async def _grown(stores: tuple[SqlStore, ...], works: Mapping[str, Work]) -> Mapping[str, list[int]]:
+    """What takes more than a tenth more steps in the old store, with both numbers."""
+    steps = {name: await _count_steps(stores, work) for name, work in works.items()}
+    return {name: pair for name, pair in steps.items() if pair[1] > pair[0] * 1.1}
+
+
+async def test_finished_work_costs_nothing(stores: tuple[SqlStore, SqlStore]) -> None:
+    """Beside forty times as many finished orders, everything that goes on all day takes the same steps."""
+    assert await _grown(stores, WORK) == {}
+
+
+async def test_lists_of_everything_count_no_farther_than_they_say(
+    stores: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "MAX_COUNTED", FEW // 2)
+    assert await _grown(stores, LISTS) == {}
+    assert (await SqlQueries(stores[1]).orders()).total_text == f"more than {FEW // 2}"

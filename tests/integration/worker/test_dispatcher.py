@@ -1,0 +1,312 @@
+"""The dispatcher: slots for each queue, one claim for all, chains in one transaction a link, and nothing forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.jobs import TASK_COMPLETED
+from lab_agent.domain.records import Job, JobKind, NewJob
+from lab_agent.domain.state_machines import JobState
+from lab_agent.errors import PermanentFailure, StoreUnreachableError, TemporaryFailure
+from lab_agent.ports.job_handler import Lease
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.job_queues import JOB_QUEUES
+from tests.harness.clock import wait_until
+from tests.harness.jobs import claim_jobs
+from tests.harness.store_counts import StoreCounts, count_store
+from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
+
+CHAIN = (JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
+
+
+@asynccontextmanager
+async def dispatching(bench: WorkerBench, concurrency: int = 2) -> AsyncIterator[JobDispatcher]:
+    """A running dispatcher of all queues, which is told by the store and does not look by itself."""
+    dispatcher = JobDispatcher(JOB_QUEUES, bench.runner, bench.outages, concurrency=concurrency)
+    bench.store.on_jobs_due = dispatcher.wake
+    running = asyncio.create_task(dispatcher.run())
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.stop()
+        await asyncio.wait_for(running, 5)
+
+
+def holding(gate: asyncio.Event, running: list[str]) -> Callable[[Lease], Any]:
+    async def behave(lease: Lease) -> Outcome:
+        running.append(lease.job.dedup_key)
+        await gate.wait()
+        running.remove(lease.job.dedup_key)
+        return None
+
+    return behave
+
+
+def adding(*added: NewJob) -> Outcome:
+    def complete(uow: UnitOfWork, job: Job) -> Job:
+        uow.jobs.add_all(added)
+        return job.complete(job.changed_at)
+
+    return complete
+
+
+def new_job(kind: JobKind, name: str, bench: WorkerBench, ordering_key: str | None = None) -> NewJob:
+    return NewJob(
+        kind=kind, dedup_key=name, ordering_key=ordering_key or name, target="x", order=None, due_at=bench.clock.now(), payload={}
+    )
+
+
+async def test_jobs_of_queue_run_up_to_its_slots(bench: WorkerBench) -> None:
+    for number in range(7):
+        await bench.add_job(f"fetch{number}", kind=JobKind.FETCH_ORDER)
+    running: list[str] = []
+    most, gate = 0, asyncio.Event()
+    hold = holding(gate, running)
+
+    async def behave(lease: Lease) -> Outcome:
+        nonlocal most
+        most = max(most, len(running) + 1)
+        return await hold(lease)
+
+    bench.handler.behaviour = behave
+    async with dispatching(bench, concurrency=3):
+        await wait_until(lambda: len(running) == 3)
+        gate.set()
+        await wait_until(lambda: len(bench.attempts) == 7)
+    assert most == 3
+    assert [call.removeprefix("perform ") for call in bench.handler.calls] == [f"fetch{number}" for number in range(7)]
+
+
+async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
+    await bench.add_job("slow", kind=JobKind.SUBMIT_ORDER)
+    await bench.add_job("waits", kind=JobKind.CANCEL_AT_LIS)
+    await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
+    gate, running = asyncio.Event(), list[str]()
+    hold = holding(gate, running)
+
+    async def behave(lease: Lease) -> Outcome:
+        return await hold(lease) if lease.job.dedup_key == "slow" else None
+
+    bench.handler.behaviour = behave
+    async with dispatching(bench, concurrency=1):
+        await wait_until(lambda: ("update_line_task", "done") in bench.attempts)
+        assert bench.handler.calls == ["perform slow", "perform quick"]
+        gate.set()
+        await wait_until(lambda: ("cancel_at_lis", "done") in bench.attempts)
+
+
+async def test_backlog_of_one_kind_hides_no_other(bench: WorkerBench) -> None:
+    await bench.write(
+        lambda uow: uow.jobs.add_all([new_job(JobKind.UPDATE_ORDER_TASK, f"old{number}", bench) for number in range(50)])
+    )
+    bench.clock.advance(60)
+    for kind in (JobKind.UPDATE_LINE_TASK, JobKind.FETCH_ORDER):
+        await bench.add_job(kind.value, kind=kind)
+    gate = asyncio.Event()
+    bench.handler.behaviour = holding(gate, [])
+    async with dispatching(bench, concurrency=2):
+        await wait_until(lambda: len(bench.handler.calls) == 3)
+        assert sorted(bench.handler.calls) == ["perform fetch_order", "perform old0", "perform old1"]
+        gate.set()
+        await wait_until(lambda: len(bench.attempts) == 52)
+
+
+async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) -> None:
+    for name in ("first", "second"):
+        await bench.add_job(name)
+    gate, running = asyncio.Event(), list[str]()
+    bench.handler.behaviour = holding(gate, running)
+    async with dispatching(bench, concurrency=1) as dispatcher:
+        await wait_until(lambda: running == ["first"])
+        dispatcher.stop()
+        gate.set()
+    assert bench.attempts == [("update_line_task", "done")]
+    assert (await bench.get_job(2)).state is JobState.DUE
+
+
+async def run_chain(bench: WorkerBench, *, tasks: int) -> StoreCounts | None:
+    """Match, deliver, and update so many Tasks and then that of the order; what it cost."""
+    updated = 0
+
+    async def behave(lease: Lease) -> Outcome:
+        nonlocal updated
+        match lease.job.kind:
+            case JobKind.MATCH_REPORT:
+                return adding(new_job(JobKind.DELIVER_REPORT, "deliver", bench))
+            case JobKind.DELIVER_REPORT:
+                return adding(*(new_job(JobKind.UPDATE_LINE_TASK, f"line{number}", bench) for number in range(tasks)))
+            case JobKind.UPDATE_LINE_TASK:
+                updated += 1
+                return adding(new_job(JobKind.UPDATE_ORDER_TASK, TASK_COMPLETED, bench)) if updated == tasks else None
+        return None
+
+    bench.handler.behaviour = behave
+    for kind in CHAIN:
+        await bench.outages.end_part(kind)  # what an earlier process may have left open is closed once
+    await bench.add_job("match", kind=JobKind.MATCH_REPORT)
+    async with dispatching(bench, concurrency=8):
+        if not isinstance(bench.store, SqlStore):
+            await wait_until(lambda: ("update_order_task", "done") in bench.attempts)
+            return None
+        with count_store(bench.store) as counts:
+            await wait_until(lambda: ("update_order_task", "done") in bench.attempts)
+        return counts
+
+
+async def test_chain_costs_one_transaction_for_each_link(bench: WorkerBench) -> None:
+    counts = await run_chain(bench, tasks=5)
+    assert len(bench.attempts) == 8
+    if counts is not None:
+        assert counts.transactions <= 1 + 8, counts.report()
+        assert counts.empty_rollbacks == 0, counts.report()
+
+
+async def test_end_frees_the_next_job_of_its_ordering_key(bench: WorkerBench) -> None:
+    """Also one of another queue; nobody looks, and nothing was added."""
+    await bench.write(
+        lambda uow: uow.jobs.add_all(
+            [new_job(kind, kind.value, bench, "one") for kind in (JobKind.DELIVER_REPORT, JobKind.MATCH_REPORT)]
+        )
+    )
+    async with dispatching(bench):
+        await wait_until(lambda: len(bench.attempts) == 2)
+    assert bench.handler.calls == ["perform deliver_report", "perform match_report"]
+
+
+async def test_failed_attempt_claims_what_comes_next(bench: WorkerBench) -> None:
+    for name in ("a", "b"):
+        await bench.add_job(name, ordering_key="one")
+
+    async def behave(lease: Lease) -> Outcome:
+        if lease.job.dedup_key == "a":
+            raise PermanentFailure("no")
+        return None
+
+    bench.handler.behaviour = behave
+    async with dispatching(bench, concurrency=1):
+        await wait_until(lambda: len(bench.attempts) == 2)
+    assert bench.attempts == [("update_line_task", "dead_letter"), ("update_line_task", "done")]
+
+
+async def test_lost_lease_claims_nothing(bench: WorkerBench) -> None:
+    await bench.add_job("late")
+    gate, running = asyncio.Event(), list[str]()
+    bench.handler.behaviour = holding(gate, running)
+    async with dispatching(bench, concurrency=1):
+        await wait_until(lambda: running == ["late"])
+        bench.clock.advance(LEASE.total_seconds() + 1)
+        assert len(await claim_jobs(bench.make_runner("two"), [JobKind.UPDATE_LINE_TASK], 1)) == 1
+        bench.handler.behaviour = None
+        await bench.write(lambda uow: uow.jobs.save((uow.jobs.get(1)).complete(bench.clock.now())))  # type: ignore[arg-type, union-attr]
+        await bench.add_job("next")
+        gate.set()
+        await wait_until(lambda: bench.attempts == [("update_line_task", "done")])
+    assert (await bench.get_job(2)).attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(TemporaryFailure("busy"), JobState.DUE), (ZeroDivisionError(), JobState.DEAD_LETTER)]
+)
+@pytest.mark.parametrize("chained", [False, True])
+async def test_load_that_fails_ends_its_job_alone(
+    bench: WorkerBench, monkeypatch: pytest.MonkeyPatch, error: Exception, state: JobState, chained: bool
+) -> None:
+    """Whether it is claimed by the dispatcher or by the end of another job, which is kept."""
+
+    def load(uow: UnitOfWork, job: Job) -> None:
+        if job.dedup_key == "bad":
+            raise error
+
+    monkeypatch.setattr(bench.handler, "load", load)
+    following = [new_job(JobKind.UPDATE_LINE_TASK, name, bench) for name in ("bad", "good")]
+
+    async def behave(lease: Lease) -> Outcome:
+        return adding(*following) if lease.job.kind is JobKind.FETCH_ORDER else None
+
+    bench.handler.behaviour = behave
+    if chained:
+        await bench.add_job("before", kind=JobKind.FETCH_ORDER)
+    else:
+        await bench.write(lambda uow: uow.jobs.add_all(following))
+    async with dispatching(bench):
+        await wait_until(lambda: len(bench.attempts) == 2 + chained)
+    ends = {job.dedup_key: job.state for job in [await bench.get_job(number + 1) for number in range(2 + chained)]}
+    assert ends == {**({"before": JobState.DONE} if chained else {}), "bad": state, "good": JobState.DONE}
+    assert "perform bad" not in bench.handler.calls
+
+
+async def look_until(dispatcher: JobDispatcher, condition: Callable[[], bool]) -> None:
+    """Look again and again, as a worker does every second: a look leaves out what is being claimed."""
+
+    async def look() -> bool:
+        await dispatcher.look()
+        return condition()
+
+    await wait_until(look)
+
+
+async def test_look_finds_what_time_has_made_due(bench: WorkerBench) -> None:
+    later = bench.clock.now() + timedelta(hours=1)
+    new = new_job(JobKind.FETCH_ORDER, "later", bench)
+    async with dispatching(bench) as dispatcher:
+        await bench.write(
+            lambda uow: uow.jobs.add(
+                NewJob(kind=new.kind, dedup_key="later", ordering_key="l", target="x", order=None, due_at=later, payload={})
+            )
+        )
+        await dispatcher.look()
+        assert bench.attempts == []
+        bench.clock.advance(3600)
+        await look_until(dispatcher, lambda: bench.attempts == [("fetch_order", "done")])
+
+
+async def test_look_finds_jobs_of_a_worker_that_is_gone(bench: WorkerBench) -> None:
+    await bench.add_job("e")
+    await claim_jobs(bench.make_runner("gone"), [JobKind.UPDATE_LINE_TASK], 1)
+    async with dispatching(bench) as dispatcher:
+        await dispatcher.look()
+        assert bench.attempts == []
+        bench.clock.advance(LEASE.total_seconds() + 1)
+        await look_until(dispatcher, lambda: bench.attempts == [("update_line_task", "done")])
+
+
+async def test_idle_look_takes_no_write_transaction(bench: WorkerBench) -> None:
+    """Also beside a job that waits for another one, which an operator has to settle."""
+    for name in ("a", "b"):
+        await bench.add_job(name, ordering_key="one", kind=JobKind.SUBMIT_ORDER)
+    (first,) = await claim_jobs(bench.runner, [JobKind.SUBMIT_ORDER], 1)
+    await bench.write(lambda uow: uow.jobs.save(first.job.needs_review(bench.clock.now(), "who knows")))
+    async with dispatching(bench) as dispatcher:
+        if not isinstance(bench.store, SqlStore):
+            return
+        await dispatcher.look()
+        with count_store(bench.store) as counts:
+            for _ in range(3):
+                await dispatcher.look()
+                await asyncio.sleep(0)
+        assert (counts.read_only, counts.transactions) == (3, 3), counts.report()
+
+
+async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, failed = bench.store.run, asyncio.Event()
+
+    async def unreachable(_: object) -> None:
+        failed.set()
+        raise StoreUnreachableError
+
+    await bench.add_job("e")
+    monkeypatch.setattr(bench.store, "run", unreachable)
+    async with dispatching(bench) as dispatcher:
+        await asyncio.wait_for(failed.wait(), 5)
+        await wait_until(lambda: bench.outages.is_store_down)
+        monkeypatch.setattr(bench.store, "run", run)
+        await look_until(dispatcher, lambda: bench.attempts == [("update_line_task", "done")])
+        assert not bench.outages.is_store_down
