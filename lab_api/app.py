@@ -1,47 +1,47 @@
-"""The application: which handler answers which path."""
+"""The application: routes, errors, health, and one log line for each request.
+
+The routes are plain ones of Starlette, which FastAPI takes beside its own: a handler is given the request and returns what sends
+the response. Bodies are read and written by the endpoints themselves, so that decimals keep their digits; FastAPI's solving of
+dependencies and serialisation would be work without use for each request.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from time import perf_counter
 
+from fastapi import FastAPI
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_agent import exact_json
 from lab_agent.catalogue.labels import LabelSource, NoLabels
+from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
 from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.endpoints import Endpoints
+from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.rate_limit import TokenBuckets
 from lab_api.response_cache import CurrentCatalogue
-from lab_api.routing import Methods, Router
 from lab_api.token_endpoint import TokenEndpoint
 
+_log = get_logger(__name__)
 
-class Application:
-    """The laboratory's API as an ASGI application; `openapi` gives its description."""
+_HEALTH_PATHS = ("/healthz", "/readyz")
 
-    def __init__(self, table: dict[str, Methods], prefix: str, token_path: str | None, *, docs: bool) -> None:
-        self.openapi = cache(lambda: openapi.build_document(prefix, token_path))
-        self._prefix = prefix
-        if docs:
-            table = {**table, f"{prefix}/openapi.json": {"GET": self._document}, f"{prefix}/docs": {"GET": self._docs_page}}
-        self._router = Router(table)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await self._router(scope, receive, send)
+class PlainRoute(Route):
+    """A route of Starlette that says in the scope that it was taken, for the log: FastAPI says so for its own routes only."""
 
-    async def _document(self, request: Request) -> Response:  # noqa: ARG002 - the shape of a handler
-        document: dict[str, Any] = self.openapi()
-        return openapi.document_response(document)
-
-    async def _docs_page(self, request: Request) -> Response:  # noqa: ARG002 - the shape of a handler
-        return openapi.docs_page(self._prefix)
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As Starlette's."""
+        match, child_scope = super().matches(scope)
+        return match, {**child_scope, "route": self}
 
 
 def create_app(
@@ -52,11 +52,12 @@ def create_app(
     tokens: TokenEndpoint | None = None,
     documents: HostedDocuments | None = None,
     rate_limit: TokenBuckets | None = None,
-) -> Application:
+) -> FastAPI:
     """Make the application; the catalogue may be replaced while it runs.
 
     Without `clients` only those of the settings may call; with `tokens` clients may fetch short-lived ones.
     """
+    prefix = settings.prefix
     endpoints = Endpoints(
         settings=settings,
         current_catalogue=current_catalogue,
@@ -64,23 +65,37 @@ def create_app(
         labels=labels or NoLabels(),
         rate_limit=rate_limit or TokenBuckets(settings.rate, settings.burst),
     )
-    prefix = settings.prefix
-    table: dict[str, Methods] = {
-        f"{prefix}/nomenclature": {"GET": endpoints.nomenclature},
-        f"{prefix}/eta": {"GET": endpoints.eta},
-        f"{prefix}/questionnaire": {"POST": endpoints.questionnaire},
-        f"{prefix}/preanalytics": {"POST": endpoints.preanalytics},
-        **_health_table(current_catalogue),
-    }
-    token_path = f"{prefix}/token" if tokens else None
-    if tokens and token_path:
-        table[token_path] = {"POST": tokens.handle}
+    routes = [*_endpoint_routes(prefix, endpoints), *_health_routes(current_catalogue)]
+    if tokens:
+        routes.append(PlainRoute(f"{prefix}/token", tokens.handle, methods=["POST"]))
     if documents:
-        table[f"{prefix}/documents/{{address}}"] = {"GET": documents.get_document}
-    return Application(table, prefix, token_path, docs=settings.docs)
+        routes.append(PlainRoute(f"{prefix}/documents/{{address}}", documents.get_document, methods=["GET"]))
+    app = FastAPI(
+        title=openapi.TITLE,
+        routes=routes,
+        exception_handlers=EXCEPTION_HANDLERS,
+        middleware=[Middleware(RequestLogMiddleware)],
+        openapi_url=f"{prefix}/openapi.json" if settings.docs else None,
+        docs_url=f"{prefix}/docs" if settings.docs else None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    token_path = f"{prefix}/token" if tokens else None
+    app.openapi = cache(lambda: openapi.build_document(prefix, token_path))  # type: ignore[method-assign]  # FastAPI's own way
+    return app
 
 
-def _health_table(current_catalogue: CurrentCatalogue) -> dict[str, Methods]:
+def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[PlainRoute]:
+    """Starlette answers HEAD wherever it answers GET, and 405 for other methods."""
+    return [
+        PlainRoute(f"{prefix}/nomenclature", endpoints.nomenclature, methods=["GET"]),
+        PlainRoute(f"{prefix}/eta", endpoints.eta, methods=["GET"]),
+        PlainRoute(f"{prefix}/questionnaire", endpoints.questionnaire, methods=["POST"]),
+        PlainRoute(f"{prefix}/preanalytics", endpoints.preanalytics, methods=["POST"]),
+    ]
+
+
+def _health_routes(current_catalogue: CurrentCatalogue) -> list[PlainRoute]:
     async def healthz(_: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
@@ -88,4 +103,32 @@ def _health_table(current_catalogue: CurrentCatalogue) -> dict[str, Methods]:
         body = exact_json.dumps({"status": "ready", "catalogue": current_catalogue.responses.catalogue.version})
         return Response(body, media_type="application/json")
 
-    return {"/healthz": {"GET": healthz}, "/readyz": {"GET": readyz}}
+    return [PlainRoute(path, handler, methods=["GET"]) for path, handler in zip(_HEALTH_PATHS, (healthz, readyz), strict=True)]
+
+
+class RequestLogMiddleware:
+    """One line for each request: route, status, time and client; never a query string or a body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and log how it ended."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = perf_counter(), 500
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noting_status)
+        finally:
+            path = getattr(scope.get("route"), "path", "unknown")
+            elapsed, source = round(perf_counter() - started, 4), scope.get("state", {}).get("client")
+            log = _log.debug if path in _HEALTH_PATHS else _log.info
+            log("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp
 from lab_agent.catalogue import basket, preanalytics, questionnaire
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.labels import LabelSource
-from lab_agent.catalogue.model import Contract, unknown_contract_error
+from lab_agent.catalogue.model import Catalogue, Contract, unknown_contract_error
+from lab_agent.catalogue.tubes import Preanalytics
 from lab_agent.settings.api import ApiSettings
 from lab_api.auth import Client, Clients
 from lab_api.errors import ApiError, OutageReporter
@@ -26,6 +27,8 @@ from lab_api.response_cache import CurrentCatalogue, PreparedResponses, conditio
 T = TypeVar("T")
 
 _MAX_INLINE_ITEMS = 10
+"""The largest basket that is worked on in the event loop: the search for the fewest tubes of more may take too long for it."""
+_MAX_INLINE_TUBES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +57,28 @@ class Endpoints:
 
     async def questionnaire(self, request: Request) -> ASGIApp:
         """The questions of a whole basket."""
-        requested, responses = await self._read_basket(request)
-        items = [line.item for line in requested.lines]
-        return await _compute(
-            len(items), lambda: json_response(request, questionnaire.build_questionnaire(responses.catalogue, items).as_json())
-        )
+
+        def merge(catalogue: Catalogue, requested: Basket) -> ASGIApp:
+            items = [line.item for line in requested.lines]
+            return json_response(request, questionnaire.build_questionnaire(catalogue, items).as_json())
+
+        response, _, _ = await self._read_basket(request, merge)
+        return response
 
     async def preanalytics(self, request: Request) -> ASGIApp:
         """The tubes of a whole basket."""
-        requested, responses = await self._read_basket(request)
-        size = len(requested.lines)
-        plan = await _compute(size, lambda: preanalytics.calculate(responses.catalogue, requested.lines))
+
+        def calculate(catalogue: Catalogue, requested: Basket) -> Preanalytics:
+            return preanalytics.calculate(catalogue, requested.lines)
+
+        plan, requested, catalogue = await self._read_basket(request, calculate)
         with self.outages.report_outage("labels", requested.contract.code):
-            labels = await self.labels.labels(requested, plan.tubes, responses.catalogue.version)
+            labels = await self.labels.labels(requested, plan.tubes, catalogue.version)
         first, second = [each.first for each in labels], [each.second for each in labels]
         as_json = partial(plan.as_json, first, include_transport=requested.include_transport_containers, second_labels=second)
-        return await _compute(size, lambda: json_response(request, as_json()))
+        if len(plan.tubes) <= _MAX_INLINE_TUBES:
+            return json_response(request, as_json())
+        return await asyncio.to_thread(lambda: json_response(request, as_json()))
 
     async def _authenticate(self, request: Request) -> tuple[Client, PreparedResponses]:
         """Who calls, and what is served now: one version for the whole request. Raises `ApiError`."""
@@ -90,8 +99,11 @@ class Endpoints:
         self.rate_limit.consume(code)
         return contract, responses
 
-    async def _read_basket(self, request: Request) -> tuple[Basket, PreparedResponses]:
-        """The basket of the body, counted against its contract's rate limit. Raises `ApiError` and `BasketError`."""
+    async def _read_basket(self, request: Request, work: Callable[[Catalogue, Basket], T]) -> tuple[T, Basket, Catalogue]:
+        """The basket of the body, counted against its contract's rate limit, and what `work` makes of it.
+
+        A large basket is read and worked on in a thread, so that nobody else waits for it. Raises `ApiError` and `BasketError`.
+        """
         client, responses = await self._authenticate(request)
         _reject_repeated_parameters(request)
         body = await read_json(request, self.settings.max_body)
@@ -100,8 +112,12 @@ class Endpoints:
             self.rate_limit.consume(code)
         items = body.get("analyticsrequests") if isinstance(body, Mapping) else None
         size = len(items) if isinstance(items, list) else 0
-        found = await _compute(size, lambda: basket.read_basket(body, visible, self.settings.max_basket))
-        return found, responses
+
+        def read() -> tuple[T, Basket, Catalogue]:
+            requested = basket.read_basket(body, visible, self.settings.max_basket)
+            return work(responses.catalogue, requested), requested, responses.catalogue
+
+        return read() if size <= _MAX_INLINE_ITEMS else await asyncio.to_thread(read)
 
 
 def _reject_repeated_parameters(request: Request) -> None:
@@ -114,8 +130,3 @@ def _reject_repeated_parameters(request: Request) -> None:
     times = Counter(name for name, _ in given)
     if repeated := sorted(name[:50] for name, count in times.items() if count > 1):
         raise ApiError(400, "invalid", f"{', '.join(repeated[:5])}: is given more than once — send each parameter once")
-
-
-async def _compute(items: int, work: Callable[[], T]) -> T:
-    """Do work that grows with the basket; for a large one in a thread, so that nobody else waits for it."""
-    return work() if items <= _MAX_INLINE_ITEMS else await asyncio.to_thread(work)

@@ -5,9 +5,12 @@ An outage is reported to the client with each request, and to the log once when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from lab_agent import exact_json
@@ -18,6 +21,12 @@ from lab_agent.logs import get_logger
 
 _log = get_logger(__name__)
 
+_STATUS_DIAGNOSTICS = {
+    404: (
+        "not-found",
+        "path: not found — use nomenclature, eta, questionnaire or preanalytics under the agreed address",
+    ),
+}
 _STRUCTURE_CODES = frozenset({"structure", "required", "value", "too-long"})
 
 
@@ -38,45 +47,37 @@ def operation_outcome(status: int, issues: Iterable[tuple[str, str]], headers: M
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
-def to_response(error: Exception) -> tuple[Response, bool]:
-    """The response to a request that failed, and whether the error is one that we know: an unknown one is a defect."""
-    for kind, respond in _RESPONSES:
-        if isinstance(error, kind):
-            return respond(error), True
-    diagnostics = "service: internal error — try again, and tell the laboratory if it persists"
-    return operation_outcome(500, [("exception", diagnostics)]), False
+async def _handle_api_error(_: Request, exc: ApiError) -> Response:
+    return _api_error_response(exc)
 
 
-def not_found() -> Response:
-    """The response to a path that there is not."""
-    diagnostics = "path: not found — use nomenclature, eta, questionnaire or preanalytics under the agreed address"
-    return operation_outcome(404, [("not-found", diagnostics)])
+async def _handle_unknown_contract(_: Request, exc: UnknownContractError) -> Response:
+    return operation_outcome(404, _issues(exc, "not-found"))
 
 
-def method_not_allowed(method: str, methods: Iterable[str]) -> Response:
-    """The response to a method that a path does not take; `methods` are those that it takes."""
-    allowed = ", ".join(sorted(methods))
-    diagnostics = f"method: {method[:20]} is not supported for this path — use {allowed}"
-    return operation_outcome(405, [("not-supported", diagnostics)], {"Allow": allowed})
-
-
-def _respond_to_api_error(error: Exception) -> Response:
-    assert isinstance(error, ApiError)  # noqa: S101 - `_RESPONSES` calls it with this class only
-    return operation_outcome(error.status, [(error.code, str(error))], error.headers)
-
-
-def _respond_to_unknown_contract(error: Exception) -> Response:
-    return operation_outcome(404, _issues(error, "not-found"))
-
-
-def _respond_to_basket_error(error: Exception) -> Response:
+async def _handle_basket_error(_: Request, exc: BasketError) -> Response:
     """400 for a request of a wrong shape, 422 for one that the catalogue contradicts."""
-    issues = _issues(error, "business-rule")
+    issues = _issues(exc, "business-rule")
     return operation_outcome(400 if any(code in _STRUCTURE_CODES for code, _ in issues) else 422, issues)
 
 
-def _respond_to_invalid_json(error: Exception) -> Response:
-    return operation_outcome(400, _issues(error, "structure"))
+async def _handle_invalid_json(_: Request, exc: DataInvalidError) -> Response:
+    return operation_outcome(400, _issues(exc, "structure"))
+
+
+async def _handle_http_exception(request: Request, exc: HTTPException) -> Response:
+    """What Starlette's routing raises: no such path, or a method that the path does not take."""
+    if exc.status_code == 405:
+        return _method_not_allowed(request.method, (exc.headers or {}).get("Allow", ""))
+    code, diagnostics = _STATUS_DIAGNOSTICS.get(exc.status_code, ("invalid", str(exc.detail)))
+    return operation_outcome(exc.status_code, [(code, diagnostics)], exc.headers)
+
+
+def _method_not_allowed(method: str, allow_header: str) -> Response:
+    """Starlette names the methods in any order."""
+    allowed = ", ".join(sorted(allow_header.split(", ")))
+    diagnostics = f"method: {method[:20]} is not supported for this path — use {allowed}"
+    return operation_outcome(405, [("not-supported", diagnostics)], {"Allow": allowed})
 
 
 def service_unavailable(resource: str) -> ApiError:
@@ -85,25 +86,35 @@ def service_unavailable(resource: str) -> ApiError:
     return ApiError(503, "transient", diagnostics, {"Retry-After": "10"})
 
 
-def _respond_to_store_error(error: Exception) -> Response:
+async def _handle_store_error(_: Request, exc: StoreError) -> Response:
     """The database is unavailable, and no route has said which resource needs it."""
-    _log.error("database unavailable", action="api.store_unavailable", error=error)
-    return _respond_to_api_error(service_unavailable("service"))
+    _log.error("database unavailable", action="api.store_unavailable", error=exc)
+    return _api_error_response(service_unavailable("service"))
+
+
+async def _handle_unexpected(_: Request, exc: Exception) -> Response:  # noqa: ARG001 - Starlette raises it again, and the server logs it
+    return operation_outcome(500, [("exception", "service: internal error — try again, and tell the laboratory if it persists")])
+
+
+EXCEPTION_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    ApiError: _handle_api_error,
+    UnknownContractError: _handle_unknown_contract,
+    BasketError: _handle_basket_error,
+    DataInvalidError: _handle_invalid_json,
+    HTTPException: _handle_http_exception,
+    StoreError: _handle_store_error,
+    Exception: _handle_unexpected,
+}
+"""What makes an OperationOutcome of each failure of a request."""
+
+
+def _api_error_response(exc: ApiError) -> Response:
+    return operation_outcome(exc.status, [(exc.code, str(exc))], exc.headers)
 
 
 def _issues(exc: Exception, default_code: str) -> list[tuple[str, str]]:
     problems: tuple[Problem, ...] = getattr(exc, "problems", ())
     return [(each.code if isinstance(each, BasketProblem) else default_code, str(each)) for each in problems]
-
-
-_RESPONSES: tuple[tuple[type[Exception], Callable[[Exception], Response]], ...] = (
-    (ApiError, _respond_to_api_error),
-    (UnknownContractError, _respond_to_unknown_contract),
-    (BasketError, _respond_to_basket_error),
-    (DataInvalidError, _respond_to_invalid_json),
-    (StoreError, _respond_to_store_error),
-)
-"""By class of error, more special ones first."""
 
 
 class OutageReporter:

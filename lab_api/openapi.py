@@ -1,15 +1,12 @@
-"""The OpenAPI document of the API, and a page that shows it; made when somebody asks, since most installations serve neither."""
+"""The OpenAPI document of the API, made when somebody asks for it: most installations do not serve it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import Response
 
-from lab_agent import exact_json
 from lab_api import schemas
 
 TITLE = "Laboratory API"
@@ -31,14 +28,4 @@ def build_document(prefix: str, token_path: str | None) -> dict[str, Any]:
 
 
 async def _undefined() -> None:
-    """Stands in the description for the handlers, which are plain ASGI (`endpoints`) and are called by `routing`."""
-
-
-def document_response(document: dict[str, Any]) -> Response:
-    """The document as JSON."""
-    return Response(exact_json.dumps(document), media_type="application/json")
-
-
-def docs_page(prefix: str) -> Response:
-    """The page that shows the document."""
-    return get_swagger_ui_html(openapi_url=f"{prefix}/openapi.json", title=f"{TITLE} - Swagger UI")
+    """Stands in the description for the endpoint, a plain route of which FastAPI makes no description itself."""

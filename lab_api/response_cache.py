@@ -61,10 +61,13 @@ class PreparedBodies:
 
     def prepare(self, contracts: Iterable[Contract]) -> None:
         """Make the bodies of these contracts, as many as may be held; before anybody asks, and outside the event loop."""
+        size = 0
         for contract in contracts:
-            if self._held_bytes >= self._max_bytes:
+            if self._held_bytes + size > self._max_bytes:  # one more of the last one's size would displace one
                 return
-            self._keep(contract.code, PreparedBody.of(self._make(contract)))
+            body = PreparedBody.of(self._make(contract))
+            self._keep(contract.code, body)
+            size = body.size
 
     async def get(self, contract: Contract) -> PreparedBody:
         """The body of a contract."""

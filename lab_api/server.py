@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping
 
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from lab_agent import sd_notify, web_server
 from lab_agent.logs import get_logger
@@ -33,7 +33,7 @@ class ApiServer(web_server.UvicornServer):
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: FastAPI,
         current_catalogue: CurrentCatalogue,
         sync: CatalogueSync,
         settings: ApiSettings,

@@ -11,6 +11,7 @@ from typing import Any
 from lab_agent.errors import BasketError, Problem
 
 _MAX_LENGTH = 200
+_TEXT_TYPES = (str, int, Decimal)
 _WHOLE_NUMBER = re.compile(r"([0-9]+)\.0+")
 
 
@@ -51,6 +52,8 @@ class BasketProblems:
     def read_codes(self, raw: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
         """One whole number, or an array of them (for items that take several biomaterial types); 13.0 is 13."""
         value = raw.get(name)
+        if value is None:
+            return ()
         many = value if isinstance(value, list) else [value]
         texts = [_strip_decimals(text) for each in many if (text := self._to_text(each, where)) is not None]
         return tuple(dict.fromkeys(texts))
@@ -66,7 +69,7 @@ class BasketProblems:
     def _to_text(self, value: Any, where: str) -> str | None:
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        if isinstance(value, bool) or not isinstance(value, _TEXT_TYPES):
             self.add(where, "is neither a string nor a number", "send the code as a string", "value")
             return None
         text = str(value).strip()

@@ -31,17 +31,22 @@ class Packing:
     lower_bound: int
 
 
-def pack(sizes: Sequence[int], capacity: int | None, compatible: Compatible) -> Packing:
+def pack(sizes: Sequence[int], capacity: int | None, compatible: Compatible | None = None) -> Packing:
     """Divide the parts over tubes.
 
-    `sizes` are whole units, none above `capacity`; `capacity` None is no limit.
+    `sizes` are whole units, none above `capacity`; `capacity` None is no limit. Without `compatible` all may share a tube.
     """
-    apart = [sum(1 << other for other in range(len(sizes)) if other != i and not compatible(i, other)) for i in range(len(sizes))]
+    apart = _conflicts(len(sizes), compatible) if compatible else [0] * len(sizes)
     bound = _lower_bound(sizes, capacity, apart)
     tubes = _first_fit_decreasing(sizes, capacity, apart)
     if len(tubes) > bound:
         tubes, bound = _search_fewer_tubes(tubes, bound, sizes, capacity, apart)
     return Packing(tuple(tuple(tube) for tube in tubes), bound)
+
+
+def _conflicts(count: int, compatible: Compatible) -> list[int]:
+    """A bit mask for each part of those that may not share its tube."""
+    return [sum(1 << other for other in range(count) if other != i and not compatible(i, other)) for i in range(count)]
 
 
 def _lower_bound(sizes: Sequence[int], capacity: int | None, conflicts: Sequence[int]) -> int:

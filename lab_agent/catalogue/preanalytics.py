@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from fractions import Fraction
 from itertools import zip_longest
 from math import lcm
 
@@ -23,16 +22,17 @@ from lab_agent.catalogue.tubes import Preanalytics, SpecimenNeed, Tube, TubeGrou
 
 def calculate(catalogue: Catalogue, lines: Iterable[BasketLine]) -> Preanalytics:
     """Calculate the tubes of these lines."""
-    shared: dict[TubeKind, list[VolumePart]] = defaultdict(list)
-    full: dict[TubeKind, list[VolumePart]] = defaultdict(list)
+    parts_of: dict[TubeKind, tuple[list[VolumePart], list[VolumePart]]] = defaultdict(lambda: ([], []))
     for need in _specimen_needs(lines):
+        whole, rest = _split_need(need)
+        count = _full_tube_count(need)
         for kind in TubeKind.for_requirement(need.requirement):
-            whole, rest = _split_need(need)
-            full[kind].extend([whole] * _full_tube_count(need))
+            full, shared = parts_of[kind]
+            full.extend([whole] * count)
             if rest is not None:
-                shared[kind].append(rest)
-    kinds = sorted(shared.keys() | full.keys(), key=TubeKind.sort_key)
-    return Preanalytics(tuple(_build_group(catalogue, kind, full[kind], shared[kind]) for kind in kinds))
+                shared.append(rest)
+    kinds = sorted(parts_of.items(), key=lambda each: each[0].sort_key())
+    return Preanalytics(tuple(_build_group(catalogue, kind, full, shared) for kind, (full, shared) in kinds))
 
 
 def _specimen_needs(lines: Iterable[BasketLine]) -> Iterator[SpecimenNeed]:
@@ -94,11 +94,14 @@ def _pack_parts(kind: TubeKind, parts: list[VolumePart]) -> Packing:
     volumes = [part.volume for part in parts]
     scale = _common_denominator([*volumes, usable or Decimal(0)])
     capacity = None if usable is None else int(usable * scale)
-    return pack([int(volume * scale) for volume in volumes], capacity, lambda i, j: parts[i].can_share_tube_with(parts[j]))
+    sizes = [int(volume * scale) for volume in volumes]
+    if not any(part.need.requirement.incompatible for part in parts):
+        return pack(sizes, capacity)
+    return pack(sizes, capacity, lambda i, j: parts[i].can_share_tube_with(parts[j]))
 
 
 def _common_denominator(volumes: list[Decimal]) -> int:
-    return lcm(*(Fraction(volume).denominator for volume in volumes))
+    return lcm(*(volume.as_integer_ratio()[1] for volume in volumes))
 
 
 def explain_preanalytics(preanalytics: Preanalytics) -> Iterator[str]:

@@ -21,6 +21,9 @@ class SpecimenRequest:
     container_type: str | None = None
 
 
+_NOTHING = SpecimenRequest()
+
+
 def choose_requirements(
     item: Item, request: SpecimenRequest, where: str, problems: BasketProblems
 ) -> tuple[Requirement, ...] | None:
@@ -32,6 +35,8 @@ def choose_requirements(
     """
     if not item.options:
         return _check_no_choice(item, request, where, problems)
+    if len(item.options) == 1 and request == _NOTHING:
+        return item.options
     if len(request.specimen_codes) > 1 and not item.multiple_specimen:
         what = f"has {len(request.specimen_codes)} types, and item {item.id!r} takes exactly one"
         problems.add(f"{where}.specimen_code", what, "send one basket item for each type", "value")

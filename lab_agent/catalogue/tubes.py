@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -95,9 +95,13 @@ class Tube:
 
     @property
     def supporting_info(self) -> SupportingInfo:
-        """What must come back with the Specimen."""
+        """What must come back with the Specimen, but for second barcodes."""
+        return self._make_supporting_info(())
+
+    def _make_supporting_info(self, second_labels: tuple[str, ...]) -> SupportingInfo:
         values = sorted({value for part in self.parts for value in part.need.requirement.supporting_info})
-        return SupportingInfo(str(self.kind.specimen_code), self.kind.bodysite_code, self.kind.minutes, tuple(values))
+        kind = self.kind
+        return SupportingInfo(str(kind.specimen_code), kind.bodysite_code, kind.minutes, tuple(values), second_labels)
 
     def sort_key(self) -> tuple[tuple[str, ...], tuple[str, ...], Decimal]:
         """The order among tubes of one kind."""
@@ -113,7 +117,7 @@ class Tube:
             "processing": [{"description": text} for text in self.processing],
             "container": [{"description": each.description, "type": each.type} for each in containers if each],
             "guids": list(self.guids),
-            "supportingInfo": str(replace(self.supporting_info, second_labels=second_labels)),
+            "supportingInfo": str(self._make_supporting_info(second_labels)),
         }
 
 

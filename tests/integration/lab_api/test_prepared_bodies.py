@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab_agent.catalogue.model import Contract
+from lab_agent.catalogue.nomenclature import turnarounds
 from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped
 from lab_api import response_cache
 from lab_api.response_cache import CurrentCatalogue, PreparedBodies
@@ -74,7 +75,7 @@ async def test_preparation_in_advance_ends_at_limit() -> None:
     make.may_end.set()
     bodies = PreparedBodies(make, max_bytes=2500)
     bodies.prepare(CONTRACTS)
-    assert make.made == ["C-0", "C-1", "C-2"]
+    assert make.made == ["C-0", "C-1"]
 
 
 async def test_turnaround_list_made_once_when_notice_begins(
@@ -90,7 +91,7 @@ async def test_turnaround_list_made_once_when_notice_begins(
         threads.append(threading.current_thread())
         return real(*args)
 
-    real = response_cache.turnarounds
+    real = turnarounds
     monkeypatch.setattr(response_cache, "turnarounds", noted)
     found = await asyncio.gather(*(served.eta(contract, period.start) for _ in range(4)))
     assert b"stopped" in found[0].plain
