@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_agent import exact_json
@@ -65,7 +65,7 @@ def create_app(
         labels=labels or NoLabels(),
         rate_limit=rate_limit or TokenBuckets(settings.rate, settings.burst),
     )
-    routes = [*_endpoint_routes(prefix, endpoints), *_health_routes(current_catalogue)]
+    routes: list[BaseRoute] = [*_endpoint_routes(prefix, endpoints), *_health_routes(current_catalogue)]
     if tokens:
         routes.append(PlainRoute(f"{prefix}/token", tokens.handle, methods=["POST"]))
     if documents:
@@ -85,7 +85,7 @@ def create_app(
     return app
 
 
-def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[PlainRoute]:
+def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[BaseRoute]:
     """Starlette answers HEAD wherever it answers GET, and 405 for other methods."""
     return [
         PlainRoute(f"{prefix}/nomenclature", endpoints.nomenclature, methods=["GET"]),
@@ -95,7 +95,7 @@ def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[PlainRoute]:
     ]
 
 
-def _health_routes(current_catalogue: CurrentCatalogue) -> list[PlainRoute]:
+def _health_routes(current_catalogue: CurrentCatalogue) -> list[BaseRoute]:
     async def healthz(_: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
