@@ -62,4 +62,4 @@ lock: .venv/.dev
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv build

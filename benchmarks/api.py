@@ -65,7 +65,7 @@ class Comparison:
 
 def measure(options: RunOptions) -> list[Measurement]:
     """Measure the nomenclature and the pre-analytics."""
-    slices = options.choose(1, 5)
+    slices = options.choose(1, 4)
     found = ((nomenclature(slices), 0.9), (nomenclature(slices, encoding="identity"), 0.9), (preanalytics(slices), 0.2))
     return [each for comparison, aim in found for each in _to_measurements(comparison, aim)]
 

@@ -25,7 +25,7 @@ def measure(options: RunOptions) -> list[Measurement]:
     return [
         *_measure_poll(options.choose(2000, 20_000)),
         *_measure_answer(30_000_000, options.choose(5, 20)),
-        *_measure_files(10_000 if options.large else options.choose(200, 2000)),
+        *_measure_files(10_000 if options.large else options.choose(200, 1000)),
         *_measure_basket(options.choose(1, 3)),
     ]
 

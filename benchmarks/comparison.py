@@ -29,10 +29,10 @@ def _measure_at(latency: float, options: RunOptions) -> list[Measurement]:
             start_child(folder, "benchmarks.other_pollers", "sequential", base_url, str(folder)) as sequential,
         ):
             bench.run_intake(20)
-            many, few = options.choose(40, 150), options.choose(10, 20)
+            many, few = options.choose(40, 100), options.choose(10, 20)
             rounds = [
                 (_run(bench, sequential, few), _run(bench, fhirpy, many), bench.run_intake(many))
-                for _ in range(options.choose(1, 3))
+                for _ in range(options.choose(1, 2))
             ]
     return _to_measurements(f"at {1000 * latency:g} ms", rounds, _DISTANT_FACTOR if latency else 1)
 

@@ -24,13 +24,13 @@ def measure(options: RunOptions) -> list[Measurement]:
         requests = delivery_requests(bench)
         bench.run_delivery(write_result, options.choose(5, 20))
         bench.run_floor(requests, 20)
-        count = options.choose(20, 80)
+        count = options.choose(20, 60)
         return [
             *measure_ratio(
                 f"{len(requests)} requests",
                 lambda: bench.run_floor(requests, count),
                 lambda: bench.run_delivery(write_result, count),
-                rounds=options.choose(1, 5),
+                rounds=options.choose(1, 4),
             ),
             *measure_counts(
                 bench.delivery_counts(write_result, options.choose(10, 40)), most_statements=60, most_transactions=12

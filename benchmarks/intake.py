@@ -12,7 +12,7 @@ def measure(options: RunOptions) -> list[Measurement]:
         requests = intake_requests(bench)
         bench.run_intake(options.choose(10, 30))
         bench.run_floor(requests, 20)
-        count = options.choose(30, 150)
+        count = options.choose(30, 100)
         return [
             *measure_ratio(
                 f"{len(requests)} GETs",

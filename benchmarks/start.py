@@ -29,8 +29,8 @@ def measure(options: RunOptions) -> list[Measurement]:
     with TemporaryDirectory(prefix="lab-agent-benchmark-") as name, start_child(Path(name), "benchmarks.stub_service") as stub:
         workspace = make_workspace(Path(name), stub.greeting["base_url"], worker="poll_interval = 1\n")
         return [
-            *_measure_commands(workspace, options.choose(2, 7)),
-            *_measure_memory(workspace, stub, 5000 if options.large else options.choose(100, 1000)),
+            *_measure_commands(workspace, options.choose(2, 5)),
+            *_measure_memory(workspace, stub, 5000 if options.large else options.choose(100, 500)),
         ]
 
 

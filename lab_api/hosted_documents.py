@@ -44,7 +44,7 @@ class HostedDocuments:
         """
         address: str = request.path_params["address"]
         with self.outages.report_outage("documents"):
-            found = await self.store.run(lambda uow: self._find(uow, address[:_MAX_ADDRESS_LENGTH]))
+            found = await self.store.run_read_only(lambda uow: self._find(uow, address[:_MAX_ADDRESS_LENGTH]))
         if found is None:
             raise ApiError(
                 404, "not-found", "document: not found at this address — read the report again for its current address"

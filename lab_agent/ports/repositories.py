@@ -106,6 +106,10 @@ class OrderRepository(Protocol):
         """Write those of the orders that are not stored yet; gives which these were."""
         ...
 
+    def prefetch(self, keys: Collection[OrderKey]) -> None:
+        """Read orders at once that are looked at (`get`) next, in a block of `reading`."""
+        ...
+
     def get(self, key: OrderKey) -> OrderRecord:
         """Read an order that is only looked at. Raises `StoreError` if it is unknown."""
         ...
@@ -134,6 +138,10 @@ class OrderRepository(Protocol):
         """The order's lines, in the order in which they were added."""
         ...
 
+    def expect_nothing_of(self, key: OrderKey) -> None:
+        """Say that an order was never decided, so that it has no lines, parts and labels yet: none are looked for."""
+        ...
+
     def add_line(self, line: LineRecord) -> None:
         """Write a new line. Raises `AlreadyExistsError`, and `StoreError` if its order is unknown."""
         ...
@@ -146,8 +154,8 @@ class OrderRepository(Protocol):
         """One line."""
         ...
 
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
-        """Replace the labels of an order; `first`: it has none yet. Raises `StoreError` if it is unknown."""
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
         ...
 
     def lock_labels(self) -> None:

@@ -39,6 +39,7 @@ _LABELS = RecordMapping(LabelUse, label_uses)
 _KEY: BindParameter[str] = bindparam("of")
 _ORDER = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY))
 _ORDER_LOCKED = Query(select(*_ORDERS.columns).where(orders.c.key == _KEY).with_for_update())
+_ORDERS_OF = Query(select(*_ORDERS.columns).where(orders.c.key.in_(bindparam("keys", expanding=True))))
 _LINES_OF_ORDER = Query(select(*_LINES.columns).where(lines.c.order_key == _KEY).order_by(lines.c.number))
 _SAME_ORDER = select(lines.c.order_key).where(lines.c.key == _KEY).scalar_subquery()
 _LINES_BESIDE = Query(select(*_LINES.columns).where(lines.c.order_key == _SAME_ORDER).order_by(lines.c.number))
@@ -158,6 +159,13 @@ class SqlOrderRepository(OrderRepository):
         return frozenset(map(OrderKey, self._session.send(_ADD_NEW_ORDERS, rows).scalars()) if rows else ())
 
     @override
+    def prefetch(self, keys: Collection[OrderKey]) -> None:
+        unread = sorted(key for key in set(keys) if self._session.known((orders, key)) is None)
+        for batch in chunked(unread) if len(unread) > 1 else ():
+            for order in _ORDERS.to_records(self._session.execute(_ORDERS_OF, {"keys": batch})):
+                self._session.remember((orders, order.key), order)
+
+    @override
     def get(self, key: OrderKey) -> OrderRecord:
         known: OrderRecord | None = self._session.known((orders, key))
         return known or self._find(_ORDER, key)
@@ -198,6 +206,11 @@ class SqlOrderRepository(OrderRepository):
         return tuple(self._load_lines(key).values())
 
     @override
+    def expect_nothing_of(self, key: OrderKey) -> None:
+        for table in (lines, work_orders, label_uses):
+            self._session.remember((table, key), {})
+
+    @override
     def add_line(self, line: LineRecord) -> None:
         known = self._load_lines(line.order)
         if line.key in known:
@@ -230,8 +243,8 @@ class SqlOrderRepository(OrderRepository):
         return beside[key]
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
-        if not first:
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+        if self._session.known((label_uses, key)) is None:
             self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Executable, Table
+from sqlalchemy import Connection, CursorResult, Executable, Insert, Table, Update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.visitors import iterate
 
@@ -135,6 +135,13 @@ class Session:
         for key in keys:
             self._records.pop(key, None)
 
+    def forget_written(self, statement: Any) -> None:
+        """Read again what a statement may have changed; one that inserts or updates rows changes no other table."""
+        if not isinstance(statement, Insert | Update):
+            self._records.clear()
+        for key in [each for each in self._records if each[0] is statement.table]:
+            del self._records[key]
+
     # --- reading and writing
 
     def execute(self, query: Query, values: Values = _NO_VALUES) -> CursorResult[Any]:
@@ -252,7 +259,7 @@ class SessionConnection:
         reads = bool(getattr(statement, "is_select", False))
         connection = self._session.connection(for_writing=not reads)
         if not reads:
-            self._session.forget()
+            self._session.forget_written(statement)
         return connection.execute(statement, parameters)
 
     def scalar(self, statement: Any, parameters: Any = None) -> Any:

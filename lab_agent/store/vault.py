@@ -65,10 +65,12 @@ class SqlVault(Vault):
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
         values = {"order_key": order, "ciphertext": self._cipher.encrypt(identity), "kept_at": at}
         self._session.put(_SAVE_IDENTITY, order, values)
+        self._session.remember((identities, order), identity)
 
     @override
     def identity(self, order: OrderKey) -> bytes | None:
-        return self._read(_IDENTITY, order)
+        written: bytes | None = self._session.known((identities, order))
+        return written or self._read(_IDENTITY, order)
 
     @override
     def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:

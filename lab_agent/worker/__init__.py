@@ -1,1 +1,1 @@
-"""When work is done: loops that take jobs from the outbox, a schedule of recurring tasks, outages, and an orderly stop."""
+"""When work is done: a dispatcher that takes jobs from the outbox, a schedule of tasks at intervals, outages, an orderly stop."""

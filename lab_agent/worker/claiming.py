@@ -62,6 +62,7 @@ class JobClaimer:
         if not load:
             return tuple(map(ClaimedJob, taken))
         with uow.reading():
+            uow.orders.prefetch([job.order for job in taken if job.order is not None])
             return tuple(self._load(uow, job) for job in taken)
 
     async def find_pending(self, kinds: Collection[JobKind]) -> PendingWork:

@@ -150,7 +150,7 @@ def _accept(
     )
     medical, patient = split_identity(lab_order)
     labels = _label_uses(assessed, order.key, line_keys, decision.accepted)
-    uow.orders.set_labels(order.key, labels, first=not order.reopened)
+    uow.orders.set_labels(order.key, labels)
     uow.issued_labels.mark_used([label.barcode for label in labels], order.key, at=now)
     order = replace(
         _with_fetched(uow, order, assessed, now, patient).transition_to(OrderState.FETCHED, now),
@@ -164,7 +164,7 @@ def _accept(
 
 def _save_work_orders(uow: UnitOfWork, order: OrderRecord, adapters: Collection[str], now: datetime) -> None:
     """Divide the order among the laboratory systems; each part is handed over by a job of its own."""
-    known = {each.adapter: each for each in uow.orders.work_orders(order.key)} if order.reopened else {}
+    known = {each.adapter: each for each in uow.orders.work_orders(order.key)}
     for adapter in sorted(adapters):
         part = known.get(adapter) or WorkOrder(order=order.key, adapter=adapter, changed_at=now)
         uow.orders.save_work_order(part.transition_to(WorkOrderState.ACCEPTED, now))
@@ -192,26 +192,24 @@ def _save_lines(
     uow: UnitOfWork, order: OrderRecord, assessed: AssessedOrder, decision: Decision, policy: DecisionPolicy, now: datetime
 ) -> list[LineRecord]:
     """Write what becomes of each line. Only an order that was decided before has lines already."""
-    known = {line.key: line for line in uow.orders.lines(order.key)} if order.reopened else {}
+    if not order.reopened:
+        uow.orders.expect_nothing_of(order.key)
+    known = {line.key: line for line in uow.orders.lines(order.key)}
     adapters = policy.router.route(assessed, decision.accepted)
     saved = []
     for line in assessed.received.lines:
         key = line_key(policy.systems.base_url, line.id)
-        saved.append(_save_line_decision(uow, order, line, key, known.get(key), decision, adapters, now))
+        saved.append(_decide_line(line, known.get(key) or _new_line(order, line, key, now), decision, adapters, now))
+    for each in saved:
+        if known.get(each.key) != each:
+            (uow.orders.save_line if each.key in known else uow.orders.add_line)(each)
+    rejected = [each for each in saved if each.state is LineState.REJECTED and known.get(each.key) != each]
+    uow.jobs.add_all([jobs.update_line_task(each, jobs.TASK_CANCELLED, now) for each in rejected])
     return saved
 
 
-def _save_line_decision(
-    uow: UnitOfWork,
-    order: OrderRecord,
-    line: ReceivedLine,
-    key: LineKey,
-    known: LineRecord | None,
-    decision: Decision,
-    adapters: Mapping[str, str],
-    now: datetime,
-) -> LineRecord:
-    record = known or LineRecord(
+def _new_line(order: OrderRecord, line: ReceivedLine, key: LineKey, now: datetime) -> LineRecord:
+    return LineRecord(
         key=key,
         order=order.key,
         task_id=ResourceId(line.id),
@@ -219,6 +217,16 @@ def _save_line_decision(
         item=next((coding.code for coding in line.request.code.coding), None) if line.request else None,
         changed_at=now,
     )
+
+
+def _decide_line(
+    line: ReceivedLine,
+    record: LineRecord,
+    decision: Decision,
+    adapters: Mapping[str, str],
+    now: datetime,
+) -> LineRecord:
+    """The line as it stands after the decision. Pure."""
     if record.state in ENDED_LINES:
         if line.id in decision.ended:
             return record
@@ -231,9 +239,6 @@ def _save_line_decision(
         status = line.task.status or TASK_REQUESTED
         record = record.transition_to(LineState.WITHDRAWN, now, (f"its Task was {status} before the order was assessed",))
         record = replace(record, ended_as=status)
-    (uow.orders.save_line if known else uow.orders.add_line)(record)
-    if record.state is LineState.REJECTED:
-        uow.jobs.add(jobs.update_line_task(record, jobs.TASK_CANCELLED, now))
     return record
 
 

@@ -79,8 +79,8 @@ class OrderPoller:
     def _write(self, uow: UnitOfWork, tasks: Sequence[ResourceId], known: KnownTasks | None) -> Collection[OrderKey]:
         now, keys = self.clock.now(), {order_key(self.base_url, task): task for task in tasks}
         new = uow.orders.add_new([OrderRecord(key=key, task_id=keys[key], seen_at=now, changed_at=now) for key in keys])
+        uow.jobs.add_all([jobs.fetch_order(key, now) for key in keys if key in new])
         for key in [each for each in keys if each in new]:
-            uow.jobs.add(jobs.fetch_order(key, now))
             uow.events.add(Event(order=key, at=now, action="seen", text=f"Task {keys[key]} found in status requested"))
         if known is not None:
             uow.key_values.set(LAST_POLL_KEY, now.isoformat())

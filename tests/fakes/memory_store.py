@@ -683,6 +683,14 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(line for line in self._data.lines.values() if line.order == key)
 
     @override
+    def expect_nothing_of(self, key: OrderKey) -> None:
+        """Do nothing: looking costs nothing."""
+
+    @override
+    def prefetch(self, keys: Collection[OrderKey]) -> None:
+        """Do nothing: looking costs nothing."""
+
+    @override
     def add_line(self, line: LineRecord) -> None:
         if line.key in self._data.lines:
             raise AlreadyExistsError("The line is stored already; nothing was written.")
@@ -700,7 +708,7 @@ class MemoryOrderRepository(OrderRepository):
         return self._data.lines.get(key)
 
     @override
-    def set_labels(self, key: OrderKey, labels: Collection[LabelUse], *, first: bool = False) -> None:
+    def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
         if labels:
             self.get_for_update(key)
         others = [label for label in self._data.label_uses if label.order != key]

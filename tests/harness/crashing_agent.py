@@ -20,7 +20,7 @@ from typing import Any
 
 from lab_agent import daemon
 from lab_agent.bootstrap import Components
-from lab_agent.domain.records import Job
+from lab_agent.domain.records import Job, JobKind
 from lab_agent.fhir.content_digest import split_digest
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.root import load_settings
@@ -49,6 +49,14 @@ class CrashPoint:
 class CrashingStore:
     def __init__(self, store: Store, crash_point: CrashPoint) -> None:
         self._store, self._crash_point = store, crash_point
+
+    @property
+    def on_jobs_due(self) -> Callable[[frozenset[JobKind]], None]:
+        return self._store.on_jobs_due
+
+    @on_jobs_due.setter
+    def on_jobs_due(self, wake: Callable[[frozenset[JobKind]], None]) -> None:
+        self._store.on_jobs_due = wake
 
     async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
         committed: list[str] = []
@@ -110,6 +118,8 @@ class ObservedRepository:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._repository, name)
+        if not callable(method):
+            return method
 
         def call(*args: Any, **more: Any) -> Any:
             self._on_call(name, args[0] if args else None)

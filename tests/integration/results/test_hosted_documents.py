@@ -8,10 +8,11 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.records import HostedDocument
-from lab_api.errors import add_error_handlers
+from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments, accepts
 from tests.harness.results import ORDER, ResultsBench, make_report, open_bench
 
@@ -21,9 +22,9 @@ API = {"public_url": "https://lab.example/v1"}
 
 
 def served(bench: ResultsBench) -> httpx.AsyncClient:
-    app = FastAPI()
-    app.include_router(HostedDocuments(bench.store, bench.clock.now).routes("/v1"))
-    add_error_handlers(app)
+    documents = HostedDocuments(bench.store, bench.clock.now)
+    route = Route("/v1/documents/{address}", documents.get_document, methods=["GET"])
+    app = FastAPI(routes=[route], exception_handlers=EXCEPTION_HANDLERS)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://lab.example")
 
 

@@ -209,3 +209,105 @@ async def test_unknown_job_is_reported(transact, factory):
     assert await transact(lambda uow: uow.jobs.get(4711)) is None
     with pytest.raises(LeaseLostError):
         await transact(lambda uow: uow.jobs.save(replace(mine, id=4711)))
+
+
+async def test_jobs_added_together_are_numbered_in_order(transact, factory):
+    """Each is told whether it is new, also where the list itself repeats one."""
+    await transact(lambda uow: uow.jobs.add(factory.job("b")))
+    names = ("a", "b", "c", "a", "x" * 700)
+    added = await transact(lambda uow: uow.jobs.add_all([factory.job(name, ordering_key="same", order="R1") for name in names]))
+    assert added == (True, False, True, False, True)
+    found = await transact(lambda uow: uow.jobs.list_for_order("R1"))
+    assert [job.dedup_key[:1] for job in found] == ["a", "c", "x"]
+    assert await transact(lambda uow: uow.jobs.add_all([])) == ()
+
+
+async def test_jobs_saved_together_or_not_at_all(transact, factory):
+    await transact(lambda uow: uow.jobs.add_all([factory.job("a"), factory.job("b")]))
+    first, second = await transact.claim()
+    late = replace(second, fencing_token=second.fencing_token - 1)
+    with pytest.raises(LeaseLostError):
+        await transact(lambda uow: uow.jobs.save_all([first.complete(factory.now), late.complete(factory.now)]))
+    assert await transact(lambda uow: uow.jobs.get(first.id)) == first
+    await transact(lambda uow: uow.jobs.save_all([first.complete(factory.now), second.complete(factory.now)]))
+    assert [(await transact(lambda uow, job=job: uow.jobs.get(job.id))).state for job in (first, second)] == [JobState.DONE] * 2
+
+
+async def test_each_queue_is_claimed_up_to_its_own_limit(transact, factory):
+    """A backlog of one kind hides neither the other kind of its queue nor other queues."""
+    line, order, fetch = JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK, JobKind.FETCH_ORDER
+    await transact(lambda uow: uow.jobs.add_all([factory.job(f"line{number}", kind=line) for number in range(20)]))
+    earlier = factory.now - SECOND
+    await transact(lambda uow: uow.jobs.add_all([factory.job(f"order{n}", kind=order, due_at=earlier) for n in range(2)]))
+    await transact(lambda uow: uow.jobs.add_all([factory.job(f"fetch{number}", kind=fetch) for number in range(4)]))
+    limits = {frozenset({line, order}): 3, frozenset({fetch}): 2, frozenset({JobKind.MATCH_REPORT}): 5, frozenset(): 1}
+    found = await transact(lambda uow: uow.jobs.claim(limits, owner="one", now=factory.now, lease=LEASE))
+    assert [job.dedup_key for job in found] == ["order0", "order1", "line0", "fetch0", "fetch1"]
+
+
+async def test_look_tells_kinds_that_can_be_claimed(transact, factory):
+    await transact(
+        lambda uow: uow.jobs.add_all(
+            [
+                factory.job("a", ordering_key="same", kind=JobKind.SUBMIT_ORDER),
+                factory.job("b", ordering_key="same", kind=JobKind.CANCEL_AT_LIS),
+                factory.job("later", kind=JobKind.FETCH_ORDER, due_at=factory.now + SECOND),
+                factory.job("match", kind=JobKind.MATCH_REPORT),
+            ]
+        )
+    )
+
+    async def look(kinds=tuple(JobKind), now=factory.now):
+        found = await transact.store.run_read_only(lambda uow: uow.jobs.pending(kinds, now=now))
+        return found.kinds, found.has_expired_lease
+
+    assert await look() == ({JobKind.SUBMIT_ORDER, JobKind.MATCH_REPORT}, False)
+    assert await look([JobKind.MATCH_REPORT]) == ({JobKind.MATCH_REPORT}, False)
+    assert await look([]) == (frozenset(), False)
+    await transact.claim()
+    assert await look() == (frozenset(), False)
+    assert await look(now=factory.now + LEASE) == ({JobKind.FETCH_ORDER}, True)
+
+
+async def test_leases_are_renewed_together(transact, factory):
+    await transact(lambda uow: uow.jobs.add_all([factory.job(name) for name in ("a", "b", "c")]))
+    first, second, third = await transact.claim()
+    await transact(lambda uow: uow.jobs.save(second.complete(factory.now)))
+    stolen = replace(third, fencing_token=third.fencing_token - 1)
+    later = factory.now + SECOND
+    ours = await transact(lambda uow: uow.jobs.renew_leases([first, second, stolen], now=later, lease=LEASE))
+    assert ours == {first.id}
+    assert (await transact(lambda uow: uow.jobs.get(first.id))).lease_until == later + LEASE
+    assert (await transact(lambda uow: uow.jobs.get(third.id))).lease_until == third.lease_until
+    assert await transact(lambda uow: uow.jobs.renew_leases([], now=later, lease=LEASE)) == frozenset()
+
+
+async def test_unit_of_work_tells_what_it_made_due(transact, factory):
+    """What it has claimed itself is not told; what waited for a job that ends is."""
+    told = []
+
+    def note(work):
+        def noted(uow):
+            result = work(uow)
+            told.append(uow.jobs.made_due)
+            return result
+
+        return noted
+
+    kinds = (JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS)
+    await transact(note(lambda uow: uow.jobs.add_all([factory.job(kind.value, kind=kind, ordering_key="one") for kind in kinds])))
+    (first,) = await transact.claim()
+    await transact(note(lambda uow: uow.jobs.release(first.complete(factory.now))))
+    (second,) = await transact.claim()
+    await transact(note(lambda uow: uow.jobs.release(second.reschedule(factory.now, factory.now + SECOND, "later"))))
+    await transact(note(lambda uow: uow.jobs.make_due(JobKind.CANCEL_AT_LIS, now=factory.now)))
+
+    def add_and_claim(uow):
+        uow.jobs.add_all([factory.job("fetch", kind=JobKind.FETCH_ORDER), factory.job("match", kind=JobKind.MATCH_REPORT)])
+        limits = {frozenset({JobKind.FETCH_ORDER}): 2, frozenset({JobKind.MATCH_REPORT}): 1}
+        return uow.jobs.claim(limits, owner="one", now=factory.now, lease=LEASE)
+
+    assert len(await transact(note(add_and_claim))) == 2
+    assert told == [set(kinds), {JobKind.CANCEL_AT_LIS}, set(), {JobKind.CANCEL_AT_LIS}, {JobKind.MATCH_REPORT}]
+    with pytest.raises(LeaseLostError):
+        await transact(lambda uow: uow.jobs.release(replace(first.complete(factory.now), fencing_token=0)))

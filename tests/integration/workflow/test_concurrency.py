@@ -178,9 +178,9 @@ async def test_expired_lease_holder_cannot_write(make_scenario: MakeScenario) ->
     world.clock.advance(world.settings.worker.lease + 1)
     other = world.agent("other")
     (again,) = await claim_jobs(other.runner, [JobKind.SUBMIT_ORDER], 1)
-    assert again.id == first.id
-    assert again.fencing_token > first.fencing_token
-    late = JobLease(first, world.store, world.clock, timedelta(seconds=180))
+    assert again.job.id == first.job.id
+    assert again.job.fencing_token > first.job.fencing_token
+    late = JobLease(first.job, world.store, world.clock, timedelta(seconds=180))
     with pytest.raises(LeaseLostError):
         await late.mark_started()
     await scenario.agent.runner.run(first)
@@ -194,8 +194,8 @@ async def test_start_renews_lease_to_outlast_the_call(make_scenario: MakeScenari
     (job,) = await claim_jobs(scenario.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     lease = timedelta(seconds=scenario.world.settings.worker.lease)
     scenario.world.clock.advance(lease.total_seconds() * 0.9)
-    await JobLease(job, scenario.world.store, scenario.world.clock, lease).mark_started()
-    kept = await scenario.world.store.run(lambda uow: uow.jobs.get(job.id))
+    await JobLease(job.job, scenario.world.store, scenario.world.clock, lease).mark_started()
+    kept = await scenario.world.store.run(lambda uow: uow.jobs.get(job.job.id))
     assert kept is not None
     assert kept.lease_until == scenario.world.clock.now() + lease
     assert kept.started

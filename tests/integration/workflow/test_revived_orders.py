@@ -98,7 +98,7 @@ async def test_unsubmitted_order_dismissed_and_offered_again_is_done(make_scenar
     now = scenario.world.clock.now()
     dead = job.job.dead_letter(now, "the adapter is not set up")
     await scenario.world.store.run(lambda uow: (uow.jobs.save(dead), uow.commit()))
-    await operator_jobs.dismiss_job(scenario.world.store, job.id, by="eve", note="not performed here yet", now=now)
+    await operator_jobs.dismiss_job(scenario.world.store, job.job.id, by="eve", note="not performed here yet", now=now)
     await scenario.world.drain(scenario.agent)
     assert [scenario.status(), *scenario.statuses()] == ["cancelled"] * 2
     request_again(scenario, *scenario.line_tasks, scenario.task)
