@@ -40,6 +40,8 @@ FIELDS = frozenset(
 _MAX_TEXT_LENGTH = 500
 _QUERY = re.compile(r"(https?://[^\s?#]*)\?[^\s\"']*")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/._~=-]{8,}", re.IGNORECASE)
+_PLAIN_TEXT = re.compile(r"[\w.+:-]*|[\w.+/-]*", re.ASCII)
+"""One word, or a path: no address (`://`), no space after a `Bearer`, nothing unprintable. Most texts of most lines are such."""
 _SAFE_TYPES = (bool, int, float, Decimal, datetime, timedelta, Enum, PurePath)
 _QUIET_LOGGERS = ("aiohttp", "apscheduler", "asyncio", "httpx", "httpcore", "alembic", "sqlalchemy", "uvicorn.access")
 
@@ -142,6 +144,8 @@ def _safe_value(value: Any) -> Any:
 
 def _mask_text(text: str) -> str:
     """Take query strings, passwords and credentials out of a text, escape what could steer a terminal, and limit its length."""
+    if len(text) <= _MAX_TEXT_LENGTH and _PLAIN_TEXT.fullmatch(text):
+        return text
     text = escape_unprintable(_QUERY.sub(r"\1?…", _BEARER.sub(r"\1 …", mask_url_password(text))))
     return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…"
 

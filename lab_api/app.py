@@ -85,7 +85,7 @@ def create_app(
     return app
 
 
-def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[PlainRoute]:
+def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[BaseRoute]:
     """Starlette answers HEAD wherever it answers GET, and 405 for other methods."""
     return [
         PlainRoute(f"{prefix}/nomenclature", endpoints.nomenclature, methods=["GET"]),
@@ -95,7 +95,7 @@ def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[PlainRoute]:
     ]
 
 
-def _health_routes(current_catalogue: CurrentCatalogue) -> list[PlainRoute]:
+def _health_routes(current_catalogue: CurrentCatalogue) -> list[BaseRoute]:
     async def healthz(_: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, insert, select, text, update
+from sqlalchemy import Connection, bindparam, exists, insert, select, text, update
 from typing_extensions import override
 
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
@@ -16,12 +16,17 @@ from lab_agent.store.row_mapping import RecordMapping, chunked, to_record, to_va
 from lab_agent.store.session import Query, Session, Write
 
 _LABELS = RecordMapping(IssuedLabel, issued_labels)
-_RANGES_OF_PATTERN = Query(
+_own_range = label_ranges.alias("own_range")
+_LOCK_RANGES = Query(
     select(label_ranges.c.first, label_ranges.c.next_number)
-    .where(label_ranges.c.pattern == bindparam("of_pattern"))
+    .where(
+        label_ranges.c.pattern == bindparam("of_pattern"),
+        exists().where(_own_range.c.pattern == bindparam("of_pattern"), _own_range.c.first == bindparam("of_first")),
+    )
     .order_by(label_ranges.c.first)
-    .with_for_update()
+    .with_for_update(of=label_ranges)
 )
+"""Locks nothing while the wanted range is missing: whoever inserts it must hold no lock that another inserter waits for."""
 _ADD_RANGE = Write.insert(label_ranges, lambda insert: insert.on_conflict_do_nothing())
 _ADVANCE_RANGE = Write.of(
     label_ranges,
@@ -108,14 +113,14 @@ class SqlIssuedLabelRepository(IssuedLabelRepository):
 
     @override
     def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
-        held = self._lock_ranges(pattern)
-        if first not in held:  # the range is new; where another process makes it at this moment, theirs is taken
+        held = self._lock_ranges(pattern, first)
+        if not held:  # the range is new; where another process makes it at this moment, theirs is taken
             self._session.send(_ADD_RANGE, {"pattern": pattern, "first": first, "next_number": first})
-            held = self._lock_ranges(pattern)
+            held = self._lock_ranges(pattern, first)
         return held
 
-    def _lock_ranges(self, pattern: str) -> dict[int, int]:
-        rows = self._session.execute(_RANGES_OF_PATTERN, {"of_pattern": pattern})
+    def _lock_ranges(self, pattern: str, first: int) -> dict[int, int]:
+        rows = self._session.execute(_LOCK_RANGES, {"of_pattern": pattern, "of_first": first})
         return {row.first: row.next_number for row in rows}
 
     @override

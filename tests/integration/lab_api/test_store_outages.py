@@ -31,6 +31,11 @@ class Flaky(MemoryStore):
             raise StoreUnreachableError
         return await super().run(work, *args, **options)
 
+    async def run_read_only(self, work: Any) -> Any:
+        if self.unavailable:
+            raise StoreUnreachableError
+        return await super().run_read_only(work)
+
 
 @pytest.mark.parametrize(
     ("method", "path", "what", "usual"), [("GET", "documents/x", "documents", 404), ("POST", "preanalytics", "labels", 200)]

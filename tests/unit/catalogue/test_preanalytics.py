@@ -10,7 +10,7 @@ from itertools import count
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_agent import exact_json
@@ -275,6 +275,7 @@ def test_whole_basket_needs_no_more_tubes_than_parts() -> None:
 
 
 @given(st.lists(st.integers(1, 45), min_size=25, max_size=60), st.randoms(use_true_random=False))
+@settings(deadline=None)  # by the clock it fails on a loaded machine; the CPU is bounded below
 def test_large_baskets_stay_within_known_bound(sizes: list[int], random: Random) -> None:
     """Also where some parts do not go together: a wrong lower bound would exceed what another packing needs."""
     apart = {frozenset(random.sample(range(len(sizes)), 2)) for _ in range(len(sizes) // 4)}
