@@ -90,7 +90,7 @@ class CrashingUnitOfWork:
         self._committed.extend(names)
 
     def _order(self, method: str, _: Any) -> None:
-        if method == "add":
+        if method == "add_new":
             self.last_write = "order"
 
     def _report(self, method: str, _: Any) -> None:
@@ -102,7 +102,7 @@ class CrashingUnitOfWork:
             self.confirmed[f"upload {upload.resource_type}"] = None
 
     def _job(self, method: str, job: Any) -> None:
-        if method == "save" and isinstance(job, Job):
+        if method in {"save", "release"} and isinstance(job, Job):
             started = job.started and job.state.value == "in_flight"
             self.last_write = f"{job.kind.value}:{'started' if started else job.state.value}"
 

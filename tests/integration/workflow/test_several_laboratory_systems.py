@@ -143,7 +143,7 @@ async def test_unknown_outcome_is_verified_where_it_happened(laboratory: Laborat
     await laboratory.assess()
     (first,) = await claim_jobs(laboratory.agent.runner, [JobKind.SUBMIT_ORDER], 1)
     doomed = laboratory.agent
-    adapter = doomed.adapters.get(str(first.payload["adapter"]))
+    adapter = doomed.adapters.get(str(first.job.payload["adapter"]))
     submit = adapter.submit
 
     async def dies_after_submit(order: Any) -> Any:
