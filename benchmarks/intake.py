@@ -21,8 +21,8 @@ def measure(options: RunOptions) -> list[Measurement]:
                 rounds=options.choose(1, 5),
             ),
             *measure_counts(bench.intake_counts(options.choose(20, 100)), most_statements=25, most_transactions=5),
-            *measure_shares(bench.intake_profile(count)),
             _measure_idle(bench, options),
+            *measure_shares(bench.intake_profile(count)),
         ]
 
 
