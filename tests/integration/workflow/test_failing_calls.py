@@ -145,7 +145,6 @@ def make_poll_task(scenario: Scenario) -> PollTask:
         metrics=Metrics(),
         interval=PollInterval(15, 120),
         reschedule=lambda _: None,
-        wake=lambda: None,
     )
 
 
