@@ -40,7 +40,7 @@ async def _run(settings: Settings, folder: Path, order_port: int) -> None:
             await adapter.submit(make_order(command["first"] + seed))
         return {"cpu": cpu_seconds() - before, "total": cpu_seconds()}
 
-    await adapter.start(GuardedInbox(StoreInbox(store, bootstrap.SystemClock(), "hl7v2", lambda: None), "hl7v2"))
+    await adapter.start(GuardedInbox(StoreInbox(store, bootstrap.SystemClock(), "hl7v2"), "hl7v2"))
     try:
         announce({"port": adapter.ports[1]})
         await serve_commands(run_command)

@@ -305,7 +305,7 @@ def build_worker(
         scheduler=scheduler,
         outages=outages,
         adapters=lis,
-        inbox_for=lambda name: StoreInbox(components.store, components.clock, name, lambda: None),
+        inbox_for=lambda name: StoreInbox(components.store, components.clock, name),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
         background_tasks={
             "heartbeat": runner.heartbeat.run,
@@ -353,7 +353,7 @@ def _build_scheduled_tasks(
         "poll": (settings.worker.poll_interval, poll.run),
         "ended_orders": (settings.worker.poll_interval, ended_orders.run),
         "collect": (settings.lis.collect_interval, collector.run),
-        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters, lambda: None).run),
+        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),

@@ -62,7 +62,7 @@ async def _run(
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
 
-        desk = RefusedMessageDesk(components.store, components.clock, components.adapters, lambda: None)
+        desk = RefusedMessageDesk(components.store, components.clock, components.adapters)
         app = create_app(
             _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: worker.outages.is_store_down)
         )

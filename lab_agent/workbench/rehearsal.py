@@ -123,7 +123,7 @@ class Rehearsal:
         return replace(outcome, order=None, lines=(), content=content)
 
     def _match(self, uow: UnitOfWork, part: ParsedPart, name: str, content: LabMessage) -> PartOutcome:
-        record = StoreInbox(self.store, self.clock, self.source, lambda: None).add_message(uow, name, content)
+        record = StoreInbox(self.store, self.clock, self.source).add_message(uow, name, content)
         if record is None:
             return PartOutcome(part=part, fate=Fate.RECEIVED_BEFORE, content=content)
         return self._outcome_of(uow, part, self.matcher.match(uow, record.key, self.clock.now()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -122,7 +122,6 @@ class RefusedMessageDesk:
     store: Store
     clock: Clock
     adapters: RawMessageReaders
-    wake: Callable[[], None] = lambda: None
 
     async def preview(self, key: RefusedKey) -> Preview:
         """What the present map makes of a message; nothing changes. Raises `LisUnavailable` if its adapter is not loaded."""
@@ -165,7 +164,7 @@ class RefusedMessageDesk:
         content = part.content
         if content is None:
             return _Acceptance.NOTHING
-        inbox = StoreInbox(self.store, self.clock, message.source, self.wake)
+        inbox = StoreInbox(self.store, self.clock, message.source)
 
         def write(uow: UnitOfWork) -> _Acceptance:
             if uow.reports.exists(message.source, part.message_id):
@@ -177,10 +176,7 @@ class RefusedMessageDesk:
             uow.commit()
             return _Acceptance.NEW
 
-        done = await self.store.run(write)
-        if done is _Acceptance.NEW:
-            self.wake()
-        return done
+        return await self.store.run(write)
 
     async def _tell_adapter(self, adapter: RawMessageReader, message: RefusedMessage, part: ParsedPart) -> str | None:
         """Let the adapter keep what it needs of a part, unless a later message about its report came; why it could not."""

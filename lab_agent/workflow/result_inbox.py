@@ -52,19 +52,17 @@ class ResultCollector:
 
 @dataclass(frozen=True, slots=True)
 class StoreInbox:
-    """The inbox of one adapter (`source`); `wake` is called when there is something new to match."""
+    """The inbox of one adapter (`source`). What is new is matched by a job of its own."""
 
     store: Store
     clock: Clock
     source: str
-    wake: Callable[[], None]
 
     async def accept(self, message: str, content: LabMessage) -> bool:
         """Store a message and the job to match it, in one commit. False: it was stored before."""
         new = await self.store.run(lambda uow: self._store_message(uow, message, content))
         if new:
             log.info("result received", action="result_received", adapter=self.source)
-            self.wake()
         return new
 
     async def accept_all(self, messages: Mapping[str, LabMessage]) -> frozenset[str]:
@@ -78,7 +76,6 @@ class StoreInbox:
         new = await self.store.run(write)
         if new:
             log.info("results received", action="result_received", adapter=self.source, count=len(new))
-            self.wake()
         return new
 
     async def was_accepted(self, message: str) -> bool:

@@ -7,7 +7,6 @@ does: an acknowledgement after its time-out, a row that is marked as read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,7 +29,7 @@ _MAX_VERIFICATIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class UnconfirmedOrders:
-    """Asks again about handovers that wait for an operator; `wake` is called when one is to be verified.
+    """Asks again about handovers that wait for an operator, and lets those be verified that were answered.
 
     One that waits again all the same, whatever the reason, is left to the operator after a few times.
     """
@@ -38,7 +37,6 @@ class UnconfirmedOrders:
     store: Store
     clock: Clock
     adapters: AdapterSource
-    wake: Callable[[], None]
     _verifications: Counter[JobId] = field(default_factory=Counter)
 
     async def run(self) -> int:
@@ -49,8 +47,6 @@ class UnconfirmedOrders:
         for job in settled:
             self._verifications[job.id] += 1
             await self.store.run(partial(self._verify_again, job=job))
-        if settled:
-            self.wake()
         return len(settled)
 
     async def _is_answered(self, job: Job) -> bool:

@@ -139,7 +139,7 @@ async def send_over_mllp(settings: Settings, bench: ResultsBench, dialect: Diale
     """Send the messages to the adapter as it is configured now; MSA-1 and the reasons of the answers."""
     table = {**settings.lis.tables["hl7v2"], "results": {"role": "server", "port": 0}, "answer_results": "original"}
     adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(table), "lis")
-    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis", lambda: None), "lis"))
+    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis"), "lis"))
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
         answers = []

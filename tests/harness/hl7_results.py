@@ -77,7 +77,7 @@ async def results_over_mllp(bench: ResultsBench, folder: Path, mapping: str = ""
         }
     )
     adapter = Hl7v2Adapter(settings, "hl7v2")
-    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis", lambda: None), "hl7v2"))
+    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis"), "hl7v2"))
     try:
         yield Hl7Results(bench, adapter.ports[1], count(1))
     finally:

@@ -162,7 +162,7 @@ class ResultsBench:
         """Put a message into the inbox, and let nothing follow yet; its name."""
         self.message_count += 1
         message = name or f"m{self.message_count}"
-        await StoreInbox(self.store, self.clock, "lis", lambda: None).accept(message, content)
+        await StoreInbox(self.store, self.clock, "lis").accept(message, content)
         return message
 
     async def run_due_jobs(self) -> bool:

@@ -74,7 +74,7 @@ async def add_orders(page: Any) -> None:
 
 async def receive_message(page: Any, name: str, content: LabMessage, source: str = "folder") -> ReportKey:
     """A message comes in, and is matched as the worker would."""
-    await StoreInbox(page.context.store, page.clock, source, lambda: None).accept(name, content)
+    await StoreInbox(page.context.store, page.clock, source).accept(name, content)
     key = report_key(source, name)
     await page.write(lambda uow: page.context.create_matcher().match(uow, key, page.clock.now()))
     page.clock.advance(minutes=7)

@@ -56,7 +56,7 @@ def mapping(lab: Any, capsys: pytest.CaptureFixture[str]) -> Path:
         store = SqlStore(lab.url, Cipher(KEY))
         adapter = load_adapters({"hl7": adapter_table(lab.folder / "own", path)}, "hl7").get("hl7")
         clock = VirtualClock(datetime.now(UTC))
-        await adapter.start(StoreInbox(store, clock, "hl7", lambda: None))
+        await adapter.start(StoreInbox(store, clock, "hl7"))
         try:
             inner: Any = adapter._adapter
             assert await send(inner.ports[1], oru(), oru()) == ["AE", "AE"]

@@ -58,7 +58,7 @@ def arrive(lab: Any, name: str, code: str, order: str = ORDER) -> ReportKey:
         async def run(self, work: Any) -> Any:
             return await asyncio.to_thread(lab.write, work)
 
-    asyncio.run(StoreInbox(Once(), VirtualClock(NOW), "folder", lambda: None).accept(name, report))  # type: ignore[arg-type]
+    asyncio.run(StoreInbox(Once(), VirtualClock(NOW), "folder").accept(name, report))  # type: ignore[arg-type]
     settings = load_settings(lab.config)
     key = report_key("folder", name)
     lab.write(

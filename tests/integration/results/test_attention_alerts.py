@@ -65,7 +65,7 @@ async def test_held_accession_update_opens_results_alert(bench: ResultsBench) ->
 
 async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBench) -> None:
     """One of a key is open; another text replaces the first, and the adapter closes it."""
-    inbox = StoreInbox(bench.store, bench.clock, "main", lambda: None)
+    inbox = StoreInbox(bench.store, bench.clock, "main")
     for text in ("a peer leaks", "another leaks"):
         await inbox.alert("connections", text)
     (alert,) = await check_alerts(bench)

@@ -65,7 +65,7 @@ async def test_values_that_are_no_numbers_reach_clinic_beside_the_others(results
 
 
 async def test_inbox_seals_what_an_adapter_keeps(bench: ResultsBench) -> None:
-    inbox = StoreInbox(bench.store, bench.clock, "lis", lambda: None)
+    inbox = StoreInbox(bench.store, bench.clock, "lis")
     sealed = await inbox.seal(b"PID|1||X")
     assert b"PID" not in sealed
     assert await inbox.unseal(sealed) == b"PID|1||X"

@@ -186,7 +186,7 @@ async def test_patient_written_into_a_file_is_compared(anna: ResultsBench, tmp_p
         (tmp_path / folder).mkdir()
     folders = {"orders": tmp_path / "orders", "results": tmp_path / "results", "settle": 0}
     adapter = FolderAdapter(FolderSettings.model_validate({**folders, "csv": {"columns": columns}}), "lis")
-    await adapter.start(StoreInbox(anna.store, anna.clock, "lis", lambda: None))
+    await adapter.start(StoreInbox(anna.store, anna.clock, "lis"))
     (tmp_path / "results" / name).write_text(content + "\n")
     assert await adapter.collect() == 1
     await adapter.stop()

@@ -40,7 +40,7 @@ async def _deliver(world: World, task: str) -> None:
     await world.drain(agent)
     (order,) = world.lis.submitted
     report: LabReport = make_report(haemoglobin("13.2", specimen=order.specimens[0].id), order=order.key)
-    await StoreInbox(world.store, world.clock, "folder", lambda: None).accept("m1", report)
+    await StoreInbox(world.store, world.clock, "folder").accept("m1", report)
     await world.drain(agent)
     assert world.get_task(task)["status"] == "completed"
 

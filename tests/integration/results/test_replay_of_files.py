@@ -31,7 +31,7 @@ async def test_refused_row_is_replayed_without_repeating_the_good_one(tmp_path: 
         (tmp_path / name).mkdir()
     store, clock = MemoryStore(), VirtualClock(datetime.now(UTC))
     adapter = load(tmp_path).get("folder")
-    await adapter.start(StoreInbox(store, clock, "folder", lambda: None))
+    await adapter.start(StoreInbox(store, clock, "folder"))
     (tmp_path / "results" / "Saltykova.csv").write_text("".join(f"{row}\n" for row in ROWS))
     for _ in range(2):
         await adapter.collect()

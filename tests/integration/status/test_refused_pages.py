@@ -65,7 +65,7 @@ async def laboratory(pages: Any, tmp_path: Path) -> AsyncIterator[Laboratory]:
     mapping.write_text("")
     registry = load_adapters({"hl7": adapter_table(tmp_path / "own", mapping)}, "hl7", call_timeout=5)
     pages.context = replace(pages.context, refused_messages=RefusedMessageDesk(pages.context.store, pages.clock, registry))
-    await registry.get("hl7").start(StoreInbox(pages.context.store, pages.clock, "hl7", lambda: None))
+    await registry.get("hl7").start(StoreInbox(pages.context.store, pages.clock, "hl7"))
     try:
         yield Laboratory(pages, registry, mapping, tmp_path / "lab.db")
     finally:
@@ -239,7 +239,7 @@ async def test_garbage_of_a_night_is_bounded(laboratory: Laboratory, monkeypatch
 
 async def test_noise_does_not_use_up_what_is_kept_of_messages(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused_messages, "MAX_NEW_A_DAY", 10)
-    inbox = StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "hl7", lambda: None)
+    inbox = StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "hl7")
     for number in range(20):
         await inbox.reject(f"noise-{number}", "no message", raw=bytes(range(number, 256)))
     assert await laboratory.send(oru("M1"), oru("M2")) == ["AE", "AE"]
@@ -337,7 +337,7 @@ async def test_replay_takes_no_newer_value_back_unasked(laboratory: Laboratory) 
 
 
 async def test_message_of_adapter_that_is_not_loaded(laboratory: Laboratory) -> None:
-    await StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "gone", lambda: None).reject(
+    await StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "gone").reject(
         f"{NAME}.csv", "row 2: no value", raw=b"x"
     )
     (message,) = await laboratory.waiting()

@@ -260,7 +260,7 @@ async def test_action_needs_login_role_token_and_origin(pages: Any, path: str, f
     key = await status_pages.unmatched_result(pages, documents=(), not_performed=())
     await status_pages.unmapped_result(pages, "glu", "GLU9")
     correct_mapping(folder)
-    await StoreInbox(pages.context.store, pages.clock, "folder", lambda: None).reject("a", "no value")
+    await StoreInbox(pages.context.store, pages.clock, "folder").reject("a", "no value")
     client = await pages.signed_in_client(Role.OPERATOR)
     preview = await form_of(client, "/results/mended", "/results/mended")
     seen = (await status_pages.get_report(pages, key)).changed_at.isoformat()

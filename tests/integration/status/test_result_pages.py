@@ -41,9 +41,7 @@ async def pages(pages: Any) -> Any:
 
 async def refuse(page: Any, count: int, source: str = "folder") -> None:
     for number in range(count):
-        await StoreInbox(page.context.store, page.clock, source, lambda: None).reject(
-            f"f{number}", "observations[0]: has no value"
-        )
+        await StoreInbox(page.context.store, page.clock, source).reject(f"f{number}", "observations[0]: has no value")
 
 
 async def test_held_reports_listed_oldest_first_with_hints(pages: Any, tmp_path: Any):

@@ -124,12 +124,11 @@ async def test_late_confirmation_settles_what_waits_for_operator(make_scenario: 
     await scenario.assess()
     lose_one_answer(scenario, "submit")
     await world.drain(scenario.agent)
-    woken: list[str] = []
-    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters, lambda: woken.append("up"))
-    assert (await unconfirmed.run(), woken) == (0, [])
+    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters)
+    assert await unconfirmed.run() == 0
     assert [e.state for e in await scenario.jobs()] == [JobState.NEEDS_REVIEW]
     world.lis.can_confirm = True
-    assert (await unconfirmed.run(), woken) == (1, ["up"])
+    assert await unconfirmed.run() == 1
     await world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert len(world.lis.submitted) == 1
@@ -141,7 +140,7 @@ async def test_handover_that_waits_again_is_left_to_the_operator(make_scenario: 
     scenario = make_scenario(1)
     world = scenario.world
     await scenario.assess()
-    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters, lambda: None)
+    unconfirmed = UnconfirmedOrders(world.store, world.clock, scenario.agent.adapters)
 
     def set_aside(uow: Any) -> None:
         job = next(

@@ -82,7 +82,7 @@ class Laboratory:
 
     async def report(self, orders: list[LabOrder]) -> None:
         """Let a final report come for each order, and do what follows."""
-        inbox = StoreInbox(self.agent.store, self.world.clock, "folder", lambda: None)
+        inbox = StoreInbox(self.agent.store, self.world.clock, "folder")
         for order in orders:
             self.reported += 1
             assert await inbox.accept(f"message {self.reported}", self._report(order))

@@ -53,7 +53,7 @@ class Laboratory(Scenario):
     async def receive(self, adapter: str, message: Any) -> ReportRecord:
         """A message of one laboratory system comes in, and everything that follows happens."""
         name = f"m{id(message)}"
-        await StoreInbox(self.world.store, self.world.clock, adapter, lambda: None).accept(name, message)
+        await StoreInbox(self.world.store, self.world.clock, adapter).accept(name, message)
         await self.world.drain(self.agent)
         return await self.world.store.run(lambda uow: uow.reports.get_for_update(report_key(adapter, name)))
 
@@ -462,7 +462,7 @@ async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) ->
     retried = await operator_jobs.retry_order(store, key, by="eve", now=now)
     assert [job.id for job in retried.unverified] == [first.id]
     assert second.id in {job.id for job in retried.jobs}
-    name = str(first.payload["adapter"])
+    name = str(first.job.payload["adapter"])
     assert f"the laboratory system {name} has order" in operator_jobs.describe_unverified(first)
     assert f"the laboratory system {name} AGAIN" in operator_jobs.describe_retry(first.kind, JobState.NEEDS_REVIEW, name)
 
