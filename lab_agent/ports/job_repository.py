@@ -10,6 +10,8 @@ from typing import Protocol
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import FailingJobs, Job, JobKind, NewJob
 
+LeaseToken = tuple[JobId, int]
+"""One lease: the number of its job, and the fencing token of that claim. A job that is claimed again has another one."""
 JobLimits = Mapping[frozenset[JobKind], int]
 """How many jobs to claim at most, for each queue: the kinds of its jobs."""
 
@@ -60,8 +62,8 @@ class JobRepository(Protocol):
         """Extend a lease. Raises `LeaseLostError` if the fencing token has changed."""
         ...
 
-    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[JobId]:
-        """Extend the leases of an owner (its heartbeat); gives the jobs that are still its own."""
+    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[LeaseToken]:
+        """Extend the leases of an owner (its heartbeat); gives those that it still has."""
         ...
 
     def save(self, job: Job) -> None:

@@ -70,7 +70,7 @@ RENEW = Write.of(
     update(jobs)
     .where(tuple_(jobs.c.id, jobs.c.fencing_token).in_(bindparam("tokens", expanding=True)), jobs.c.lease_until.is_not(None))
     .values(lease_until=bindparam("until", type_=UtcDateTime))
-    .returning(jobs.c.id),
+    .returning(jobs.c.id, jobs.c.fencing_token),
 )
 
 # --- jobs of an order, jobs of a state

@@ -18,7 +18,7 @@ from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import FailingJobs, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.errors import LeaseLostError
-from lab_agent.ports.job_repository import JobLimits, JobRepository, PendingWork
+from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.store import job_statements
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.job_statements import JOBS
@@ -94,11 +94,12 @@ class SqlJobRepository(JobRepository):
             raise LeaseLostError()
 
     @override
-    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[JobId]:
+    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[LeaseToken]:
         tokens = [(job.id, job.fencing_token) for job in jobs]
         if not tokens:
             return frozenset()
-        return frozenset(self._session.send(job_statements.RENEW, {"tokens": tokens, "until": now + lease}).scalars())
+        renewed = self._session.send(job_statements.RENEW, {"tokens": tokens, "until": now + lease})
+        return frozenset((row.id, row.fencing_token) for row in renewed)
 
     @override
     def save(self, job: Job) -> None:

@@ -62,11 +62,15 @@ class JobDispatcher:
             self.wake(found.kinds)
 
     async def run(self) -> None:
-        """Work until `stop` is called, then finish what is running."""
+        """Work until `stop` is called, then finish what is running. An error of a claim is raised at once, before `drain`."""
         while not self._stopping:
             self._woken.clear()
             if not await self._claim_jobs():
                 await self._woken.wait()
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Wait for the end of what is running."""
         while self._running:
             await asyncio.wait(self._running)
 

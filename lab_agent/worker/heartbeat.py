@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import structlog
 
-from lab_agent.domain.ids import JobId
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.job_repository import LeaseToken
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.job_lease import JobLease
 
@@ -30,6 +30,7 @@ class Heartbeat:
     @contextmanager
     def keep(self, lease: JobLease) -> Iterator[None]:
         """Renew a lease while the block runs, in the task that runs it."""
+        self._give_up_earlier(lease)
         self._kept[lease] = asyncio.current_task()
         try:
             yield
@@ -51,13 +52,19 @@ class Heartbeat:
         except StoreUnreachableError:
             return  # the leases expire by themselves if the database stays unavailable
         for lease in beating:
-            if lease.job.id not in ours:
+            if (lease.job.id, lease.job.fencing_token) not in ours:
                 self._cancel_work(lease)
 
-    def _renew_in(self, uow: UnitOfWork, leases: tuple[JobLease, ...]) -> frozenset[JobId]:
+    def _renew_in(self, uow: UnitOfWork, leases: tuple[JobLease, ...]) -> frozenset[LeaseToken]:
         ours = uow.jobs.renew_leases([lease.job for lease in leases], now=self._clock.now(), lease=self._duration)
         uow.commit()
         return ours
+
+    def _give_up_earlier(self, lease: JobLease) -> None:
+        """Cancel the work on the same job under an earlier lease: it expired unrenewed, and this worker has claimed it again."""
+        for each in tuple(self._kept):
+            if each.job.id == lease.job.id and each.job.fencing_token < lease.job.fencing_token:
+                self._cancel_work(each)
 
     def _cancel_work(self, lease: JobLease) -> None:
         """Cancel the work on a job that is not ours any more, unless it is just ending: that finds out by itself."""

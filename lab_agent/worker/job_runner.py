@@ -57,6 +57,15 @@ class _Attempt:
         return self.claimed.job.state is JobState.OUTCOME_UNKNOWN and not self.claimed.job.safe_to_retry
 
 
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How an attempt has ended: the job as it was written, and what was decided about a failure of another system."""
+
+    job: Job
+    failure: Failure | None = None
+    decision: RetryDecision | None = None
+
+
 @dataclass(slots=True)
 class JobRunner:
     """Runs jobs for one worker (`owner`). `random` draws the jitter of retries, from 0 to 1."""
@@ -87,22 +96,21 @@ class JobRunner:
         job = claimed.job
         attempt = _Attempt(claimed, JobLease(job, self.store, self.clock, self.lease), slot)
         try:
-            with self.heartbeat.keep(attempt.lease):
-                ended = await self._run_to_end(attempt)
-            self.on_attempt(ended.kind.value, ended.state.value)
-            if ended.failing_since is None:
-                await self.outages.end_part(ended.kind, was_failing=job.failing_since is not None)
+            with self.heartbeat.keep(attempt.lease):  # no longer: a job that has ended has no lease that could be lost
+                ending = await self._run_to_end(attempt)
+            await self._tell_outages(attempt, ending)
+            self.on_attempt(ending.job.kind.value, ending.job.state.value)
         except LeaseLostError:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
             await self.outages.record_failure(exc)  # the lease expires, and the outcome is verified then
 
-    async def _run_to_end(self, attempt: _Attempt) -> Job:
+    async def _run_to_end(self, attempt: _Attempt) -> _Ending:
         lease, handler = attempt.lease, self.handlers[attempt.claimed.job.kind]
         try:
             loaded = await self._load(attempt)
             result = await (handler.verify(lease, loaded) if attempt.verifies else handler.perform(lease, loaded))
-            return await self._end(attempt, lambda uow: self._complete(uow, attempt, result))
+            return _Ending(await self._end(attempt, lambda uow: self._complete(uow, attempt, result)))
         except (LeaseLostError, StoreUnreachableError):
             raise
         except Failure as failure:
@@ -110,7 +118,7 @@ class JobRunner:
         except Exception as exc:  # the one boundary: a bad job is set aside with its reason, and the good ones go on (law 9)
             log.exception("job failed", action="job_failed", job=lease.job.id, kind=lease.job.kind.value)
             ended = self._after_error(exc, lease.job)
-            return await self._end(attempt, lambda _: ended)
+            return _Ending(await self._end(attempt, lambda _: ended))
 
     async def _load(self, attempt: _Attempt) -> Any:
         claimed = attempt.claimed
@@ -142,7 +150,7 @@ class JobRunner:
         limits = offer.limits_for(uow.jobs.made_due)
         return self.claimer.claim_in(uow, limits, load=load) if limits else ()
 
-    async def _end_failed(self, attempt: _Attempt, failure: Failure) -> Job:
+    async def _end_failed(self, attempt: _Attempt, failure: Failure) -> _Ending:
         job, now = attempt.lease.job, self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
         ended = self._after_failure(failure, job, decision, verifying=attempt.verifies).failed(now, find_cause(failure))
@@ -153,10 +161,16 @@ class JobRunner:
                 uow.vault.save_service_message(ended.id, ended.order, said, at=now)
             return ended
 
-        await self._end(attempt, end)
-        await self.outages.record_failure(failure, job.kind.value, repeated=job.failing_since is not None)
-        self._log_failure(failure, job, decision)
-        return ended
+        return _Ending(await self._end(attempt, end), failure, decision)
+
+    async def _tell_outages(self, attempt: _Attempt, ending: _Ending) -> None:
+        """Tell of a failure, or end the outage of its kind of job. It may take as long as a request to the service."""
+        before, was_failing = attempt.lease.job, attempt.claimed.job.failing_since is not None
+        if ending.failure is not None and ending.decision is not None:
+            await self.outages.record_failure(ending.failure, before.kind.value, repeated=was_failing)
+            self._log_failure(ending.failure, before, ending.decision)
+        if ending.job.failing_since is None:
+            await self.outages.end_part(ending.job.kind, was_failing=was_failing)
 
     def _after_failure(self, failure: Failure, job: Job, decision: RetryDecision, *, verifying: bool) -> Job:
         now, reason = self.clock.now(), str(failure)

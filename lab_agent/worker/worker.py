@@ -94,7 +94,7 @@ class Worker:
     async def _shut_down(self, dispatcher: asyncio.Task[None], background: set[asyncio.Task[object]]) -> None:
         self.scheduler.stop()
         self.dispatcher.stop()
-        _, unfinished = await asyncio.wait({dispatcher}, timeout=self.drain_timeout)
+        _, unfinished = await asyncio.wait({asyncio.create_task(self._drain(dispatcher))}, timeout=self.drain_timeout)
         if unfinished:
             log.warning("jobs left unfinished", action="drain_timeout", queues=self.dispatcher.running_queues)
             self.dispatcher.cancel_running()
@@ -107,3 +107,8 @@ class Worker:
                 await self.adapters.get(name).stop()
             except Failure as failure:
                 log.warning("adapter not stopped", action="adapter_not_stopped", adapter=name, reason=str(failure))
+
+    async def _drain(self, dispatcher: asyncio.Task[None]) -> None:
+        """Wait for what is running, also where the dispatcher has failed and waits for nothing."""
+        await asyncio.wait({dispatcher})
+        await self.dispatcher.drain()

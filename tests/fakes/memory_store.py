@@ -66,7 +66,7 @@ from lab_agent.ports.credential_repositories import (
     UserRecord,
     UserRepository,
 )
-from lab_agent.ports.job_repository import JobLimits, JobRepository, PendingWork
+from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import (
     AlertRepository,
@@ -433,10 +433,10 @@ class MemoryJobRepository(JobRepository):
             raise LeaseLostError()
 
     @override
-    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[JobId]:
-        stored = {job.id: job for job in jobs if self._is_ours(job) and self._data.jobs[job.id].lease_until is not None}
-        self._data.jobs.update({number: replace(self._data.jobs[number], lease_until=now + lease) for number in stored})
-        return frozenset(stored)
+    def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[LeaseToken]:
+        ours = [job for job in jobs if self._is_ours(job) and self._data.jobs[job.id].lease_until is not None]
+        self._data.jobs.update({job.id: replace(self._data.jobs[job.id], lease_until=now + lease) for job in ours})
+        return frozenset((job.id, job.fencing_token) for job in ours)
 
     @override
     def save(self, job: Job) -> None:

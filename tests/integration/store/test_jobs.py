@@ -276,7 +276,7 @@ async def test_leases_are_renewed_together(transact, factory):
     stolen = replace(third, fencing_token=third.fencing_token - 1)
     later = factory.now + SECOND
     ours = await transact(lambda uow: uow.jobs.renew_leases([first, second, stolen], now=later, lease=LEASE))
-    assert ours == {first.id}
+    assert ours == {(first.id, first.fencing_token)}
     assert (await transact(lambda uow: uow.jobs.get(first.id))).lease_until == later + LEASE
     assert (await transact(lambda uow: uow.jobs.get(third.id))).lease_until == third.lease_until
     assert await transact(lambda uow: uow.jobs.renew_leases([], now=later, lease=LEASE)) == frozenset()

@@ -101,6 +101,63 @@ async def test_lost_lease_cancels_its_work_alone(bench: WorkerBench) -> None:
         await works[1]
 
 
+async def claimed_again(bench: WorkerBench) -> JobLease:
+    """The lease of the first job after it expired unrenewed, and the same worker found and claimed it."""
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
+    return JobLease(job.job, bench.store, bench.clock, LEASE)
+
+
+async def test_lost_lease_is_not_renewed_by_the_next_of_the_same_worker(bench: WorkerBench) -> None:
+    """Also where a heartbeat asks about both: they are two leases of one job."""
+    lost = await claimed(bench)
+    kept = await claimed_again(bench)
+    renewed = await bench.write(
+        lambda uow: uow.jobs.renew_leases([lost.job, kept.job], now=bench.clock.now(), lease=LEASE),
+    )
+    assert renewed == {(kept.job.id, kept.job.fencing_token)}
+
+
+async def test_job_claimed_again_is_worked_on_once(bench: WorkerBench) -> None:
+    """The store was away longer than a lease, say: what goes on under the lost one must not be taken for ours."""
+    lost = await claimed(bench)
+    heartbeat = Heartbeat(bench.store, bench.clock, LEASE)
+    ended = asyncio.Event()
+
+    async def work(lease: JobLease) -> None:
+        with heartbeat.keep(lease):
+            await ended.wait()
+
+    earlier = asyncio.create_task(work(lost))
+    await asyncio.sleep(0)  # it begins
+    later = asyncio.create_task(work(await claimed_again(bench)))
+    await asyncio.wait({earlier}, timeout=4)
+    assert earlier.cancelled()
+    await heartbeat._renew()
+    ended.set()
+    await later
+
+
+async def test_heartbeat_tells_leases_of_one_job_apart(bench: WorkerBench) -> None:
+    """Whichever of two pieces of work on it began to beat first."""
+    lost = await claimed(bench)
+    kept = await claimed_again(bench)
+    heartbeat = Heartbeat(bench.store, bench.clock, LEASE)
+    ended = asyncio.Event()
+
+    async def work(lease: JobLease) -> None:
+        with heartbeat.keep(lease):
+            await ended.wait()
+
+    later, earlier = asyncio.create_task(work(kept)), asyncio.create_task(work(lost))
+    await asyncio.sleep(0)  # both begin
+    await heartbeat._renew()
+    await asyncio.wait({earlier}, timeout=4)
+    assert earlier.cancelled()
+    ended.set()
+    await later
+
+
 async def test_work_that_is_ending_is_not_cancelled(bench: WorkerBench) -> None:
     """Between the commit of its end and our knowing of it, a job has no lease any more."""
     lease = await claimed(bench, SHORT)

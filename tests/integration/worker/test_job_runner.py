@@ -21,6 +21,7 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.worker.outages import OutageTracker
 from tests.harness.jobs import claim_jobs
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 
@@ -194,6 +195,28 @@ async def test_exchange_outage_is_reported_once(bench: WorkerBench) -> None:
     await bench.run_due_jobs()
     closed = await bench.write(lambda uow: [uow.alerts.close("exchange.unavailable", now=bench.clock.now()) for _ in range(2)])
     assert closed == [True, False]
+
+
+async def test_job_that_has_ended_has_no_lease_to_lose(bench: WorkerBench) -> None:
+    """To tell of an outage takes a request to a service that may not answer; a heartbeat meanwhile finds no lease any more."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def probe() -> bool:
+        asked.set()
+        await answer.wait()
+        return False
+
+    bench.outages = OutageTracker(bench.store, bench.clock, probe)
+    bench.runner = bench.make_runner("one")
+    await bench.add_job()
+    bench.handler.behaviour = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
+    work = asyncio.create_task(bench.run_due_jobs())
+    await asyncio.wait_for(asked.wait(), 5)
+    await bench.runner.heartbeat._renew()
+    answer.set()
+    await work
+    assert bench.attempts == [("update_line_task", "due")]
+    assert bench.outages.is_known(ServiceUnavailable("again"))
 
 
 async def test_store_outage_leaves_job_to_its_lease(bench: WorkerBench) -> None:

@@ -1,0 +1,90 @@
+"""The worker as it stops: what is running is finished, whatever made it stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lab_agent.bootstrap import NoAdapters
+from lab_agent.domain.records import JobKind
+from lab_agent.domain.state_machines import JobState
+from lab_agent.errors import StoreError
+from lab_agent.ports.job_handler import Lease
+from lab_agent.ports.lis import Inbox
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.job_queues import JOB_QUEUES
+from lab_agent.worker.schedule import Scheduler
+from lab_agent.worker.worker import BackgroundTaskFailed, Worker
+from tests.integration.worker.conftest import Outcome, WorkerBench
+
+
+def make_worker(bench: WorkerBench, *, drain_timeout: float) -> Worker:
+    def inbox_for(name: str) -> Inbox:
+        raise AssertionError(name)
+
+    dispatcher = JobDispatcher(JOB_QUEUES, bench.runner, bench.outages, concurrency=2)
+    bench.store.on_jobs_due = dispatcher.wake
+    return Worker(
+        dispatcher=dispatcher,
+        scheduler=Scheduler(bench.outages),
+        outages=bench.outages,
+        adapters=NoAdapters(),
+        inbox_for=inbox_for,
+        scheduled_tasks={},
+        background_tasks={"heartbeat": bench.runner.heartbeat.run},
+        drain_timeout=drain_timeout,
+    )
+
+
+@asynccontextmanager
+async def dispatcher_that_fails(
+    bench: WorkerBench, monkeypatch: pytest.MonkeyPatch, *, drain_timeout: float
+) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event]]:
+    """A worker whose dispatcher fails in the midst of a handover, and what lets that one end."""
+    begun, gate, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def behave(lease: Lease) -> Outcome:
+        begun.set()
+        await gate.wait()
+        return None
+
+    bench.handler.behaviour = behave
+    await bench.add_job(kind=JobKind.SUBMIT_ORDER)
+    worker = make_worker(bench, drain_timeout=drain_timeout)
+    stop = worker.dispatcher.stop
+    monkeypatch.setattr(worker.dispatcher, "stop", lambda: (stop(), stopping.set()))
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(begun.wait(), 5)
+    run = bench.store.run
+
+    async def refuse(_: Any) -> Any:
+        raise StoreError("SQLSTATE 25006")
+
+    monkeypatch.setattr(bench.store, "run", refuse)
+    worker.dispatcher.wake({JobKind.FETCH_ORDER})
+    await asyncio.wait_for(stopping.wait(), 5)
+    monkeypatch.setattr(bench.store, "run", run)
+    yield running, gate
+    with pytest.raises(BackgroundTaskFailed, match="dispatcher"):
+        await asyncio.wait_for(running, 10)
+
+
+async def test_running_jobs_are_finished_after_the_dispatcher_failed(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dispatcher_that_fails(bench, monkeypatch, drain_timeout=30) as (running, gate):
+        await asyncio.wait({running}, timeout=0.05)
+        assert not running.done(), "it waits for the handover"
+        gate.set()
+    assert bench.attempts == [("submit_order", "done")]
+    assert (await bench.get_job()).state is JobState.DONE
+
+
+async def test_running_jobs_are_cancelled_after_the_drain_timeout(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dispatcher_that_fails(bench, monkeypatch, drain_timeout=0.01) as (running, _):
+        await asyncio.wait({running}, timeout=10)
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("job ")]
+    assert bench.attempts == []
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT, "its lease expires, and the outcome is verified"
