@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
+from copy import copy
 from dataclasses import dataclass, field
-from itertools import groupby
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -60,8 +60,8 @@ class _Unit:
 class GroupCommitter:
     """Runs units of work in up to `threads` threads, up to `group_size` of them in one transaction.
 
-    `set_up` is called with the connection before each transaction. `on_jobs_due` is called in the event loop, once for each
-    transaction after which jobs are due, with their kinds.
+    `set_up` is called with the connection before each transaction. `on_jobs_due` is called after a transaction that has made jobs
+    due, with their kinds, once in each event loop that has callers in it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class GroupCommitter:
                     jobs_due = self._run_group(group)
             except BaseException as error:  # noqa: BLE001 - whatever it is, the callers must hear of it, and the thread goes on
                 for unit in group:
-                    unit.error = error
+                    unit.error = _copy_error(error)
             self._answer(group, jobs_due)
 
     def _take_group(self) -> list[_Unit]:
@@ -129,9 +129,9 @@ class GroupCommitter:
         """Run a group, which grows while it runs; the kinds of jobs that are due after it."""
         with self._engine.connect() as connection:
             self._set_up(connection)
-            connection.begin()
             transaction, end = Transaction(connection, shared=self._group_size > 1), time.monotonic() + _MAX_SECONDS
             for unit in group:
+                transaction.begin()
                 _run_unit(transaction, unit)
                 if unit is group[-1] and len(group) < self._group_size and time.monotonic() < end:
                     with self._lock:
@@ -140,9 +140,10 @@ class GroupCommitter:
             return frozenset(transaction.jobs_due)
 
     def _answer(self, group: list[_Unit], jobs_due: frozenset[JobKind]) -> None:
-        for loop, units in groupby(group, key=lambda unit: unit.loop):
+        for loop in dict.fromkeys(unit.loop for unit in group):
+            units = [unit for unit in group if unit.loop is loop]
             with suppress(RuntimeError):  # the loop has ended, and nobody waits in it any more
-                loop.call_soon_threadsafe(self._answer_in_loop, list(units), jobs_due)
+                loop.call_soon_threadsafe(self._answer_in_loop, units, jobs_due)
 
     def _answer_in_loop(self, units: Iterable[_Unit], jobs_due: frozenset[JobKind]) -> None:
         for unit in units:
@@ -151,12 +152,25 @@ class GroupCommitter:
             self._on_jobs_due(jobs_due)
 
 
+def _copy_error(error: BaseException) -> BaseException:
+    """Make an error of its own for each caller, which adds its frames to the traceback when it raises it."""
+    try:
+        own = copy(error)
+    except Exception:  # noqa: BLE001 - not ours, and made by arguments of its own kind: all get the one that there is
+        return error
+    own.__cause__, own.__context__, own.__traceback__ = error, None, None
+    return own
+
+
 def _run_unit(transaction: Transaction, unit: _Unit) -> None:
     """Run a unit of work; what it did not commit is undone. Raises only what spoils the transaction for all."""
     session = Session(transaction)
     try:
         with translate_errors():
             unit.result = unit.context.run(unit.work, session)
+    except StopIteration as error:  # a future does not take it, and in a coroutine it would mean something else
+        unit.error = RuntimeError("A unit of work raised StopIteration.")
+        unit.error.__cause__ = error
     except BaseException as error:  # noqa: BLE001 - its caller is told, and the others of the group go on (law 9)
         unit.error = error
     if transaction.is_lost:

@@ -14,7 +14,7 @@ from lab_agent.domain.records import HostedDocument, ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR
 from lab_agent.errors import StoreError
 from lab_agent.ports.repositories import HostedDocumentRepository, ReportRepository, UploadRepository
-from lab_agent.store.row_mapping import RecordMapping, changes, in_states, update_row, upsert_by
+from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import hosted_documents, reports, uploads
 
@@ -118,10 +118,11 @@ class SqlUploadRepository(UploadRepository):
 
     @override
     def find(self, identifiers: Collection[str]) -> Mapping[str, UploadRecord]:
-        known = {name: found for name in identifiers if (found := self._session.known((uploads, name))) is not None}
-        asked = [name for name in identifiers if name not in known]
-        rows = self._session.execute(_UPLOADS_NAMED, {"names": asked}) if asked else ()
-        return {**known, **{upload.identifier: upload for upload in _UPLOADS.to_records(rows)}}
+        found = {name: known for name in identifiers if (known := self._session.known((uploads, name))) is not None}
+        for batch in chunked([name for name in identifiers if name not in found]):
+            rows = self._session.execute(_UPLOADS_NAMED, {"names": batch})
+            found.update((upload.identifier, upload) for upload in _UPLOADS.to_records(rows))
+        return found
 
     @override
     def save(self, upload: UploadRecord) -> None:

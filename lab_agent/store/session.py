@@ -77,13 +77,22 @@ class Transaction:
         self.jobs_due: set[JobKind] = set()
         """Kinds of jobs that are due with what was committed."""
 
+    def begin(self) -> None:
+        """Begin it, if it has not begun or a unit of work has undone it. An error is that of all units of work in it.
+
+        A statement must not begin it: where SQLite's lock is not free, SQLAlchemy would take it for begun all the same, and
+        everything after that would last at once, without a commit.
+        """
+        if not self.connection.in_transaction():
+            self.connection.begin()
+
     @property
     def is_lost(self) -> bool:
-        """Whether SQLite has rolled it back by itself, as it does when the disk is full: nothing more may be sent then."""
-        if self.kind != "sqlite" or not self.connection.in_transaction():
+        """Whether SQLite has none, whatever SQLAlchemy says: a full disk, for one, ends it. Nothing more may be sent then."""
+        if self.kind != "sqlite":
             return False
-        raw: Any = self.connection.connection.dbapi_connection
-        return not raw.in_transaction
+        raw: Any = None if self.connection.invalidated else self.connection.connection.dbapi_connection
+        return raw is None or not raw.in_transaction
 
     def end(self) -> None:
         """Commit what units of work have committed; where there is nothing, end it."""
@@ -231,7 +240,7 @@ class Session:
         if self._has_savepoint:
             self._connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
             self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
-        elif self._has_sent:  # and nobody else has: the next statement begins a new transaction
+        elif self._has_sent:  # and nobody else has: the next unit of work begins a new transaction
             self._connection.rollback()
         self._has_sent = self._has_savepoint = self._is_incomplete = False
 

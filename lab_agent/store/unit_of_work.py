@@ -2,7 +2,8 @@
 
 SQLite allows one write at a time, so one thread writes, for all who wait at once: our own queue is fair and costs nothing,
 SQLite's lock is neither.
-Reads (pages, commands, metrics) have threads of their own and never delay the workers.
+Reads (pages, commands, metrics) have threads of their own, and so has what the workers read beside the writer: a slow page never
+delays them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from lab_agent.store.vault import SqlVault, verify_key
 
 T = TypeVar("T")
 
-_READER_THREADS = 2
+_PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
+"""How many threads read for `read`, and how many for `run_read_only`."""
 _WRITERS = {"sqlite": (1, 50), "postgresql": (6, 1)}
 """How many threads write, and how many units of work one transaction has at most."""
 
@@ -85,7 +87,7 @@ class SqlStore(Store):
     def __init__(self, url: str, cipher: Cipher) -> None:
         threads, group_size = _WRITERS[parse_url(url).drivername.partition("+")[0]]
         self._engine = open_engine(url, connections=threads)
-        self._reading_engine = open_reading_engine(url, connections=_READER_THREADS)
+        self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS)
         self._cipher = cipher
         self._key_verified = False
         self._writers = GroupCommitter(
@@ -95,7 +97,8 @@ class SqlStore(Store):
             set_up=self._verify_key_once,
             on_jobs_due=self._announce_jobs_due,
         )
-        self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="store-read")
+        self._page_readers = ThreadPoolExecutor(_PAGE_READ_THREADS, thread_name_prefix="store-read")
+        self._worker_readers = ThreadPoolExecutor(_WORKER_READ_THREADS, thread_name_prefix="store-read-worker")
         self.on_jobs_due = lambda _: None
 
     @override
@@ -112,12 +115,11 @@ class SqlStore(Store):
         def look(connection: Connection) -> T:
             return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self._cipher))
 
-        return await self.read(look)
+        return await self._read_in(self._worker_readers, look)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run `query` on a consistent snapshot; it cannot write. For the queries of this package."""
-        call = partial(copy_context().run, self._run_read_only, query)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+        return await self._read_in(self._page_readers, query)
 
     async def write(self, work: Callable[[Connection, Cipher], T]) -> T:
         """Run `work` on the tables themselves, and commit. For this package only."""
@@ -141,12 +143,17 @@ class SqlStore(Store):
     def _announce_jobs_due(self, kinds: frozenset[JobKind]) -> None:
         self.on_jobs_due(kinds)
 
+    async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
+        call = partial(copy_context().run, self._run_read_only, query)
+        return await asyncio.get_running_loop().run_in_executor(threads, call)
+
     def _run_read_only(self, query: Callable[[Connection], T]) -> T:
         with translate_errors(), self._reading_engine.connect() as connection:
             return query(connection)
 
     def _close(self) -> None:
         self._writers.close()
-        self._readers.shutdown()
+        self._page_readers.shutdown()
+        self._worker_readers.shutdown()
         self._engine.dispose()
         self._reading_engine.dispose()

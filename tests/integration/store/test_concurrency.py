@@ -221,6 +221,23 @@ async def test_reads_proceed_during_a_long_write(sql_store):
     assert found == 1
 
 
+async def test_slow_pages_do_not_delay_the_workers(sql_store):
+    """A worker's look at what is committed has threads of its own, however many pages are being read."""
+    go_on, reading = threading.Event(), threading.Barrier(3)
+
+    def page(connection):
+        connection.exec_driver_sql("SELECT 1")
+        reading.wait(30)
+        assert go_on.wait(30)
+
+    pages = [asyncio.create_task(sql_store.read(page)) for _ in range(2)]
+    more = [asyncio.create_task(sql_store.read(lambda _: go_on.wait(30))) for _ in range(4)]
+    await asyncio.to_thread(reading.wait, 30)
+    await asyncio.wait_for(sql_store.run_read_only(lambda uow: uow.jobs.get(1)), 10)
+    go_on.set()
+    await asyncio.gather(*pages, *more)
+
+
 async def test_write_waits_for_another_process(sqlite_url, cipher):
     path = sqlite_url.removeprefix("sqlite:///")
     store = SqlStore(sqlite_url, cipher)

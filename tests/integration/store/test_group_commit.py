@@ -166,7 +166,7 @@ async def test_full_disk_fails_the_group_and_leaves_nothing(sqlite_store):
     """SQLite rolls the whole transaction back by itself: what comes after must not be written without one."""
 
     def fills_the_disk(uow):
-        connection = uow.jobs._connection
+        connection = uow.jobs._session.connection()
         pages = connection.scalar(text("PRAGMA page_count"))
         connection.execute(text(f"PRAGMA max_page_count={pages + 1}"))
         uow.key_values.set("large", "x" * 10_000_000)

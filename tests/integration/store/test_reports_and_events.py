@@ -168,3 +168,11 @@ async def test_users_round_trip(transact, factory):
     assert await transact(lambda uow: (uow.users.remove("b"), uow.users.remove("b"), uow.users.get("b"))) == (True, False, None)
     with pytest.raises(StoreError):
         await transact(lambda uow: uow.users.save(user))
+
+
+async def test_many_uploads_are_found_in_parts(transact, factory):
+    """No statement has more parameters than PostgreSQL takes, 65,535."""
+    for identifier in ("1", "69999"):
+        await transact(lambda uow, identifier=identifier: uow.uploads.save(factory.upload(identifier)))
+    found = await transact(lambda uow: uow.uploads.find([str(number) for number in range(70_000)]))
+    assert sorted(found) == ["1", "69999"]
