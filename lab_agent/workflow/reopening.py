@@ -102,6 +102,16 @@ def hold_lines_again(
         hold_late_line(uow, line, now)
 
 
+def reopen_for_held_lines(uow: UnitOfWork, key: OrderKey, now: datetime, ended_as: str) -> None:
+    """Leave an order open whose Task we have ended with the status `ended_as`, as lines of it are held: a person decides."""
+    order = uow.orders.get_for_update(key)
+    if order.state is not OrderState.HANDED_OVER:
+        order = order.transition_to(OrderState.HANDED_OVER, now)
+    uow.orders.save(replace(order, ended_as=ended_as, reopened=order.reopened + 1))
+    text = f"its Task is {ended_as}, but a line was held meanwhile; the order ends once a person has decided about it"
+    uow.events.add(Event(order=key, at=now, action="left_open", text=text))
+
+
 def describe_lines_after_the_end(tasks: Iterable[str]) -> str:
     """Say of an order whose Task has ended which of its line Tasks are requested."""
     names = join_limited(f"task/{task}" for task in tasks)

@@ -12,7 +12,7 @@ import structlog
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord
-from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
+from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, LineState, OrderState
 from lab_agent.domain.text import shorten
 from lab_agent.errors import PermanentFailure, ResourceNotReadable, StaleVersion, StoreError, TemporaryFailure
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, own_sentences, task_status
@@ -31,11 +31,12 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
-from lab_agent.workflow.reopening import is_possibly_submitted, offer_again
+from lab_agent.workflow.reopening import is_possibly_submitted, offer_again, reopen_for_held_lines
 from lab_agent.workflow.task_standing import DELETED
 
 log = structlog.get_logger(__name__)
 
+_AT_LABORATORY = frozenset({OrderState.HANDED_OVER, OrderState.REPORTED})
 LATE_LINES_RETRY_INTERVAL = timedelta(minutes=1)
 """How long an order-level Task waits until it is checked again whether its late lines have ended."""
 
@@ -91,7 +92,7 @@ class Outdated:
 @dataclass(frozen=True, slots=True)
 class LoadedTask:
     """What is known of a Task before it is read: what it should become, and for an order-level Task that is to end, the order's
-    lines.
+    lines. Before the Task is ended, they are read again.
     """
 
     desired: DesiredTask
@@ -99,6 +100,14 @@ class LoadedTask:
 
 
 TaskUpdateResult = StatusSet | EndedByUs | EndedByOthers | LinesOpen | Outdated
+
+
+class _ObstacleError(Exception):
+    """The Task must not be set now, for what was stored since its job was loaded; nothing was written or sent."""
+
+    def __init__(self, result: LinesOpen | Outdated) -> None:
+        super().__init__(result)
+        self.result = result
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +130,14 @@ class TaskUpdateHandler:
         """Read the Task; where it differs from what is wanted and nobody else has decided otherwise, update it."""
         if loaded.lines is not None and (obstacle := await self._find_obstacle(loaded.desired, loaded.lines)) is not None:
             return obstacle
+        desired = loaded.desired
         for _ in range(MAX_CONFLICT_RETRIES):
             with suppress(StaleVersion):
-                return await self._update(lease, loaded.desired)
+                try:
+                    return await self._update(lease, desired)
+                except _ObstacleError as obstructed:
+                    return obstructed.result
+            desired = replace(desired, own_statuses=desired.own_statuses | {desired.status})  # it was sent, and so is ours
         raise TemporaryFailure(f"the Task was changed by somebody else {MAX_CONFLICT_RETRIES} times while we wrote it")
 
     verify = perform  # which reads first
@@ -146,10 +160,7 @@ class TaskUpdateHandler:
     async def _find_obstacle(self, desired: DesiredTask, known: tuple[LineRecord, ...]) -> TaskUpdateResult | None:
         """Why the order-level Task must not end now: a line that is open, or came late, would be lost with its end."""
         late = await self.late_lines.find(desired.order, desired.task_id, known)
-        lines = (*late, *known)
-        if any(line.state not in ENDED_LINES for line in lines):
-            return LinesOpen(late)
-        return None if order_task_status(lines) == desired.status else Outdated()
+        return LinesOpen(late) if late else _obstacle_among(known, desired.status)
 
     async def _update(self, lease: Lease, desired: DesiredTask) -> TaskUpdateResult:
         """Read and update once. Raises `StaleVersion` where somebody changed the Task between the two."""
@@ -180,9 +191,14 @@ class TaskUpdateHandler:
 
 
 def _record_sent_status(uow: UnitOfWork, job: Job, status: str) -> None:
-    """Record that we send this status, before it is sent: from then on it is ours, answered or not."""
+    """Record that we send this status, before it is sent: from then on it is ours, answered or not.
+
+    Raises `_ObstacleError` where the order must not end with it: a line may have been held since the job was loaded.
+    """
     if job.kind is JobKind.UPDATE_ORDER_TASK:
         order = uow.orders.get_for_update(OrderKey(job.target))
+        if status in TERMINAL_TASK_STATUSES and (obstacle := _obstacle_among(uow.orders.lines(order.key), status)) is not None:
+            raise _ObstacleError(obstacle)
         if status not in order.sent_statuses:
             uow.orders.save(replace(order, sent_statuses=(*order.sent_statuses, status)))
         return
@@ -191,12 +207,19 @@ def _record_sent_status(uow: UnitOfWork, job: Job, status: str) -> None:
         uow.orders.save_line(replace(line, sent_statuses=(*line.sent_statuses, status)))
 
 
+def _obstacle_among(lines: tuple[LineRecord, ...], status: str) -> LinesOpen | Outdated | None:
+    """Why an order with these lines must not end with this status of its Task."""
+    if any(line.state not in ENDED_LINES for line in lines):
+        return LinesOpen(())
+    return None if order_task_status(lines) == status else Outdated()
+
+
 def _complete_status_set(uow: UnitOfWork, job: Job, status: str, now: datetime) -> Job:
     order = _get_order_key(job)
     uow.events.add(Event(order=order, at=now, action="task_set", text=f"{_task_name(job)} is {status}"))
     if status in TERMINAL_TASK_STATUSES:
         if job.kind is JobKind.UPDATE_ORDER_TASK:
-            close_order(uow, order, now, f"order-level Task is {status}", status)
+            _end_order(uow, order, now, f"order-level Task is {status}", status)
         else:
             record_line_end(uow, order, LineKey(job.target), status)
             advance_order(uow, order, now, completing=job)
@@ -209,10 +232,19 @@ def _complete_ended_by_us(uow: UnitOfWork, job: Job, status: str, now: datetime)
     if job.kind is JobKind.UPDATE_LINE_TASK:
         record_line_end(uow, order, LineKey(job.target), status)
     if job.kind is JobKind.UPDATE_ORDER_TASK and job.payload["status"] in TERMINAL_TASK_STATUSES:
-        close_order(uow, order, now, reason, status)
+        _end_order(uow, order, now, reason, status)
     else:
         advance_order(uow, order, now, completing=job)
     return job.mark_obsolete(now, reason)
+
+
+def _end_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str, status: str) -> None:
+    """Close an order whose Task we have ended. A line that was held while that was on its way is not lost with it: it waits."""
+    order = uow.orders.get_for_update(key)
+    if order.state in _AT_LABORATORY and any(line.state is LineState.HELD for line in uow.orders.lines(key)):
+        reopen_for_held_lines(uow, key, now, status)
+    else:
+        close_order(uow, key, now, text, status)
 
 
 def _complete_withdrawn(uow: UnitOfWork, job: Job, status: str, now: datetime) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -253,6 +253,83 @@ async def test_line_arriving_before_order_end_is_kept(make_scenario: MakeScenari
     scenario.world.clock.advance(61)
     await scenario.world.drain(scenario.agent)
     assert (scenario.status(late), scenario.status()) == ("cancelled", "completed")
+    assert (await scenario.order_record()).state is OrderState.CLOSED
+
+
+async def change_nothing() -> None:
+    """Nothing happens but the reconciliation."""
+
+
+def reconcile_at(scenario: Scenario, method: str, change: Callable[[], Awaitable[object]] = change_nothing) -> list[str]:
+    """From the order's last report on, the first call of that method is followed by a change and by a reconciliation.
+
+    Gives the states of the lines after that, once it has happened.
+    """
+    exchange, seen = scenario.agent.exchange, list[str]()
+    call = getattr(exchange, method)
+
+    async def and_reconcile(*args: Any, **options: Any) -> Any:
+        answer = await call(*args, **options)
+        is_last = method != "update" or args[1] == scenario.task
+        if not seen and is_last and (await scenario.order_record()).state is OrderState.REPORTED:
+            seen.append("begun")
+            await change()
+            await scenario.agent.reconcile.run()
+            seen[:] = [line.state.value for line in await scenario.lines()]
+        return answer
+
+    setattr(exchange, method, and_reconcile)
+    return seen
+
+
+@pytest.mark.parametrize("method", ["line_tasks", "read"])
+async def test_line_held_while_the_order_is_about_to_end_is_kept(make_scenario: MakeScenario, method: str) -> None:
+    """A line comes, and reconciliation holds it, between the look for late lines and the update of the order-level Task."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    await scenario.report_all()
+    seen = reconcile_at(scenario, method, lambda: place_late_line(scenario))
+    await scenario.world.drain(scenario.agent)
+    assert seen == ["completed", "held"]
+    (_, line) = await scenario.lines()
+    assert line.state is LineState.HELD
+    assert scenario.status() == "requested", "the order-level Task waits for the late line"
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert await scenario.is_alert_open(f"line.{line.key}.late")
+
+
+async def test_line_put_back_while_the_order_is_about_to_end_is_kept(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    await scenario.report_all()
+
+    async def put_back() -> None:
+        scenario.world.force_task(scenario.line_tasks[0], status="requested")
+
+    seen = reconcile_at(scenario, "line_tasks", put_back)
+    await scenario.world.drain(scenario.agent)
+    assert sorted(seen) == ["completed", "held"]
+    assert sorted(line.state.value for line in await scenario.lines()) == ["completed", "held"]
+    assert scenario.status() == "requested"
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_line_held_while_the_end_of_its_order_is_sent_is_decided_by_a_person(make_scenario: MakeScenario) -> None:
+    """The order-level Task is completed already; the line is not withdrawn with the order, which ends after it."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    await scenario.report_all()
+    seen = reconcile_at(scenario, "update", lambda: place_late_line(scenario))
+    await scenario.world.drain(scenario.agent)
+    assert seen == ["completed", "held"]
+    (_, line) = await scenario.lines()
+    assert line.state is LineState.HELD
+    assert await scenario.is_alert_open(f"line.{line.key}.late")
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    now = scenario.world.clock.now()
+    await operator_orders.reject_line(scenario.world.store, line.key, "came too late; order it anew", by="eve", now=now)
+    await scenario.world.drain(scenario.agent)
+    assert (scenario.status(line.task_id), scenario.status()) == ("cancelled", "completed")
     assert (await scenario.order_record()).state is OrderState.CLOSED
 
 

@@ -145,6 +145,26 @@ async def test_three_conflicts_reschedule_the_job(make_scenario: MakeScenario) -
     assert len(notes) == 4
 
 
+async def test_reason_reaches_a_task_that_the_partner_cancelled_at_the_same_moment(make_scenario: MakeScenario) -> None:
+    """The partner's cancellation comes between our read and our update: our status was recorded as sent, so the reason follows."""
+    scenario = make_scenario(2, spoil=0)
+    await scenario.assess()
+    rejected = next(line.task_id for line in await scenario.lines() if line.state is LineState.REJECTED)
+    update, cancelled = scenario.agent.exchange.update, list[object]()
+
+    async def partner_cancels_first(kind: str, key: object, *args: object, **options: object) -> object:
+        if key == rejected and not cancelled:
+            cancelled.append(key)
+            scenario.world.update_task(rejected, status="cancelled")
+        return await update(kind, key, *args, **options)  # type: ignore[arg-type]
+
+    scenario.agent.exchange.update = partner_cancels_first  # type: ignore[method-assign, assignment]
+    await scenario.world.drain(scenario.agent)
+    assert cancelled == [rejected]
+    assert scenario.status(rejected) == "cancelled"
+    assert "999.999" in scenario.outputs(rejected)[0]
+
+
 async def conflicts(wanted: int) -> None:
     """Orders of every kind, until the partner has been faster than our update so many times."""
     rng, met, seed = Random(5), 0, 0
