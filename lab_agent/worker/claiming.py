@@ -19,6 +19,10 @@ class LoadError(Exception):
     """What a job needs could not be read, for no reason that a handler gives: it may be a broken transaction."""
 
 
+class ClaimError(Exception):
+    """Jobs could not be claimed in a unit of work that others have written to; it must be rolled back."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
     """A job that is ours, with what its handler has read, or how that failed; with neither, it is still to be read."""

@@ -18,7 +18,7 @@ from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreac
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.worker.claiming import ClaimedJob, JobClaimer, LoadError
+from lab_agent.worker.claiming import ClaimedJob, ClaimError, JobClaimer, LoadError
 from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.job_queues import Offer
@@ -91,7 +91,10 @@ class JobRunner:
     async def run(self, claimed: ClaimedJob, slot: Slot = _NO_SLOT) -> None:
         """Run one claimed job to its end, whatever happens: nothing is raised but cancellation.
 
-        The unit of work that ends it also claims what comes next, for the slots that `slot` offers.
+        The unit of work that ends it also claims other jobs, and reads what they need, for the slots that `slot` offers; where
+        that fails, the job ends without it. An end that the store refuses is a failure of the job, which ends as one that needs
+        an operator. If that cannot be written either, or the store is unreachable, the job is left to its lease: when that has
+        expired it is claimed again, and the outcome verified.
         """
         job = claimed.job
         attempt = _Attempt(claimed, JobLease(job, self.store, self.clock, self.lease), slot)
@@ -104,6 +107,8 @@ class JobRunner:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
             await self.outages.record_failure(exc)  # the lease expires, and the outcome is verified then
+        except Exception:  # of what is written about a job: there is nowhere left to say so but the log, and the others go on
+            log.exception("job not written", action="job_not_written", job=job.id, kind=job.kind.value)
 
     async def _run_to_end(self, attempt: _Attempt) -> _Ending:
         lease, handler = attempt.lease, self.handlers[attempt.claimed.job.kind]
@@ -139,6 +144,14 @@ class JobRunner:
 
     async def _end(self, attempt: _Attempt, end: Callable[[UnitOfWork], Job]) -> Job:
         """Commit the end of a job together with the claim of what comes next. Raises `LeaseLostError`."""
+        try:
+            return await self._end_and_claim(attempt, end)
+        except ClaimError as exc:  # nothing was written; the dispatcher claims by itself, and finds out what is wrong
+            log.debug("job ends without a claim", action="claim_left", job=attempt.lease.job.id, error=repr(exc.__cause__))
+            ended, _ = await attempt.lease.end(end, lambda _: None)
+            return ended
+
+    async def _end_and_claim(self, attempt: _Attempt, end: Callable[[UnitOfWork], Job]) -> Job:
         with attempt.slot.offer() as offer:
             try:
                 ended, offer.claimed = await attempt.lease.end(end, lambda uow: self._claim_next(uow, offer, load=True))
@@ -148,7 +161,12 @@ class JobRunner:
 
     def _claim_next(self, uow: UnitOfWork, offer: Offer, *, load: bool) -> tuple[ClaimedJob, ...]:
         limits = offer.limits_for(uow.jobs.made_due)
-        return self.claimer.claim_in(uow, limits, load=load) if limits else ()
+        try:
+            return self.claimer.claim_in(uow, limits, load=load) if limits else ()
+        except (LoadError, StoreUnreachableError):
+            raise
+        except Exception as error:  # of other jobs, or of what this one wrote, which shows when it ends without them (law 9)
+            raise ClaimError from error
 
     async def _end_failed(self, attempt: _Attempt, failure: Failure) -> _Ending:
         job, now = attempt.lease.job, self.clock.now()

@@ -13,10 +13,12 @@ import pytest
 from lab_agent.domain.jobs import TASK_COMPLETED
 from lab_agent.domain.records import Job, JobKind, NewJob
 from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import PermanentFailure, StoreUnreachableError, TemporaryFailure
+from lab_agent.errors import PermanentFailure, StoreError, StoreUnreachableError, TemporaryFailure
 from lab_agent.ports.job_handler import Lease
+from lab_agent.ports.job_repository import JobLimits
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.claiming import ClaimedJob, JobClaimer
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from tests.harness.clock import wait_until
@@ -241,6 +243,26 @@ async def test_load_that_fails_ends_its_job_alone(
     ends = {job.dedup_key: job.state for job in [await bench.get_job(number + 1) for number in range(2 + chained)]}
     assert ends == {**({"before": JobState.DONE} if chained else {}), "bad": state, "good": JobState.DONE}
     assert "perform bad" not in bench.handler.calls
+
+
+async def test_claim_that_fails_is_no_fault_of_the_job_that_ends(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends as it would have alone, and the dispatcher claims what comes next."""
+    for name in ("a", "b"):
+        await bench.add_job(name, ordering_key="one")
+    claim_in, refused = JobClaimer.claim_in, list[StoreError]()
+
+    def refuse_at_an_end(self: JobClaimer, uow: UnitOfWork, limits: JobLimits, *, load: bool) -> tuple[ClaimedJob, ...]:
+        if bench.handler.calls and not refused:
+            refused.append(StoreError("SQLSTATE 22P02"))
+            raise refused[0]
+        return claim_in(self, uow, limits, load=load)
+
+    monkeypatch.setattr(JobClaimer, "claim_in", refuse_at_an_end)
+    async with dispatching(bench, concurrency=1):
+        await wait_until(lambda: len(bench.attempts) == 2)
+    assert refused
+    assert bench.handler.calls == ["perform a", "perform b"]
+    assert bench.attempts == [("update_line_task", "done")] * 2
 
 
 async def look_until(dispatcher: JobDispatcher, condition: Callable[[], bool]) -> None:

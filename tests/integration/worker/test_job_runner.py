@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from lab_agent.errors import (
     OutcomeUnknown,
     PermanentFailure,
     ServiceUnavailable,
+    StoreError,
     StoreUnreachableError,
     TemporaryFailure,
 )
@@ -219,20 +221,21 @@ async def test_job_that_has_ended_has_no_lease_to_lose(bench: WorkerBench) -> No
     assert bench.outages.is_known(ServiceUnavailable("again"))
 
 
-async def test_store_outage_leaves_job_to_its_lease(bench: WorkerBench) -> None:
+@pytest.mark.parametrize("error", [StoreUnreachableError(), StoreError("SQLSTATE 25006")])
+async def test_store_that_refuses_an_end_leaves_job_to_its_lease(bench: WorkerBench, error: StoreError) -> None:
     await bench.add_job()
     (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
-    run, bench.store.run = bench.store.run, _away  # type: ignore[method-assign]
+
+    async def refuse(_: object) -> Any:
+        raise error
+
+    run, bench.store.run = bench.store.run, refuse  # type: ignore[method-assign]
     await bench.runner.run(job)
     bench.store.run = run  # type: ignore[method-assign]
     assert (await bench.get_job()).state is JobState.IN_FLIGHT
     bench.clock.advance(LEASE.total_seconds() + 1)
     await bench.run_due_jobs()
     assert (await bench.get_job()).state is JobState.DONE
-
-
-async def _away(_: object) -> None:
-    raise StoreUnreachableError
 
 
 async def test_two_workers_share_due_jobs_without_duplicates(bench: WorkerBench) -> None:
