@@ -63,7 +63,11 @@ class JobRepository(Protocol):
         ...
 
     def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[LeaseToken]:
-        """Extend the leases of an owner (its heartbeat); gives those that it still has."""
+        """Extend the leases of an owner (its heartbeat); gives those that it still has.
+
+        The unit of work does nothing else: it may be committed after each lease, so that no lease is held while it waits for one
+        whose job is just ending (PostgreSQL would find a deadlock with it).
+        """
         ...
 
     def save(self, job: Job) -> None:

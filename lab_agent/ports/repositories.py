@@ -118,6 +118,10 @@ class OrderRepository(Protocol):
         """Read an order and lock it until the unit of work ends. Raises `StoreError` if it is unknown."""
         ...
 
+    def lock(self, key: OrderKey) -> None:
+        """Lock an order as `get_for_update` does, for its lines alone; free of charge where there is one writer at a time."""
+        ...
+
     def save(self, order: OrderRecord) -> None:
         """Write a changed order. Raises `StoreError` if it is unknown."""
         ...
@@ -147,7 +151,7 @@ class OrderRepository(Protocol):
         ...
 
     def save_line(self, line: LineRecord) -> None:
-        """Write a changed line. Raises `StoreError` if it is unknown."""
+        """Write a changed line; it was read behind the order's lock (`get_for_update`). Raises `StoreError` if it is unknown."""
         ...
 
     def line(self, key: LineKey) -> LineRecord | None:

@@ -90,7 +90,7 @@ class SqlJobRepository(JobRepository):
 
     @override
     def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
-        if not self.renew_leases((job,), now=now, lease=lease):
+        if not self._renew([(job.id, job.fencing_token)], now + lease):
             raise LeaseLostError()
 
     @override
@@ -98,8 +98,13 @@ class SqlJobRepository(JobRepository):
         tokens = [(job.id, job.fencing_token) for job in jobs]
         if not tokens:
             return frozenset()
-        renewed = self._session.send(job_statements.RENEW, {"tokens": tokens, "until": now + lease})
-        return frozenset((row.id, row.fencing_token) for row in renewed)
+        if self._session.kind == "sqlite":
+            return self._renew(tokens, now + lease)
+        renewed: set[LeaseToken] = set()
+        for token in tokens:
+            renewed |= self._renew([token], now + lease)
+            self._session.commit()
+        return frozenset(renewed)
 
     @override
     def save(self, job: Job) -> None:
@@ -165,6 +170,10 @@ class SqlJobRepository(JobRepository):
         if self._session.send(job_statements.SAVE, rows).rowcount < len(rows):
             raise LeaseLostError()
         self._session.jobs_due.update(job.kind for job, _ in changed if _is_due(job))
+
+    def _renew(self, tokens: Sequence[LeaseToken], until: datetime) -> frozenset[LeaseToken]:
+        renewed = self._session.send(job_statements.RENEW, {"tokens": tokens, "until": until})
+        return frozenset((row.id, row.fencing_token) for row in renewed)
 
     def _fetch(self, query: Query, values: Mapping[str, Any] = _NO_VALUES) -> tuple[Job, ...]:
         return JOBS.to_records(self._session.execute(query, values))

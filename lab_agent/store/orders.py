@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any
@@ -28,7 +28,7 @@ from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, unindexed, update_row, upsert_by
-from lab_agent.store.session import Query, Session, Write
+from lab_agent.store.session import Query, Session, Values, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
 _ORDERS = RecordMapping(OrderRecord, orders)
@@ -176,6 +176,11 @@ class SqlOrderRepository(OrderRepository):
         return known or self._lock(key)
 
     @override
+    def lock(self, key: OrderKey) -> None:
+        if self._session.kind == "postgresql":  # on SQLite, the transaction has the lock of all
+            self.get_for_update(key)
+
+    @override
     def save(self, order: OrderRecord) -> None:
         known = self._session.known((orders, order.key))
         if known == order:
@@ -197,7 +202,8 @@ class SqlOrderRepository(OrderRepository):
         known: dict[str, WorkOrder] | None = self._session.known((work_orders, work_order.order))
         if known is not None and known.get(work_order.adapter) == work_order:
             return
-        self._session.put(_SAVE_WORK_ORDER, (work_order.order, work_order.adapter), _WORK_ORDERS.to_values(work_order))
+        of = (work_order.order, work_order.adapter)
+        self._put(work_order.order, _SAVE_WORK_ORDER, of, _WORK_ORDERS.to_values(work_order))
         if known is not None:
             known[work_order.adapter] = work_order
 
@@ -226,7 +232,7 @@ class SqlOrderRepository(OrderRepository):
         if self._session.is_pending(_ADD_LINE, line.key):
             self._session.put(_ADD_LINE, line.key, _LINES.to_values(line))
         else:
-            self._session.put(_SAVE_LINE, line.key, changes(_LINES.to_values(line)))
+            self._put(line.order, _SAVE_LINE, line.key, changes(_LINES.to_values(line)))
         if known is not None:
             known[line.key] = line
 
@@ -300,6 +306,15 @@ class SqlOrderRepository(OrderRepository):
     def unassessed_since(self) -> datetime | None:
         found: datetime | None = self._session.execute(_UNASSESSED_SINCE).scalar()
         return found
+
+    def _put(self, order: OrderKey, write: Write, key: Hashable, values: Values) -> None:
+        """Write a row of an order: at the commit if the order is locked, since nobody else writes it until then; else now.
+
+        A row that waited without the lock would go over what others have committed meanwhile.
+        """
+        self._session.put(write, key, values)
+        if self._session.kind == "postgresql" and self._session.known((orders, order)) is None:
+            self._session.flush()
 
     def _lock(self, key: OrderKey) -> OrderRecord:
         if self._session.kind == "postgresql":  # on SQLite, nobody else has written since the transaction began

@@ -51,7 +51,7 @@ def complete_lines(uow: UnitOfWork, order: OrderKey, keys: Iterable[LineKey], no
     A person decides about one that is held.
     """
     wanted = set(keys)
-    waiting = [line for line in uow.orders.lines(order) if line.key in wanted and line.state in _WAITING_FOR_RESULT]
+    waiting = [line for line in _lock_lines(uow, order) if line.key in wanted and line.state in _WAITING_FOR_RESULT]
     return _end_lines(uow, [line.transition_to(LineState.COMPLETED, now) for line in waiting], jobs.TASK_COMPLETED, now)
 
 
@@ -60,9 +60,15 @@ def cancel_lines(uow: UnitOfWork, order: OrderKey, reasons: Mapping[LineKey, str
 
     One that is resulted stays: its final result is on its way.
     """
-    waiting = [line for line in uow.orders.lines(order) if line.key in reasons and line.state is LineState.ACCEPTED]
+    waiting = [line for line in _lock_lines(uow, order) if line.key in reasons and line.state is LineState.ACCEPTED]
     cancelled = [line.transition_to(LineState.CANCELLED, now, (reasons[line.key],)) for line in waiting]
     return _end_lines(uow, cancelled, jobs.TASK_CANCELLED, now)
+
+
+def _lock_lines(uow: UnitOfWork, order: OrderKey) -> tuple[LineRecord, ...]:
+    """The lines of an order, which nobody else changes until the unit of work ends."""
+    uow.orders.lock(order)
+    return uow.orders.lines(order)
 
 
 def _end_lines(uow: UnitOfWork, ended: Sequence[LineRecord], status: str, now: datetime) -> tuple[LineKey, ...]:
@@ -86,7 +92,7 @@ def describe_existing_result(keys: Collection[LineKey]) -> str:
 
 def reopen_lines(uow: UnitOfWork, order: OrderKey, now: datetime) -> None:
     """Take resulted lines that no report on its way completes back to accepted: they wait for a result again (law 11)."""
-    resulted = [line for line in uow.orders.lines(order) if line.state is LineState.RESULTED]
+    resulted = [line for line in _lock_lines(uow, order) if line.state is LineState.RESULTED]
     coming = _lines_being_completed(uow, order) if resulted else frozenset()
     for line in resulted:
         if line.key not in coming:
@@ -100,13 +106,13 @@ def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str, end
     line = uow.orders.line(key)
     if line is None:
         return
-    _withdraw_lines(uow, line.order, [line], now, reason)
+    _withdraw_lines(uow, line.order, [each for each in _lock_lines(uow, line.order) if each.key == key], now, reason)
     record_line_end(uow, line.order, key, ended_as)
 
 
 def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, ended_as: str) -> None:
     """Withdraw an order with all its open lines; its Task ended with the status `ended_as`."""
-    _withdraw_lines(uow, key, uow.orders.lines(key), now, reason)
+    _withdraw_lines(uow, key, _lock_lines(uow, key), now, reason)
     order = uow.orders.get_for_update(key)
     if order.state is not OrderState.CLOSED:
         order = order.transition_to(OrderState.WITHDRAWN, now, reason)
@@ -118,8 +124,7 @@ def record_line_end(uow: UnitOfWork, order: OrderKey, key: LineKey, ended_as: st
 
     The order is locked first, since it may follow its lines: of lines that end at once, the last one finds all the others ended.
     """
-    uow.orders.get_for_update(order)
-    line = next((each for each in uow.orders.lines(order) if each.key == key), None)
+    line = next((each for each in _lock_lines(uow, order) if each.key == key), None)
     if line is not None and line.ended_as != ended_as:
         uow.orders.save_line(replace(line, ended_as=ended_as))
 
@@ -151,7 +156,7 @@ def order_task_status(lines: tuple[LineRecord, ...]) -> str:
 
 def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str, ended_as: str | None = None) -> None:
     """Close an order whose Task is settled, with the status `ended_as`; None if it was left alone. Open lines end with it."""
-    _withdraw_lines(uow, key, uow.orders.lines(key), now, text)
+    _withdraw_lines(uow, key, _lock_lines(uow, key), now, text)
     _save_closed(uow, replace(uow.orders.get_for_update(key), ended_as=ended_as), now, text)
 
 

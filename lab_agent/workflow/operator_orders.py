@@ -159,6 +159,10 @@ def _add_rejected_line(uow: UnitOfWork, order: OrderKey, base_url: str, task_id:
 
 
 def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
+    """A held line as it is behind the lock of its order."""
+    found = uow.orders.line(key)
+    if found is not None:
+        uow.orders.lock(found.order)
     line = uow.orders.line(key)
     if line is None:
         raise StoreError(f"there is no line {key}; `lab-agent orders show` lists the lines of an order")

@@ -79,6 +79,7 @@ def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, ret
 
     Not at once: a search that is behind would have it accepted again, and so on.
     """
+    uow.orders.lock(key)
     for line in uow.orders.lines(key):
         if line.state is LineState.ACCEPTED:
             uow.orders.save_line(line.transition_to(LineState.REQUESTED, now))

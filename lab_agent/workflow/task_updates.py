@@ -202,6 +202,7 @@ def _record_sent_status(uow: UnitOfWork, job: Job, status: str) -> None:
         if status not in order.sent_statuses:
             uow.orders.save(replace(order, sent_statuses=(*order.sent_statuses, status)))
         return
+    uow.orders.lock(_get_order_key(job))
     line = _find_line(uow, job)
     if line is not None and status not in line.sent_statuses:
         uow.orders.save_line(replace(line, sent_statuses=(*line.sent_statuses, status)))

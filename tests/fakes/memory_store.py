@@ -687,6 +687,10 @@ class MemoryOrderRepository(OrderRepository):
         """Do nothing: looking costs nothing."""
 
     @override
+    def lock(self, key: OrderKey) -> None:
+        """Do nothing: one unit of work runs at a time."""
+
+    @override
     def prefetch(self, keys: Collection[OrderKey]) -> None:
         """Do nothing: looking costs nothing."""
 
