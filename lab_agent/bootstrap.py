@@ -170,13 +170,12 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             build_order_reader(components, assessor), clock, assessor, build_decision_policy(settings), settings.worker
         ),
         SubmitOrderHandler(
-            store,
             clock,
             adapters,
             TaskInspector(exchange, settings.exchange.line_task_codes),
             settings.worker,
         ),
-        CancelOrderHandler(store, clock, adapters),
+        CancelOrderHandler(clock, adapters),
         MatchReportHandler(clock, build_matcher(settings, components.mapping_cache, components.catalogue_cache.view)),
         DeliverReportHandler(
             exchange,
@@ -186,7 +185,7 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             DocumentService(settings.results),
             settings.api.public_url if settings.results.documents == "host" else None,
         ),
-        TaskUpdateHandler(exchange, store, clock, build_late_lines(components)),
+        TaskUpdateHandler(exchange, clock, build_late_lines(components)),
     ]
     return {kind: handler for handler in handlers for kind in handler.kinds}
 

@@ -38,21 +38,26 @@ async def take_together(
     description: str,
     *,
     size: int,
-    alone: Callable[[T], bool],
+    alone: Callable[[T], bool] = lambda _: False,
+    stop_on: tuple[type[Exception], ...] = (),
 ) -> int:
     """Take the `waiting` items in groups of at most `size`, in their order; where a group fails, its items are taken by `take`.
 
     So are those that go `alone`. `take_first` takes the first ones of a group, at least one; it gives how many it took, and how
     many of them were new messages.
-    Returns and raises as `take_each`.
+    Returns and raises as `take_each`; a group that fails with an error of the types `stop_on` ends the round, too.
     """
     new, begin = 0, 0
     failures: list[Exception] = []
     while group := _next_group(waiting[begin : begin + size], alone):
         try:
-            taken, of_them_new = await take_first(group) if len(group) > 1 else (1, await _take(group[0], take, failures))
+            taken, of_them_new = (
+                await take_first(group) if len(group) > 1 else (1, await _take(group[0], take, failures, stop_on))
+            )
+        except stop_on:
+            raise
         except Exception:  # noqa: BLE001 — which item is bad is found by taking them one by one, and reported then
-            taken, of_them_new = len(group), sum([await _take(one, take, failures) for one in group])
+            taken, of_them_new = len(group), sum([await _take(one, take, failures, stop_on) for one in group])
         begin, new = begin + taken, new + of_them_new
     _report(failures, description)
     return new

@@ -32,7 +32,8 @@ class Lease(Protocol):
     async def mark_started(self, also_write: Callable[[UnitOfWork], None] | None = None) -> None:
         """Commit that the job may have consequences outside from now on (and what `also_write` writes), with a full lease ahead.
 
-        Raises `LeaseLostError`.
+        Raises `LeaseLostError`, and what `also_write` raises, which may check that there is still reason to begin: nothing is
+        written then.
         """
         ...
 
@@ -50,7 +51,11 @@ class JobHandler(Protocol[LoadedT, ResultT]):
     kinds: ClassVar[frozenset[JobKind]]
 
     def load(self, uow: UnitOfWork, job: Job) -> LoadedT:
-        """Read what the job needs. It writes nothing; what it raises ends the job as if `perform` had raised it."""
+        """Read what the job needs. It writes nothing; what it raises ends the job as if `perform` had raised it.
+
+        It locks nothing, and the claim is not committed yet: others may change what it reads, and not see that the job is taken.
+        What an effect depends on is read again under the order's lock, as a rule by `mark_started`.
+        """
         ...
 
     async def perform(self, lease: Lease, loaded: LoadedT) -> ResultT:

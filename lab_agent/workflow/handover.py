@@ -21,7 +21,7 @@ from lab_agent.errors import LisRejected, PermanentFailure, TemporaryFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.settings.groups import WorkerSettings
@@ -47,7 +47,7 @@ _AT_LABORATORY = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER})
 
 @dataclass(frozen=True, slots=True)
 class KnownPart:
-    """A part of an order as it is stored."""
+    """A part of an order as it was stored when its job was claimed. Before it is submitted, that is checked again."""
 
     not_needed: str | None
     """Why it is not handed over any more."""
@@ -98,6 +98,14 @@ class NotRequested:
 SubmitOutcome = Submitted | NotReceived | NotNeeded | NotRequested | Unverifiable
 
 
+class _PartChangedError(Exception):
+    """The part is not to be submitted as it was loaded; nothing was written or sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class SubmitOrderHandler:
     """Read the Tasks once more, prepare, commit *started*, submit, commit *done*; after a crash, ask first.
@@ -105,7 +113,6 @@ class SubmitOrderHandler:
     A job is about one part of an order: the lines that go to one laboratory system.
     """
 
-    store: Store
     clock: Clock
     adapters: AdapterSource
     inspector: TaskInspector
@@ -134,7 +141,10 @@ class SubmitOrderHandler:
             if (standing := await self._inspect(loaded, lease.job)) != Standing():
                 return NotRequested(standing)
             await adapter.prepare(order)
-            await lease.mark_started()
+            try:
+                await lease.mark_started(lambda uow: _check_part(uow, lease.job, loaded))
+            except _PartChangedError as changed:
+                return NotNeeded(changed.reason)
         answer = await adapter.submit(order)
         log.info("order handed over", action="order_handed_over", order=key, adapter=name)
         return Submitted(answer)
@@ -190,8 +200,7 @@ class SubmitOrderHandler:
             save_submit_accessions(uow, key, adapter, answer)
         rematch_waiting_reports(uow, key, adapter, answer, now)
         self._add_acknowledgements(uow, key, adapter, now)
-        if job.attempts > 1 or job.payload["reopened"]:  # else it has never waited
-            uow.alerts.close(waiting_part_alert_key(key, adapter), now=now)
+        uow.alerts.close_all([waiting_part_alert_key(key, adapter)], now=now)
         uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {adapter}"))
         if answer.unnamed_lines:
             text = (
@@ -255,16 +264,16 @@ class SubmitOrderHandler:
 
 @dataclass(frozen=True, slots=True)
 class CancelOutcome:
-    """What came of the cancellation, for the timeline."""
+    """What came of the cancellation, for the timeline. `is_told`: the laboratory system may have had the order, and was told."""
 
     text: str
+    is_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class CancelOrderHandler:
     """Cancels withdrawn lines at the laboratory system. Harmless when repeated, so nothing needs verification."""
 
-    store: Store
     clock: Clock
     adapters: AdapterSource
 
@@ -279,7 +288,8 @@ class CancelOrderHandler:
         job, may_have_it = lease.job, loaded
         key, name = OrderKey(job.target), jobs.adapter_of(job)
         if not may_have_it:
-            return CancelOutcome(f"the laboratory system {name} never got the order, so nothing is cancelled there")
+            text = f"the laboratory system {name} never got the order, so nothing is cancelled there"
+            return CancelOutcome(text, is_told=False)
         lines = tuple(LineKey(line) for line in job.payload["lines"])
         await lease.mark_started()
         try:
@@ -293,6 +303,9 @@ class CancelOrderHandler:
     def complete(self, uow: UnitOfWork, job: Job, result: CancelOutcome) -> Job:
         """Record what came of it."""
         now, key = self.clock.now(), OrderKey(job.target)
+        uow.orders.get_for_update(key)
+        if not result.is_told and is_possibly_submitted(uow, key, jobs.adapter_of(job)):
+            return job.reschedule(now, now, "the laboratory system may have got the order meanwhile")
         uow.events.add(Event(order=key, at=now, action="cancel_at_lis", text=result.text))
         advance_order(uow, key, now, completing=job)
         return job.complete(now, result.text)
@@ -316,6 +329,18 @@ def cancel_unsubmitted_part(uow: UnitOfWork, key: OrderKey, adapter: str, now: d
 def _accepted_lines(uow: UnitOfWork, key: OrderKey, adapter: str) -> tuple[LineRecord, ...]:
     lines = uow.orders.lines(key)
     return tuple(line for line in lines if line.adapter == adapter and line.state is LineState.ACCEPTED)
+
+
+def _check_part(uow: UnitOfWork, job: Job, loaded: KnownPart) -> None:
+    """Compare a part with what was loaded of it, under the lock of its order. Raises `_PartChangedError`.
+
+    It may have been taken back since, decided anew, or have lost lines: `load` locks nothing, and the Tasks were looked at since.
+    """
+    order = uow.orders.get_for_update(OrderKey(job.target))
+    if (reason := _not_needed_reason(uow, job, order)) is not None:
+        raise _PartChangedError(reason)
+    if _accepted_lines(uow, order.key, jobs.adapter_of(job)) != loaded.lines:
+        raise _PartChangedError("its lines changed right before the handover")
 
 
 def _not_needed_reason(uow: UnitOfWork, job: Job, order: OrderRecord) -> str | None:

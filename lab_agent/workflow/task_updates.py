@@ -19,7 +19,7 @@ from lab_agent.fhir.task_update import build_task_update, is_task_updated, own_s
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS
 from lab_agent.workflow.line_lifecycle import (
     LateLineFinder,
@@ -115,7 +115,6 @@ class TaskUpdateHandler:
     """Brings the Tasks of lines and orders to their ends."""
 
     exchange: Exchange
-    store: Store
     clock: Clock
     late_lines: LateLineFinder
 

@@ -119,8 +119,8 @@ class ResultsBench:
                 DeliverReportHandler(
                     self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
                 ),
-                CancelOrderHandler(self.store, self.clock, _Laboratory()),
-                TaskUpdateHandler(self.exchange, self.store, self.clock, late_lines),
+                CancelOrderHandler(self.clock, _Laboratory()),
+                TaskUpdateHandler(self.exchange, self.clock, late_lines),
             ]
             self._runner = JobRunner(
                 store=self.store,

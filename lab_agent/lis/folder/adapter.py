@@ -14,8 +14,9 @@ import structlog
 from pydantic import BaseModel
 
 from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import DataInvalidError, LisUnavailable
+from lab_agent.errors import DataInvalidError, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.batch import take_together
 from lab_agent.lis.folder.files import format_file_name, printable_name
 from lab_agent.lis.folder.order_files import OrderFolder
@@ -180,9 +181,7 @@ class FolderAdapter:
         if csv_results is None:
             return 0
         messages = [(part_id(result_file.message_id, each), each.message) for each in csv_results.reports if each.message]
-        new = 0
-        for begin in range(0, len(messages), _GROUP_FILES):
-            new += len(await inbox.accept_all(dict(messages[begin : begin + _GROUP_FILES])))
+        new = await _accept_reports(messages, inbox)
         if csv_results.problems:
             reason = "rows of a CSV file; they are in the failed folder, with the reasons"
             await inbox.reject(result_file.message_id, reason, raw=result_file.data)
@@ -209,6 +208,22 @@ class FolderAdapter:
             raise LisUnavailable(
                 f"a folder of [lis.{self._name}] cannot be used ({why}): mount it, or correct its permissions"
             ) from exc
+
+
+async def _accept_reports(reports: Sequence[tuple[str, LabMessage]], inbox: Inbox) -> int:
+    """Store the reports of one file in groups, and those of a group that fails one by one: a bad one stops no other (law 9).
+
+    Raises `LisUnavailable` or `StoreError` if one is not stored: the file stays, and what is stored is known the next time.
+    """
+
+    async def accept_first(group: Sequence[tuple[str, LabMessage]]) -> tuple[int, int]:
+        return len(group), len(await inbox.accept_all(dict(group)))
+
+    async def accept(report: tuple[str, LabMessage]) -> int:
+        return await inbox.accept(*report)
+
+    unavailable = (LisUnavailable, StoreUnreachableError)  # nothing is wrong with the reports
+    return await take_together(reports, accept_first, accept, "reports of a CSV file", size=_GROUP_FILES, stop_on=unavailable)
 
 
 def _file_name_values(order: LabOrder) -> dict[str, str]:

@@ -288,6 +288,47 @@ async def test_task_on_hold_keeps_back_what_is_not_handed_over(laboratory: Labor
     assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
 
 
+async def test_alert_of_a_waiting_part_closes_with_its_handover_after_a_retry(laboratory: Laboratory) -> None:
+    """An operator's retry counts the attempts anew; the part waited all the same."""
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    laboratory.world.force_task(laboratory.task, status="on-hold")
+    laboratory.microbiology.is_down = False
+    await laboratory.wait()
+    laboratory.microbiology.rejects = True
+    laboratory.world.force_task(laboratory.task, status="requested")
+    await laboratory.wait()
+    alert = f"order.{laboratory.world.order_key_of(laboratory.task)}.micro.waits"
+    assert await laboratory.is_alert_open(alert)
+    laboratory.microbiology.rejects = False
+    [job] = [each for each in await laboratory.jobs() if each.kind is JobKind.SUBMIT_ORDER]
+    await operator_jobs.retry_job(laboratory.world.store, job.id, by="eve", now=laboratory.world.clock.now())
+    await laboratory.world.drain(laboratory.agent)
+    assert len(laboratory.microbiology.submitted) == 1
+    assert not await laboratory.is_alert_open(alert)
+
+
+async def test_line_withdrawn_right_before_the_handover_is_not_handed_over(laboratory: Laboratory) -> None:
+    """The partner cancels it after the look at the Tasks, and reconciliation sees that before anything is submitted."""
+    await laboratory.assess()
+    withdrawn = (await laboratory.lines_at(CHEMISTRY))[0]
+    adapter = laboratory.agent.adapters.get(CHEMISTRY)
+    prepare = adapter.prepare
+
+    async def withdraw_meanwhile(order: Any) -> None:
+        adapter.prepare = prepare  # type: ignore[method-assign]
+        laboratory.world.end_task(withdrawn.task_id)
+        await laboratory.agent.reconcile.run()
+        await prepare(order)
+
+    adapter.prepare = withdraw_meanwhile  # type: ignore[method-assign]
+    await laboratory.world.drain(laboratory.agent)
+    [order] = laboratory.chemistry.submitted
+    assert withdrawn.key not in {line.key for line in order.lines}
+    assert len(order.lines) == 1
+    assert (await laboratory.order_record()).state is OrderState.HANDED_OVER
+
+
 async def test_order_taken_back_is_handed_over_once(laboratory: Laboratory) -> None:
     """Nothing went out when the order was put on hold: it is held as a whole, and decided and handed over once more."""
     await laboratory.assess()

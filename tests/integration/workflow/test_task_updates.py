@@ -146,7 +146,7 @@ async def test_three_conflicts_reschedule_the_job(make_scenario: MakeScenario) -
 
 
 async def test_reason_reaches_a_task_that_the_partner_cancelled_at_the_same_moment(make_scenario: MakeScenario) -> None:
-    """The partner's cancellation comes between our read and our update: our status was recorded as sent, so the reason follows."""
+    """Their cancellation comes between our read and our update: our status was recorded as sent, so the reason follows."""
     scenario = make_scenario(2, spoil=0)
     await scenario.assess()
     rejected = next(line.task_id for line in await scenario.lines() if line.state is LineState.REJECTED)

@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import LabReport, ReportedPatient
+from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.values import Identifier, PartialDate
-from lab_agent.errors import LabAgentError
+from lab_agent.errors import LabAgentError, StoreError
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report, submit_order
 from lab_agent.serialization import dump_message, load_order
@@ -146,6 +146,29 @@ async def test_csv_crash_mid_file_duplicates_and_loses_nothing(
     assert await adapter.collect() == 1
     assert len(inbox.messages) == 2
     assert len(list((tmp_path / "results" / "failed").glob("rows-*.CSV"))) == 1
+
+
+async def test_csv_report_that_cannot_be_stored_stops_no_other(
+    adapter: FolderAdapter, inbox: MemoryInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports of one file are committed in groups; where a group fails, they are stored one by one, and the file stays."""
+    file = put(tmp_path, HEAD, GOOD, *(OTHER.replace("B2", f"B{number}") for number in range(2, 60)))
+    broken = True
+
+    async def accept(inbox: MemoryInbox, name: str, message: LabMessage, whole: Any = MemoryInbox.accept) -> Any:
+        if broken and isinstance(message, LabReport) and message.report_id == "B7":
+            raise StoreError("it does not fit into its table")
+        return await whole(inbox, name, message)
+
+    monkeypatch.setattr(MemoryInbox, "accept", accept)
+    with pytest.raises(LabAgentError):
+        await adapter.collect()
+    assert len(inbox.messages) == 58
+    assert file.exists()
+    broken = False
+    assert await adapter.collect() == 1
+    assert len(inbox.messages) == 59
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(
