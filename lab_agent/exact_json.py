@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -22,19 +22,22 @@ from lab_agent.errors import DataInvalidError, Problem
 
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _sorted_encoder = msgspec.json.Encoder(decimal_format="number", order="sorted")
 MAX_DEPTH = 200
 """The most levels of nesting that are read; FHIR resources have some twenty."""
-LARGE = 1024 * 1024
-"""Bytes from which a document is read by `loads_large`, in a thread."""
+LARGE = 16 * 1024
+"""Bytes from which a document is read by `loads_large`, in a thread.
+
+A smaller one has fewer values than `MAX_VALUES`, and takes some 10 ms, one of nothing but invalid entries 80; most have a few kB.
+"""
 MAX_VALUES = 100_000
 """About how many values a large document may have; a FHIR resource has some hundred."""
-MAX_LIST_VALUES = 2_000_000
-"""The same of one that is read item by item: a page of 20,000 Tasks has half of it."""
+MAX_LIST_VALUES = 1_200_000
+"""The same of one that is read item by item: 60 for each of 20,000 Tasks. It is divided into this many items in 90 ms."""
 MAX_EXPONENT = 400
 """The largest exponent that is written in digits, and that a laboratory value may have."""
+_COUNTED_AT_ONCE = 1024 * 1024
 
 
 class TooManyValues(DataInvalidError):
@@ -49,26 +52,36 @@ def loads(data: bytes | str) -> Any:
     return tree
 
 
-def loads_large(data: bytes) -> Any:
-    """Read JSON as `loads` does, in a thread where it is large. Raises `TooManyValues` for more than `MAX_VALUES`.
+def loads_large(data: bytes, most: int = MAX_VALUES) -> Any:
+    """Read JSON as `loads` does, in a thread where it is large. Raises `TooManyValues` for more than `most` values.
 
     The decoder holds the interpreter's lock until it returns, and each value takes memory of its own. It is not the bytes of a
     document that count for both but its values: a long text is read at once, and this many values in some 50 ms.
     """
-    _check_number_of_values(data, MAX_VALUES)
+    _check_number_of_values(data, most)
     return loads(data)
 
 
-def divide_large(data: bytes, name: str) -> tuple[dict[str, Any], Iterator[bytes]]:
-    """Read a large JSON object without its array `name`, and give the JSON of each item of that.
+class ArrayDivider:
+    """Divides large JSON objects at `array`, and reads of the rest the `fields` only: there may be a million."""
 
-    This takes a millisecond of the lock for a megabyte. Raises `DataInvalidError` as `loads_large` does, and `TooManyValues` for
-    more than `MAX_LIST_VALUES` in all. The items themselves may still be invalid.
-    """
-    _check_number_of_values(data, MAX_LIST_VALUES)
-    fields = _decode(_fields_decoder, data)
-    items = _decode(_items_decoder, fields.pop(name, b"[]"))
-    return {key: loads_large(bytes(value)) for key, value in fields.items()}, map(bytes, items)
+    def __init__(self, array: str, fields: Iterable[str]) -> None:
+        self._array, self._fields = array, tuple(fields)
+        shape = msgspec.defstruct("Divided", [(name, msgspec.Raw, msgspec.Raw()) for name in (array, *self._fields)])
+        self._decoder = msgspec.json.Decoder(shape)
+
+    def divide(self, data: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
+        """Read an object without its array, and give the JSON of each item of that; what is no array has none.
+
+        This takes a millisecond of the lock for a megabyte. Raises `DataInvalidError` as `loads_large` does, and `TooManyValues`
+        for more than `MAX_LIST_VALUES` in all. The items themselves may still be invalid.
+        """
+        _check_number_of_values(data, MAX_LIST_VALUES)
+        parts = _decode(self._decoder, data)
+        array = getattr(parts, self._array)
+        items = _decode(_items_decoder, array) if bytes(memoryview(array)[:1]) == b"[" else []
+        read = {name: bytes(text) for name in self._fields if (text := getattr(parts, name))}
+        return {name: loads_large(text) for name, text in read.items()}, map(bytes, items)
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], data: Any) -> Any:
@@ -81,8 +94,8 @@ def _decode(decoder: msgspec.json.Decoder[Any], data: Any) -> Any:
 def _check_number_of_values(data: bytes, limit: int) -> None:
     """Count the signs that stand before values; those within texts count, too."""
     count = 0
-    for start in range(0, len(data), LARGE):
-        count += sum(data.count(sign, start, start + LARGE) for sign in (b",", b"{", b"["))
+    for start in range(0, len(data), _COUNTED_AT_ONCE):
+        count += sum(data.count(sign, start, start + _COUNTED_AT_ONCE) for sign in (b",", b"{", b"["))
         if count > limit:
             raise TooManyValues((Problem("document", f"more than {limit} values", "send fewer at once"),))
 

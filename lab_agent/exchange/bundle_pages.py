@@ -29,6 +29,10 @@ _ENTRIES_PATTERN = re.compile(rb'"entry"\s*:\s*\[')
 _ENTRY_PATTERN = re.compile(rb'[\[,]\s*(\{\s*"(?:fullUrl|resource|search)"\s*:)')
 _END_PATTERN = re.compile(rb'\](?:\s*,\s*"link"\s*:\s*\[[^\[\]]*\])?\s*\}\s*\Z')
 _ID_PATTERN = re.compile(r"[A-Za-z0-9.\-]{1,64}")
+_DIVIDER = exact_json.ArrayDivider("entry", ("resourceType", "link"))
+_NAMED_WITHIN = 1024 * 1024
+"""Bytes of an unreadable entry in which its type and id are looked for."""
+_SHORTEST_NAMED = len(b'{"resource":{"id":"1"}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def _parse(context: RequestContext, body: bytes, keep: Callable[[Any], Any]) -> 
 
 def _parse_valid(context: RequestContext, text: bytes, keep: Callable[[Any], Any]) -> BundlePage:
     if len(text) >= exact_json.LARGE:
-        return _parse_entries(*exact_json.divide_large(text, "entry"), keep)
+        return _parse_entries(*_DIVIDER.divide(text), keep)
     bundle = parse_object(context, text)
     entries = bundle.get("entry")
     return BundlePage({**bundle, "entry": [keep(each) for each in entries]} if isinstance(entries, list) else bundle)
@@ -183,10 +187,12 @@ def _split_at_beginnings(text: bytes) -> tuple[bytes, list[bytes]] | None:
 
 def _name_entry(text: bytes) -> UnreadableEntry:
     """Find the type and id of the resource in an entry that cannot be read; they stand near its beginning."""
+    if len(text) < _SHORTEST_NAMED:  # there may be as many as the page has signs
+        return UnreadableEntry(resource_type="", id=UNNAMED)
     fields: dict[bytes, str] = {}
     names = {1: b"", 2: b""}
     before = b""
-    for sign, _, _, depth in _tokens(text[: exact_json.LARGE]):
+    for sign, _, _, depth in _tokens(text[:_NAMED_WITHIN]):
         if sign.startswith(b'"') and depth in names:
             if before != b":":
                 names[depth] = sign

@@ -274,7 +274,7 @@ class ExchangeClient(Exchange):
         """
         omissions = _Omissions() if accepted is None else accepted
         selection = RowSelection(criteria)
-        await self._fetch_rows(criteria.resource_type, address, omissions, parse, selection)
+        await self._fetch_rows(address, omissions, parse, selection)
         if omissions.cut_off and accepted is None:
             raise ServiceUnavailable(omissions.cut_off)
         if omissions.unreadable and accepted is None:
@@ -282,28 +282,25 @@ class ExchangeClient(Exchange):
             raise InvalidResponse(
                 f"searching {criteria.resource_type} found {criteria.resource_type} {names}: its JSON is invalid"
             )
-        answer = selection.answer()
+        answer = selection.answer() if len(selection) < _MANY_ROWS else await asyncio.to_thread(selection.answer)
         if not self._watch.record(criteria.kind, answer, self._clock.now()):
             _log.debug("search not filtered", action="exchange.search_not_filtered", search=criteria.kind.value)
         return answer
 
-    async def _fetch_rows(
-        self, resource_type: str, address: str, omissions: _Omissions, parse: PageParser, selection: RowSelection
-    ) -> None:
+    async def _fetch_rows(self, address: str, omissions: _Omissions, parse: PageParser, selection: RowSelection) -> None:
         """Fetch all pages into `selection`; what cannot be read goes to `omissions`.
 
         A `next` link that leads to a page that was read hides what follows.
         """
+        resource_type, read_page = selection.criteria.resource_type, _selecting(parse, selection, omissions)
         seen: set[str] = set()
         onward: str | None = address
         while onward is not None:
             if len(seen) >= _MAX_PAGES:
                 omissions.cut_off = f"the search for {resource_type} has more than {_MAX_PAGES} pages"
                 break
-            page, url = await self._fetch_page(resource_type, onward, parse)
+            page, url = await self._fetch_page(resource_type, onward, read_page)
             seen.update((onward, url))
-            await _add_rows(selection, found_rows(page.bundle))
-            omissions.unreadable += page.unreadable(resource_type)
             link = fhir_http.next_link(page.bundle)
             onward = None if link is None else resolve_next_page(self._base, url, link)
             if onward in seen:
@@ -323,12 +320,16 @@ class ExchangeClient(Exchange):
         return SavedResource(resource_type=resource_type, id=found, version=version, body=body)
 
 
-async def _add_rows(selection: RowSelection, rows: list[Json]) -> None:
-    """Hold the rows of a page against the search, many of them in a thread."""
-    if len(rows) < _MANY_ROWS:
-        selection.add(rows)
-    else:
-        await asyncio.to_thread(selection.add, rows)
+def _selecting(parse: PageParser, selection: RowSelection, omissions: _Omissions) -> PageParser:
+    """Hold the rows of a page against the search where it is read: for a large one that is a thread."""
+
+    def read(context: RequestContext, body: bytes) -> BundlePage:
+        page = parse(context, body)
+        selection.add(found_rows(page.bundle))
+        omissions.unreadable += page.unreadable(selection.criteria.resource_type)
+        return page
+
+    return read
 
 
 def _filtered(criteria: SearchCriteria, answer: SearchAnswer) -> tuple[Json, ...]:

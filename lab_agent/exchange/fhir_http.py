@@ -120,7 +120,7 @@ def has_tag(body: Json, tag: Identifier) -> bool:
 def document_content(body: bytes, document: ResourceId) -> bytes:
     """The document in an answer: its bytes, or the `content` of the Binary resource of this id."""
     try:
-        found = exact_json.loads(body)
+        found = exact_json.loads_large(body)
     except DataInvalidError:
         return body
     if not isinstance(found, Mapping) or not is_resource_type(found, "Binary") or body_id(found) != document:

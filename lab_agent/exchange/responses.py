@@ -30,6 +30,8 @@ from lab_agent.errors import (
 from lab_agent.http_dates import retry_after_of
 
 _MAX_TEXT = 500
+_MAX_OUTCOME_BYTES, _MAX_OUTCOME_VALUES = 1024 * 1024, 20_000
+"""What an OperationOutcome may have: it is read without a thread, and this many values in some 20 ms."""
 _ABOUT_RESOURCE = frozenset({401, 403, 404, 410})
 """What these statuses say to a read is about that resource, and our rights to it."""
 _NO_SUCH_SEARCH = frozenset({400, 404, 405, 422, 501})
@@ -115,10 +117,10 @@ def invalid_response(context: RequestContext, found: str) -> Failure:
 
 def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
     """Read the issues of an OperationOutcome; none if the body is something else, or too large to be one."""
-    if len(body) >= exact_json.LARGE:
+    if len(body) >= _MAX_OUTCOME_BYTES:
         return ()
     try:
-        found = exact_json.loads(body)
+        found = exact_json.loads_large(body, _MAX_OUTCOME_VALUES)
     except DataInvalidError:
         return ()
     if not isinstance(found, dict) or found.get("resourceType") != "OperationOutcome":

@@ -72,20 +72,24 @@ class RowSelection:
     """Holds the rows of a search against it, page by page; what was never asked for is counted and not kept."""
 
     def __init__(self, criteria: SearchCriteria) -> None:
-        self._criteria = criteria
+        self.criteria = criteria
         self._rows: dict[object, tuple[Fit, Json]] = {}
+
+    def __len__(self) -> int:
+        """How many rows were held against it."""
+        return len(self._rows)
 
     def add(self, rows: Iterable[Json]) -> None:
         """Add rows; the last copy of a resource counts, since pages shift while they are read."""
-        keeps_all = self._criteria.resource_type == "Contract"  # see `_is_sole_unidentified_contract`; there are few
+        keeps_all = self.criteria.resource_type == "Contract"  # see `_is_sole_unidentified_contract`; there are few
         for row in rows:
-            fit = self._criteria.compare(row)
+            fit = self.criteria.compare(row)
             self._rows[body_id(row) or len(self._rows)] = (fit, row if keeps_all or fit is not Fit.FOREIGN else {})
 
     def answer(self) -> SearchAnswer:
         """What was asked for, and what else there was."""
         compared = self._rows.values()
-        if _is_sole_unidentified_contract(self._criteria, [row for _, row in compared]):
+        if _is_sole_unidentified_contract(self.criteria, [row for _, row in compared]):
             return SearchAnswer(tuple(row for _, row in compared))
         return SearchAnswer(
             tuple(row for fit, row in compared if fit is Fit.FITS),

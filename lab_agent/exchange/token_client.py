@@ -170,6 +170,8 @@ def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
 
 
 def _parse_object(body: bytes) -> Mapping[str, Any]:
+    if len(body) >= exact_json.LARGE:
+        return {}
     try:
         found = exact_json.loads(body)
     except DataInvalidError:

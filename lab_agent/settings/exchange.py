@@ -157,7 +157,7 @@ class ExchangeSettings(SettingsGroup):
     page_size: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """How many resources to request on one page of a search. If not set, the service decides."""
     max_response: Annotated[int, Field(ge=64 * 1024)] = 32 * 1024 * 1024
-    """Largest response in bytes that is read. Whatever its size, one resource may have 100,000 JSON values and a page 2,000,000;
+    """Largest response in bytes that is read. Whatever its size, one resource may have 100,000 JSON values and a page 1,200,000;
     of each call that runs at the same time, one may be in memory."""
     put_security: Literal["as_read", "short", "omit"] = "short"
     """Access rights in a PUT of what we read: with short names of the rights, as in every request, returned as read, or

@@ -78,14 +78,22 @@ def test_value_json_cannot_express_is_named(value: Any) -> None:
 
 
 def test_large_object_divided_into_items() -> None:
-    rest, items = exact_json.divide_large(b'{"a": 1.20, "entry": [{"b": 2.50}, [], "c"], "d": {}}', "entry")
+    divider = exact_json.ArrayDivider("entry", ("a", "d", "missing"))
+    rest, items = divider.divide(b'{"a": 1.20, "entry": [{"b": 2.50}, [], "c"], "d": {}, "other": 7}')
     assert rest == {"a": Decimal("1.20"), "d": {}}
     assert [exact_json.loads_large(each) for each in items] == [{"b": Decimal("2.50")}, [], "c"]
 
 
-def test_object_without_list_divided_into_nothing() -> None:
-    rest, items = exact_json.divide_large(b'{"a": 1}', "entry")
+@pytest.mark.parametrize("array", ["", ', "entry": null', ', "entry": {"b": []}', ', "entry": "[]"', ', "entry": []'])
+def test_object_without_array_divided_into_nothing(array: str) -> None:
+    rest, items = exact_json.ArrayDivider("entry", ("a",)).divide(f'{{"a": 1{array}}}'.encode())
     assert (rest, list(items)) == ({"a": 1}, [])
+
+
+def test_small_document_cannot_have_too_many_values() -> None:
+    """So the limit holds for every size, although only large ones are counted."""
+    assert exact_json.LARGE <= exact_json.MAX_VALUES
+    assert len(exact_json.loads(b"[" + b",".join([b"1"] * (exact_json.LARGE // 2 - 1)) + b"]")) < exact_json.MAX_VALUES
 
 
 def test_more_values_than_limit_rejected_before_reading() -> None:

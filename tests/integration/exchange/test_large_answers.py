@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent import errors
+from lab_agent import errors, exact_json
 from lab_agent.domain.ids import ResourceId
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
@@ -25,6 +25,9 @@ from tests.integration.exchange.conftest import FakeTokenStore, exchange_setting
 TASKS = 20_000
 MOST_CPU_IN_ONE_STEP = 0.25
 """Seconds of the loop's own thread. A page of 30 MB read at once takes twice as long."""
+MEBIBYTE = 1024 * 1024
+MOST_READ_BY_LOOP = 32 * 1024
+"""Bytes of JSON that the loop itself reads: whatever is in them, it takes well below 100 ms."""
 CODE = {"coding": [{"system": "http://service/terminology/task_type", "code": "OrderProcessingTask"}]}
 SMALL = b'{"resourceType": "Specimen", "id": "small", "meta": {"versionId": "1"}}'
 
@@ -156,3 +159,69 @@ async def test_page_of_empty_values_is_refused(service: Service) -> None:
         with pytest.raises(errors.ServiceUnavailable):
             await client.requested_order_tasks()
     assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
+
+
+def filled(head: bytes, item: bytes, tail: bytes, size: int) -> bytes:
+    """A body just below this size, full of one item."""
+    return head + b",".join([item] * ((size - 1 - len(head) - len(tail)) // (len(item) + 1))) + tail
+
+
+@pytest.fixture
+def loop_parses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the JSON that is read in the thread of the event loop."""
+    loop, sizes, loads = threading.get_ident(), list[int](), exact_json.loads
+
+    def watched(data: bytes | str) -> Any:
+        if threading.get_ident() == loop:
+            sizes.append(len(data))
+        return loads(data)
+
+    monkeypatch.setattr(exact_json, "loads", watched)
+    return sizes
+
+
+@pytest.mark.parametrize("size", [64 * 1024, MEBIBYTE])
+@pytest.mark.parametrize(
+    "item", [b"{}", b"[]", b'{"resource":{"resourceType":"Task","id":"1","v":1.5}}'], ids=["objects", "arrays", "tasks"]
+)
+@pytest.mark.parametrize("tail", [b"]}", b",NaN]}"], ids=["valid", "nan"])
+async def test_page_of_any_size_is_read_beside_loop(
+    service: Service, loop_parses: list[int], size: int, item: bytes, tail: bytes
+) -> None:
+    service.answers[SEARCH] = filled(b'{"resourceType":"Bundle","entry":[', item, tail, size)
+    async with connected(service) as client, loop_lag() as lag:
+        await client.requested_order_tasks()
+    assert max(loop_parses) < MOST_READ_BY_LOOP
+    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
+
+
+@pytest.mark.parametrize("size", [64 * 1024, MEBIBYTE])
+async def test_resource_of_any_size_is_read_beside_loop(service: Service, loop_parses: list[int], size: int) -> None:
+    service.answers["fhir/specimen/s"] = filled(b'{"resourceType":"Specimen","id":"s","x":[', b"{}", b"]}", size)
+    async with connected(service) as client:
+        with pytest.raises(errors.InvalidResponse):  # it has no version, or too many values
+            await client.read("Specimen", ResourceId("s"))
+    assert max(loop_parses) < MOST_READ_BY_LOOP
+
+
+async def test_resource_below_a_mebibyte_has_limit_on_values(service: Service) -> None:
+    head = b'{"resourceType":"Specimen","id":"s","meta":{"versionId":"1"},"x":['
+    service.answers["fhir/specimen/s"] = filled(head, b"{}", b"]}", MEBIBYTE)
+    async with connected(service) as client:
+        with pytest.raises(errors.InvalidResponse, match="100000 JSON values"):
+            await client.read("Specimen", ResourceId("s"))
+
+
+async def test_document_of_too_many_values_is_not_read_as_json(service: Service) -> None:
+    content = filled(b"[", b"{}", b"]", MEBIBYTE)
+    service.answers["fhir/Binary/d"] = content
+    async with connected(service) as client:
+        assert await client.read_document(ResourceId("d"), "application/json") == content
+
+
+@pytest.mark.parametrize("entry", ["null", "{}", '"x"'])
+@pytest.mark.parametrize("size", [1, 2 * MEBIBYTE])
+async def test_page_whose_entry_is_no_array_is_empty(service: Service, size: int, entry: str) -> None:
+    service.answers[SEARCH] = f'{{"resourceType": "Bundle", "text": "{"x" * size}", "entry": {entry}}}'.encode()
+    async with connected(service) as client:
+        assert await client.requested_order_tasks() == ()
