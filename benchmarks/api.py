@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measurement import Measurement, RunOptions
+from benchmarks.workspace import exchange_and_store_settings
 from lab_agent.store.schema import upgrade
 
 TOKEN = "benchmark-token"  # noqa: S105 - of a server that lives as long as the benchmark
@@ -277,26 +278,12 @@ def write_catalogue(folder: Path, items: int) -> None:
 
 
 def _write_settings(folder: Path, port: int) -> Path:
-    upgrade(f"sqlite:///{folder}/agent.db")
+    database = f"sqlite:///{folder}/agent.db"
+    upgrade(database)
     path = folder / f"settings-{port}.toml"
     path.write_text(
-        f"""
-[exchange]
-base_url = "http://127.0.0.1:1/"
-lab_codes_url = "http://codes.lab.example"
-second_labels_system = "http://codes.lab.example/second-labels"
-laboratory = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
-[exchange.oauth]
-grant = "password"
-auth_url = "http://127.0.0.1:1"
-client_id = "lab-agent"
-client_secret = "secret"
-username = "laboratory"
-password = "password"
-[exchange.contracts.{CONTRACT}]
-[store]
-url = "sqlite:///{folder}/agent.db"
-encryption_keys = ["mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="]
+        exchange_and_store_settings("http://127.0.0.1:1/", database, CONTRACT)
+        + f"""\
 [lis]
 default = "folder"
 [lis.folder]

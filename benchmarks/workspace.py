@@ -16,8 +16,7 @@ CODES = "http://codes.lab.example"
 SECOND_LABELS = f"{CODES}/second-labels"
 CONTRACT = "C-100"
 LABORATORY = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
-_SETTINGS = """\
-# The defaults, but for what only waits: second_look_after and settle.
+_EXCHANGE_AND_STORE = """\
 [exchange]
 base_url = "{base_url}"
 lab_codes_url = "{codes}"
@@ -30,10 +29,13 @@ client_id = "lab-agent"
 client_secret = "unused"
 username = "laboratory"
 password = "unused"
-[exchange.contracts.C-100]
+[exchange.contracts.{contract}]
 [store]
 url = "{database}"
 encryption_keys = ["mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="]
+"""
+_WORKER_AND_LIS = """\
+# The defaults, but for what only waits: second_look_after and settle.
 [worker]
 second_look_after = 0.05
 {worker}[lis]
@@ -89,15 +91,13 @@ def make_workspace(folder: Path, base_url: str, *, database: str | None = None, 
     return made
 
 
-def _settings_text(made: Workspace, base_url: str, worker: str) -> str:
-    return _SETTINGS.format(
-        base_url=base_url,
-        worker=worker,
-        codes=CODES,
-        second_labels=SECOND_LABELS,
-        laboratory=LABORATORY,
-        database=made.database,
-        orders=made.orders,
-        results=made.results,
-        catalogue=CATALOGUE,
+def exchange_and_store_settings(base_url: str, database: str, contract: str = CONTRACT) -> str:
+    """The tables of the settings that every program needs: the exchange service and the store."""
+    return _EXCHANGE_AND_STORE.format(
+        base_url=base_url, codes=CODES, second_labels=SECOND_LABELS, laboratory=LABORATORY, contract=contract, database=database
     )
+
+
+def _settings_text(made: Workspace, base_url: str, worker: str) -> str:
+    own = _WORKER_AND_LIS.format(worker=worker, orders=made.orders, results=made.results, catalogue=CATALOGUE)
+    return exchange_and_store_settings(base_url, made.database) + own
