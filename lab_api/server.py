@@ -95,7 +95,9 @@ class ApiServer(web_server.UvicornServer):
     async def _reload(self) -> None:
         sd_notify.notify_reloading(time.monotonic_ns() // 1000)
         await self._sync.reload()
-        sd_notify.notify_ready(f"catalogue {self._current_catalogue.responses.catalogue.version}")
+        version = self._current_catalogue.responses.catalogue.version
+        sd_notify.notify_ready(f"catalogue {version}")
+        _log.info("catalogue looked at again", action="api.reloaded", version=version)
 
 
 async def _ping_watchdog(interval: float) -> None:

@@ -1,0 +1,32 @@
+"""The table: every condition by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from types import MappingProxyType
+
+from lab_agent.conditions.api import API_CONDITIONS
+from lab_agent.conditions.exchange import EXCHANGE_CONDITIONS
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.jobs import JOB_CONDITIONS
+from lab_agent.conditions.laboratory_systems import LIS_CONDITIONS
+from lab_agent.conditions.machine import MACHINE_CONDITIONS
+from lab_agent.conditions.model import Condition
+from lab_agent.conditions.orders_and_results import ORDER_AND_RESULT_CONDITIONS
+from lab_agent.conditions.store import STORE_CONDITIONS
+
+CONDITIONS: Mapping[ConditionId, Condition] = MappingProxyType(
+    {
+        each.id: each
+        for each in chain(
+            EXCHANGE_CONDITIONS,
+            LIS_CONDITIONS,
+            ORDER_AND_RESULT_CONDITIONS,
+            JOB_CONDITIONS,
+            STORE_CONDITIONS,
+            MACHINE_CONDITIONS,
+            API_CONDITIONS,
+        )
+    }
+)
