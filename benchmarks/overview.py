@@ -38,7 +38,7 @@ async def open_overview(components: Components) -> httpx.AsyncClient:
             create_matcher=lambda: bootstrap.build_manual_matcher(components.settings, components.catalogue_cache.view),
             refused_messages=RefusedMessageDesk(components.store, components.clock, components.adapters),
             missing_tasks=tuple,
-            is_store_unwritable=lambda: False,
+            observed_conditions=tuple,
         )
     )
     cookies = {SESSION_COOKIE: app.state.sessions.start(account)}

@@ -25,6 +25,7 @@ from lab_agent.http_client import HttpClient
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
+from lab_agent.monitoring.monitor import Monitor, Probe
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -68,6 +69,7 @@ from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
 ATTENTION_INTERVAL = 30.0
+MONITOR_INTERVAL = 30.0
 """Seconds."""
 _OBSERVING_TASKS = ("poll", "ended_orders")
 
@@ -355,13 +357,20 @@ def _build_scheduled_tasks(
         "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
         "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
+        "monitor": (MONITOR_INTERVAL, Monitor(store, clock, build_probes(components)).run),
         "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 
 
+def build_probes(components: Components) -> tuple[Probe, ...]:
+    """Build what looks at operation at regular intervals."""
+    del components
+    return ()
+
+
 def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
-    after = timedelta(seconds=components.settings.worker.alert_after)
+    after = timedelta(seconds=components.settings.monitoring.alert_after)
     adapters = {each.name: each.reason for each in components.adapters.statuses}
     alerts = AttentionAlerts(components.store, components.clock, after, adapters)
 

@@ -18,6 +18,8 @@ import structlog
 from lab_agent import bootstrap, logs, sd_notify, web_server
 from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Components
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.crypto import Passwords
 from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
@@ -32,6 +34,10 @@ from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 log = structlog.get_logger(__name__)
 
+_RELOAD_CONDITIONS = {
+    ReloadOutcome.INVALID: ConditionId.LIS_MAP_INVALID,
+    ReloadOutcome.NEEDS_RESTART: ConditionId.LIS_NEEDS_RESTART,
+}
 _RELOADABLE = frozenset({"logging"})
 _STATUS_DRAIN_SECONDS = 2.0
 """Seconds that a page may take when everything else has ended."""
@@ -64,7 +70,7 @@ async def _run(
 
         desk = RefusedMessageDesk(components.store, components.clock, components.adapters)
         app = create_app(
-            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: worker.outages.is_store_down)
+            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: _observed_conditions(worker))
         )
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
@@ -83,7 +89,10 @@ async def _run(
 
 
 def _build_status_context(
-    components: Components, desk: RefusedMessageDesk, missing_tasks: Callable[[], Sequence[str]], cannot_write: Callable[[], bool]
+    components: Components,
+    desk: RefusedMessageDesk,
+    missing_tasks: Callable[[], Sequence[str]],
+    observed: Callable[[], Sequence[OpenCondition]],
 ) -> StatusContext:
     """Build what the status page works with."""
     if components.queries is None:
@@ -111,21 +120,23 @@ def _build_status_context(
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
         refused_messages=desk,
         missing_tasks=missing_tasks,
-        is_store_unwritable=cannot_write,
+        observed_conditions=observed,
     )
 
 
 def update_reload_alert(uow: UnitOfWork, result: ReloadResult, now: datetime) -> None:
     """Open the alert that an adapter goes on with its old map, or close it."""
-    key = f"lis.{result.name}.reload"
-    text = {
-        ReloadOutcome.INVALID: f"its files were read again and are not valid; the former ones stay in use: {result.reason}",
-        ReloadOutcome.NEEDS_RESTART: "its files have changed, which takes effect with a restart of the agent",
-    }.get(result.outcome)
-    if text is None:
-        uow.alerts.close(key, now=now)
-    else:
-        uow.alerts.open(Alert(key=key, text=f"laboratory system {result.name}: {text}", opened_at=now))
+    for outcome, condition in _RELOAD_CONDITIONS.items():
+        if result.outcome is outcome:
+            detail = result.reason or ""
+            uow.alerts.open(Alert(condition=condition, subject=result.name, detail=detail, since=now, opened_at=now))
+        else:
+            uow.alerts.close(AlertKey(condition, result.name), now=now)
+
+
+def _observed_conditions(worker: Worker) -> tuple[OpenCondition, ...]:
+    """What holds now and cannot be written to the store."""
+    return worker.outages.observed_conditions()
 
 
 def _missing_tasks(worker: Worker) -> list[str]:

@@ -91,7 +91,7 @@ class UnreadableCatalogueAlert:
         except StoreError as exc:
             if not self._store_unavailable:
                 reason = str(exc)
-                log.warning("alert not written", action="catalogue_store_unavailable", alert=UNREADABLE_ALERT, reason=reason)
+                log.warning("alert not written", action="catalogue_store_unavailable", alert=str(UNREADABLE_ALERT), reason=reason)
             self._store_unavailable = True
         else:
             self._store_unavailable, self._alert_open = False, bool(read_error)
@@ -107,11 +107,8 @@ class UnreadableCatalogueAlert:
 
 def _write_alert(uow: UnitOfWork, version: str, now: datetime, *, is_unreadable: bool) -> None:
     if is_unreadable:
-        text = (
-            f"the catalogue in force, version {version}, cannot be read from the store. Import it again: lab-agent catalogue "
-            "import SOURCE. Until then orders are held, and the API serves the newest version that can be read"
-        )
-        uow.alerts.open(Alert(key=UNREADABLE_ALERT, text=text, opened_at=now))
+        condition = UNREADABLE_ALERT.condition
+        uow.alerts.open(Alert(condition=condition, detail=f"version {version}", since=now, opened_at=now))
     else:
         uow.alerts.close(UNREADABLE_ALERT, now=now)
         if uow.key_values.get(FALLBACK_KEY):

@@ -19,6 +19,8 @@ from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.settings_check import find_contract_mismatches
 from lab_agent.catalogue.tubes import Tube
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark, LastNumbers
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import IssuedLabel
 from lab_agent.domain.label_pools import LabelPool, NumberRange, find_pool, find_second_label_pool
 from lab_agent.domain.records import Alert
@@ -180,22 +182,23 @@ def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str
 def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: datetime) -> None:
     uow.alerts.close(empty_alert_key(pool.name), now=now)
     if left < pool.warn_below:
-        text = f"the label pool {pool.name} has {left} left; give it a new range in the settings ([[api.pools]])"
-        uow.alerts.open(Alert(key=low_alert_key(pool.name), text=text, opened_at=now))
+        condition, subject = low_alert_key(pool.name)
+        uow.alerts.open(Alert(condition=condition, subject=subject, detail=f"{left} left", since=now, opened_at=now))
     else:
         uow.alerts.close(low_alert_key(pool.name), now=now)
 
 
 def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
-    uow.alerts.open(Alert(key=empty_alert_key(empty.pool), text=str(empty), opened_at=now))
+    condition, subject = empty_alert_key(empty.pool)
+    uow.alerts.open(Alert(condition=condition, subject=subject, since=now, opened_at=now))
     uow.commit()
 
 
-def low_alert_key(pool: str) -> str:
-    """Key of the alert of a pool that runs low."""
-    return f"labels.{pool}.low"
+def low_alert_key(pool: str) -> AlertKey:
+    """The alert of a pool that runs low."""
+    return AlertKey(ConditionId.LABELS_LOW, pool)
 
 
-def empty_alert_key(pool: str) -> str:
-    """Key of the alert of a pool that is used up."""
-    return f"labels.{pool}.empty"
+def empty_alert_key(pool: str) -> AlertKey:
+    """The alert of a pool that is used up."""
+    return AlertKey(ConditionId.LABELS_EXHAUSTED, pool)

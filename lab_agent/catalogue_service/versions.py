@@ -22,11 +22,13 @@ from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tables
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetRow, SheetTable
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, CatalogueVersion
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-UNREADABLE_ALERT = "catalogue.unreadable"
+UNREADABLE_ALERT = AlertKey(ConditionId.CATALOGUE_UNREADABLE)
 """Key of the alert that the active version cannot be read; activating a catalogue closes it."""
 FALLBACK_KEY = "catalogue.fallback"
 """Key of the time and the older version that the API serves since then, the active one being unreadable; empty if it does not."""

@@ -17,6 +17,7 @@ from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import issued_ranges
 from lab_agent.catalogue_service.versions import unpack_catalogue
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
+from lab_agent.conditions.table import explain
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
 from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
@@ -30,7 +31,7 @@ from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.opening import build_cipher, open_store
-from lab_agent.workflow.attention_alerts import cause_text, find_removed_adapters
+from lab_agent.workflow.attention_alerts import find_removed_adapters
 
 _FAILING_FOR = timedelta(minutes=1)
 """A shorter failure may be over at the next attempt."""
@@ -57,7 +58,7 @@ def _check_failing_jobs(failing: Sequence[FailingJobs]) -> list[CheckResult]:
         CheckResult(
             "jobs",
             CheckStatus.WRONG,
-            f"{each.count} {each.kind.value} failing since {each.since:%Y-%m-%d %H:%M} UTC: {cause_text(each.cause)}",
+            f"{each.count} {each.kind.value} failing since {each.since:%Y-%m-%d %H:%M} UTC: {explain(each.cause.condition)}",
             f"run `lab-agent outbox show {each.first}`",
         )
         for each in failing
@@ -324,7 +325,10 @@ def _check_removed_adapters(settings: Settings, waiting_lines: Mapping[str, int]
     """Report tables that were removed while their laboratory systems still have lines of ours."""
     hint = "add the table again until their results are in; `lab-agent orders list` shows which orders are there"
     removed = find_removed_adapters(settings.lis.tables, waiting_lines)
-    return [CheckResult(f"adapter {name}", CheckStatus.WRONG, what, hint) for name, what in removed.items()]
+    return [
+        CheckResult(f"adapter {name}", CheckStatus.WRONG, f"no table [lis.{name}]; lines there wait for results: {number}", hint)
+        for name, number in removed.items()
+    ]
 
 
 async def _check_adapters(settings: Settings, *, offline: bool) -> list[CheckResult]:

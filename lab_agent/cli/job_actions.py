@@ -10,12 +10,12 @@ import typer
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import Row, print_fields, print_json, print_line
+from lab_agent.conditions.table import explain
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.records import Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import StoreError
 from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.attention_alerts import cause_text
 
 JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
 NoteOption = Annotated[str, typer.Option("--note", help="Your reason; it appears in the order's timeline.")]
@@ -108,7 +108,7 @@ def _job_fields(job: Job, message: ServiceMessage | None) -> Row:
         "changed": job.changed_at,
         "failing_since": job.failing_since,
         "cause": job.failure_cause,
-        "what_to_do": cause_text(job.failure_cause) if job.failing_since and job.failure_cause else None,
+        "what_to_do": explain(job.failure_cause.condition) if job.failure_cause else None,
         "a_retry": operator_jobs.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
         "service_said": None if message is None else message.text,
         "said_at": None if message is None else message.at,

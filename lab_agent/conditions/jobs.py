@@ -13,7 +13,7 @@ _at_exchange = partial(
     affects="this work waits: what is tried again follows by itself, what was set aside waits for a person",
     affected=Affected.AS_COUNTED,
     noticed="each attempt is recorded with its cause",
-    opens="when a job has failed for `worker.alert_after` or `worker.alert_after_attempts` times, or was set aside",
+    opens="when a job has failed for `monitoring.alert_after` or `monitoring.alert_after_attempts` times, or was set aside",
     ends="when none fails of this cause any more",
     page="/waiting",
 )

@@ -88,15 +88,17 @@ class AffectedCount:
     """How many of something wait, as in `3 orders`; `page` is where they are listed."""
 
     number: int
-    what: str
-    """In the plural, as in `orders`."""
+    noun: str
+    """In the singular, as in `order`."""
+    rest: str = ""
+    """What follows the noun, as in ` to fetch`."""
     page: str = ""
     is_exact: bool = True
     """False where no more than `number` were counted."""
 
     def __str__(self) -> str:
-        what = self.what.removesuffix("s") if self.number == 1 else self.what
-        return f"{'' if self.is_exact else 'more than '}{self.number} {what}"
+        ending = "" if self.number == 1 else "s"
+        return f"{'' if self.is_exact else 'more than '}{self.number} {self.noun}{ending}{self.rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

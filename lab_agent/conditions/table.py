@@ -30,3 +30,9 @@ CONDITIONS: Mapping[ConditionId, Condition] = MappingProxyType(
         )
     }
 )
+
+
+def explain(condition: ConditionId, subject: str = "") -> str:
+    """What is wrong, and what to do about it, in two sentences."""
+    entry = CONDITIONS[condition]
+    return f"{entry.title}. {entry.mend}".replace("{subject}", subject)

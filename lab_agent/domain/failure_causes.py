@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.text import shorten
 from lab_agent.errors import (
     AuthenticationRequired,
@@ -24,7 +25,7 @@ _MAX_TEXT = 1000
 
 
 class FailureCause(StrEnum):
-    """What the last attempt at a job failed of; it is tried again by itself."""
+    """What the last attempt at a job failed of. Each is a condition (`lab_agent.conditions.jobs`)."""
 
     SIGN_IN = "sign_in"
     SERVICE_UNAVAILABLE = "service_unavailable"  # it cannot be reached, or answers neither reads nor writes
@@ -33,9 +34,21 @@ class FailureCause(StrEnum):
     INVALID_RESPONSE = "invalid_response"  # what came back is not the JSON of the interface
     READ_REJECTED = "read_rejected"  # a read or search was rejected in a way that may pass
     FOREIGN_LINK = "foreign_link"  # a redirect or `next` link leads to another origin
+    WRITE_REJECTED = "write_rejected"  # 4xx to a write
+    NO_RIGHT = "no_right"  # 403, or 401 with a fresh token, to one resource
+    SEVERAL_MATCHES = "several_matches"  # 412 to If-None-Exist
     LIS_UNAVAILABLE = "lis_unavailable"
+    LIS_DISK_FULL = "lis_disk_full"
     LIS_OUTCOME_UNKNOWN = "lis_outcome_unknown"
+    LIS_REJECTED = "lis_rejected"
+    LIS_NOT_LOADED = "lis_not_loaded"
+    INTERNAL_ERROR = "internal_error"
     OTHER = "other"
+
+    @property
+    def condition(self) -> ConditionId:
+        """What it is in the table of conditions."""
+        return ConditionId(f"jobs.{self.value}")
 
 
 _CAUSES: tuple[tuple[type[Failure], FailureCause], ...] = (

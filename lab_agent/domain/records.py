@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey, ResourceId
 from lab_agent.domain.state_machines import (
@@ -374,12 +376,25 @@ class HostedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something worth waking somebody for, from its start to its end. `key` names it; `text` identifies no patient."""
+    """That a condition of the table (`lab_agent.conditions`) holds, from its start to its end.
 
-    key: str
-    text: str
+    `subject` says which one where there may be several, and `detail` what was found this time; neither identifies a patient.
+    `since` is when it began: where something waits, when that was first due. `count` is how many orders, jobs or results it is
+    about, where that was counted.
+    """
+
+    condition: ConditionId
+    subject: str = ""
+    detail: str = ""
+    since: datetime
     opened_at: datetime
     closed_at: datetime | None = None
+    count: int | None = None
+
+    @property
+    def key(self) -> AlertKey:
+        """Its name: at most one of a key is open."""
+        return AlertKey(self.condition, self.subject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

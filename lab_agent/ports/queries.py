@@ -177,6 +177,21 @@ class StateCounts:
     last_poll: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedNumbers:
+    """How much is unfinished, by what it waits for. Numbers by the names of adapters have no entry where nothing waits."""
+
+    unfinished_orders: int
+    unfinished_results: int
+    orders_to_fetch: int
+    results_to_deliver: int
+    tasks_to_update: int
+    orders_to_hand_over: Mapping[str, int]
+    """By adapter."""
+    waiting_lines: Mapping[str, int]
+    """By adapter: lines that went there, or go there, and have no final result."""
+
+
 class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
@@ -186,6 +201,10 @@ class Queries(Protocol):
 
     async def counts(self, *, now: datetime) -> StateCounts:
         """Numbers for metrics."""
+        ...
+
+    async def affected_numbers(self) -> AffectedNumbers:
+        """How much is unfinished, for the conditions that hold."""
         ...
 
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:

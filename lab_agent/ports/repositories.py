@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
     Alert,
@@ -317,22 +319,28 @@ class AlertRepository(Protocol):
     """Alerts; at most one of a key is open."""
 
     def open(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already; its text becomes this one's."""
+        """Open an alert. False if one of that key is open already; its detail and number become these, and its beginning if this
+        is earlier.
+        """
         ...
 
-    def close(self, key: str, *, now: datetime) -> bool:
+    def close(self, key: AlertKey, *, now: datetime) -> bool:
         """Close an alert. False if none of that key is open."""
         ...
 
-    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+    def open_among(self, keys: Collection[AlertKey]) -> frozenset[AlertKey]:
         """Which of these alerts are open."""
         ...
 
-    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+    def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
+        """The open alerts of these conditions."""
+        ...
+
+    def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
         """Close those of these alerts that are open."""
         ...
 
-    def reopen(self, key: str, *, closed_after: datetime) -> bool:
+    def reopen(self, key: AlertKey, *, closed_after: datetime) -> bool:
         """Open the alert of that key again that was closed last, if that was after `closed_after` and none is open."""
         ...
 

@@ -253,8 +253,6 @@ class WorkerSettings(SettingsGroup):
     """Seconds for which an unreadable resource of an order is fetched again before the order is held with an alert."""
     unreadable_refuse_after: Seconds | None = None
     """Seconds after which an order with an unreadable resource is rejected. If not set, it is held until it can be read."""
-    alert_after: Seconds = 1800.0
-    """Seconds after which an alert says that a job has failed all that time, although it is tried again and again."""
     drain_timeout: Seconds = 30.0
     """Seconds that running jobs get to finish when the program is stopped."""
     backoff_first: Seconds = 2.0

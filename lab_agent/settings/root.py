@@ -30,6 +30,7 @@ from lab_agent.settings.groups import (
     WorkerSettings,
 )
 from lab_agent.settings.introspection import is_list
+from lab_agent.settings.monitoring import MonitoringSettings
 from lab_agent.settings.sources import (
     Source,
     credentials_folder,
@@ -56,6 +57,7 @@ class Settings(SettingsGroup):
     status: StatusSettings = Field(default_factory=StatusSettings)
     rules: RulesSettings = Field(default_factory=RulesSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
 
     @property

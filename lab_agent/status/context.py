@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.table import explain
 from lab_agent.crypto import Cipher
 from lab_agent.domain import value_text
 from lab_agent.metrics import Metrics
@@ -22,7 +24,6 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
-from lab_agent.workflow.attention_alerts import cause_text
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.result_matching import ReportMatcher
@@ -60,8 +61,8 @@ class StatusContext:
     refused_messages: RefusedMessageDesk
     missing_tasks: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not."""
-    is_store_unwritable: Callable[[], bool]
-    """Whether the worker's last write failed, as on a full disk. The database itself cannot record this."""
+    observed_conditions: Callable[[], Sequence[OpenCondition]]
+    """What this process knows to hold and the store cannot record, as on a full disk."""
 
 
 class TemplateRenderer:
@@ -80,7 +81,7 @@ class TemplateRenderer:
             "timestamp": formatting.format_timestamp,
             "state_meaning": formatting.state_meaning,
             "job_kind_name": formatting.job_kind_name,
-            "cause_text": cause_text,
+            "explain_cause": lambda cause: explain(cause.condition),
             "observation_value": formatting.format_observation,
             "file_size": formatting.format_size,
             "concept": value_text.format_concept,
@@ -89,6 +90,7 @@ class TemplateRenderer:
         }
         self._environment.globals |= {
             "next_step": formatting.next_step,
+            "alert_text": formatting.alert_text,
             "what_to_do": what_to_do,
             "retry_explanation": formatting.retry_explanation,
         }

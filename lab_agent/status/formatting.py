@@ -8,10 +8,11 @@ from datetime import datetime
 
 from lab_agent.domain import value_text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
-from lab_agent.domain.records import Job, JobKind, ReportRecord
+from lab_agent.domain.records import Alert, Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
+from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.hold_reasons import what_to_do
@@ -184,6 +185,12 @@ _JOB_KIND_NAMES = {
     JobKind.UPDATE_LINE_TASK: "Update a line's Task",
     JobKind.UPDATE_ORDER_TASK: "Update the order-level Task",
 }
+
+
+def alert_text(alert: Alert) -> str:
+    """What an alert says, in one line."""
+    found = to_open_condition(alert)
+    return f"{found.title}: {found.cause}"
 
 
 def state_meaning(state: OrderState | WorkOrderState | LineState | ReportState | JobState) -> str:

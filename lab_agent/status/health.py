@@ -34,10 +34,10 @@ async def readyz(context: Context) -> Response:
         overview = await context.queries.overview(now=context.clock.now())
     except StoreError as exc:
         return _not_ready(context, type(exc).__name__)
-    if context.is_store_unwritable():
+    if any(each.condition.is_unready for each in context.observed_conditions()):
         return _not_ready(context, "cannot be written")
     last_poll = None if overview.last_poll is None else overview.last_poll.isoformat()
-    alerts = sorted(alert.key for alert in overview.alerts)
+    alerts = sorted(str(alert.key) for alert in overview.alerts)
     return JSONResponse({"status": "ready", "mode": context.mode, "store": "ok", "last_poll": last_poll, "alerts": alerts})
 
 

@@ -9,15 +9,15 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from lab_agent.accounts import Role
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
+from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE
 from lab_agent.status.auth import HttpError, Viewer, one_line
 from lab_agent.status.context import Context, Renderer
 from lab_agent.status.formatting import find_unconfirmed_submit, flash_message
 from lab_agent.workflow.operator_jobs import can_be_marked_done
-from lab_agent.workflow.refused_messages import rejected_messages_alert_key
-from lab_agent.workflow.rejection_breaker import rule_from_alert_key
 
 router = APIRouter()
 
@@ -59,10 +59,8 @@ async def show_overview(user: Viewer, context: Context, renderer: Renderer, flas
         overview=overview,
         attention=await context.queries.needs_attention(limit=_OVERVIEW_LIMIT),
         adapters=context.adapters,
-        store_unwritable=context.is_store_unwritable(),
-        open_alert_keys={alert.key for alert in overview.alerts},
-        rejected_messages_alert_keys={rejected_messages_alert_key(adapter.name) for adapter in context.adapters},
-        tripped_rules=[(rule, alert) for alert in overview.alerts if (rule := rule_from_alert_key(alert.key))],
+        conditions=list_conditions(overview.alerts, await context.queries.affected_numbers(), context.observed_conditions()),
+        unavailable_systems={each.subject for each in overview.alerts if each.condition is ConditionId.LIS_UNAVAILABLE},
         states={"orders": OrderState, "lines": LineState, "jobs": JobState, "reports": ReportState},
         flash=flash,
     )

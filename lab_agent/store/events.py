@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import BindParameter, bindparam, distinct, func, insert, literal_column, select, update
+from sqlalchemy import BindParameter, bindparam, case, distinct, func, insert, literal_column, select, update
 from typing_extensions import override
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert, Event
 from lab_agent.ports.repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
@@ -19,19 +21,50 @@ _EVENTS = RecordMapping(Event, events)
 _ALERTS = RecordMapping(Alert, alerts)
 
 _KEY: BindParameter[str] = bindparam("of")
-_IS_OPEN = (alerts.c.key == _KEY) & alerts.c.closed_at.is_(None)
+_IS_OPEN = (
+    (alerts.c.condition == bindparam("of_condition", type_=alerts.c.condition.type))
+    & (alerts.c.subject == bindparam("of_subject"))
+    & alerts.c.closed_at.is_(None)
+)
 _ADD_EVENT = Write.of(events, insert(events).inline())
 _OPEN_ALERT = Write.insert(alerts, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
-_RENAME_ALERT = Write.of(
-    alerts, update(alerts).where(_IS_OPEN, alerts.c.text != bindparam("words")).values(text=bindparam("words"))
+_NEW_SINCE: BindParameter[datetime] = bindparam("new_since", type_=alerts.c.since.type)
+_RENEW_ALERT = Write.of(
+    alerts,
+    update(alerts)
+    .where(
+        _IS_OPEN,
+        (alerts.c.detail != bindparam("new_detail"))
+        | (alerts.c.since > _NEW_SINCE)
+        | alerts.c["count"].is_distinct_from(bindparam("new_count", type_=alerts.c["count"].type)),
+    )
+    .values(
+        detail=bindparam("new_detail"),
+        since=case((alerts.c.since > _NEW_SINCE, _NEW_SINCE), else_=alerts.c.since),
+        count=bindparam("new_count", type_=alerts.c["count"].type),
+    ),
 )
 _CLOSE_ALERT = Write.of(alerts, update(alerts).where(_IS_OPEN).values(closed_at=bindparam("now")))
 _REOPEN_ALERT = Write.of(alerts, update(alerts).where(alerts.c.number == bindparam("which")).values(closed_at=None))
 _ALERT_IS_OPEN = Query(select(alerts.c.number).where(_IS_OPEN))
-_OPEN_AMONG = Query(select(alerts.c.key).where(alerts.c.key.in_(bindparam("keys", expanding=True)), alerts.c.closed_at.is_(None)))
+_OPEN_AMONG = Query(
+    select(alerts.c.condition, alerts.c.subject).where(
+        alerts.c.subject.in_(bindparam("subjects", expanding=True)), alerts.c.closed_at.is_(None)
+    )
+)
+_OPEN_OF = Query(
+    select(alerts.c.condition, alerts.c.subject).where(
+        alerts.c.condition.in_(bindparam("conditions", expanding=True, type_=alerts.c.condition.type)),
+        alerts.c.closed_at.is_(None),
+    )
+)
 _NEWEST_CLOSED = Query(
     select(alerts.c.number)
-    .where(alerts.c.key == _KEY, alerts.c.closed_at > bindparam("after"))
+    .where(
+        alerts.c.condition == bindparam("of_condition", type_=alerts.c.condition.type),
+        alerts.c.subject == bindparam("of_subject"),
+        alerts.c.closed_at > bindparam("after"),
+    )
     .order_by(alerts.c.closed_at.desc(), alerts.c.number.desc())
     .limit(literal_column("1"))
 )
@@ -66,35 +99,45 @@ class SqlAlertRepository(AlertRepository):
     def open(self, alert: Alert) -> bool:
         if self._session.send(_OPEN_ALERT, _ALERTS.to_values(alert)).scalar() is not None:
             return True
-        self._session.send(_RENAME_ALERT, {"of": alert.key, "words": alert.text})
+        new = {"new_detail": alert.detail, "new_since": alert.since, "new_count": alert.count}
+        self._session.send(_RENEW_ALERT, {**_which(alert.key), **new})
         return False
 
     @override
-    def close(self, key: str, *, now: datetime) -> bool:
-        if self._session.execute(_ALERT_IS_OPEN, {"of": key}).first() is None:
+    def close(self, key: AlertKey, *, now: datetime) -> bool:
+        if self._session.execute(_ALERT_IS_OPEN, _which(key)).first() is None:
             return False
-        return self._session.send(_CLOSE_ALERT, {"of": key, "now": now}).rowcount > 0
+        return self._session.send(_CLOSE_ALERT, {**_which(key), "now": now}).rowcount > 0
 
     @override
-    def open_among(self, keys: Collection[str]) -> frozenset[str]:
-        found: set[str] = set()
-        for batch in chunked(sorted(set(keys))):
-            found.update(self._session.execute(_OPEN_AMONG, {"keys": batch}).scalars())
-        return frozenset(found)
+    def open_among(self, keys: Collection[AlertKey]) -> frozenset[AlertKey]:
+        found: set[AlertKey] = set()
+        for batch in chunked(sorted({key.subject for key in keys})):
+            found.update(AlertKey(*row) for row in self._session.execute(_OPEN_AMONG, {"subjects": batch}))
+        return frozenset(found.intersection(keys))
 
     @override
-    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+    def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
+        found = self._session.execute(_OPEN_OF, {"conditions": sorted(conditions)})
+        return frozenset(AlertKey(*row) for row in found)
+
+    @override
+    def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
         for key in self.open_among(keys):
-            self._session.send(_CLOSE_ALERT, {"of": key, "now": now})
+            self._session.send(_CLOSE_ALERT, {**_which(key), "now": now})
 
     @override
-    def reopen(self, key: str, *, closed_after: datetime) -> bool:
-        if self._session.execute(_ALERT_IS_OPEN, {"of": key}).first() is not None:
+    def reopen(self, key: AlertKey, *, closed_after: datetime) -> bool:
+        if self._session.execute(_ALERT_IS_OPEN, _which(key)).first() is not None:
             return False
-        newest = self._session.execute(_NEWEST_CLOSED, {"of": key, "after": closed_after}).scalar()
+        newest = self._session.execute(_NEWEST_CLOSED, {**_which(key), "after": closed_after}).scalar()
         if newest is not None:
             self._session.send(_REOPEN_ALERT, {"which": newest})
         return newest is not None
+
+
+def _which(key: AlertKey) -> dict[str, object]:
+    return {"of_condition": key.condition, "of_subject": key.subject}
 
 
 class SqlRejectionRepository(RejectionRepository):

@@ -50,6 +50,7 @@ from lab_agent.ports.queries import (
     DOCUMENT_ORPHAN_ACTION,
     LAST_POLL_KEY,
     MAX_COUNTED,
+    AffectedNumbers,
     AttentionItem,
     AttentionKind,
     OrderDetail,
@@ -85,6 +86,10 @@ class SqlQueries(Queries):
     @override
     async def counts(self, *, now: datetime) -> StateCounts:
         return await self._store.read(lambda connection: _load_counts(connection, now))
+
+    @override
+    async def affected_numbers(self) -> AffectedNumbers:
+        return await self._store.read(_load_affected_numbers)
 
     @override
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
@@ -247,6 +252,30 @@ def _load_overview(connection: Connection, now: datetime) -> Overview:
         overdue_orders=connection.scalar(overdue) or 0,
         alerts=_fetch_records(connection, Alert, open_alerts),
         last_poll=_last_poll(connection),
+    )
+
+
+def _load_affected_numbers(connection: Connection) -> AffectedNumbers:
+    kinds: dict[JobKind, int] = dict(
+        connection.execute(
+            select(jobs.c.kind, func.count()).where(_OF_ANY_KIND, in_states(jobs.c.state, OPEN_JOBS)).group_by(jobs.c.kind)
+        ).all()
+    )
+    unfinished_orders = select(func.count()).select_from(orders).where(orders.c.state != literal_column("'closed'"))
+    waiting = (
+        select(lines.c.adapter, func.count())
+        .where(in_states(lines.c.state, OPEN_LINES), lines.c.adapter.is_not(None))
+        .group_by(lines.c.adapter)
+    )
+    unfinished_results = select(func.count()).select_from(reports).where(in_states(reports.c.state, UNFINISHED_REPORTS))
+    return AffectedNumbers(
+        unfinished_orders=connection.scalar(unfinished_orders) or 0,
+        unfinished_results=connection.scalar(unfinished_results) or 0,
+        orders_to_fetch=kinds.get(JobKind.FETCH_ORDER, 0),
+        results_to_deliver=kinds.get(JobKind.DELIVER_REPORT, 0),
+        tasks_to_update=kinds.get(JobKind.UPDATE_LINE_TASK, 0) + kinds.get(JobKind.UPDATE_ORDER_TASK, 0),
+        orders_to_hand_over={},
+        waiting_lines=dict(connection.execute(waiting).all()),
     )
 
 

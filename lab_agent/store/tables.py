@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Index, Table
 from sqlmodel import Field
 
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.records import HoldReason, JobKind
 from lab_agent.domain.state_machines import (
@@ -253,12 +254,15 @@ class AlertRow(TableRow, table=True):
     """Something worth waking somebody for (`Alert`); at most one of a key is open."""
 
     __tablename__ = "alerts"
-    __table_args__ = (partial_index("uq_alerts_open", "closed_at IS NULL", "key", unique=True),)
+    __table_args__ = (partial_index("uq_alerts_open", "closed_at IS NULL", "condition", "subject", unique=True),)
     number: int = Field(sa_type=RowNumber, primary_key=True)
-    key: str = Field(sa_type=IndexableText)
-    text: str = Field(sa_type=PlainText)
+    condition: ConditionId = Field(sa_column=Column(EnumText(ConditionId), nullable=False))
+    subject: str = Field(sa_type=IndexableText)
+    detail: str = Field(sa_type=PlainText)
+    since: datetime = Field(sa_type=UtcDateTime)
     opened_at: datetime = Field(sa_type=UtcDateTime, index=True)
     closed_at: datetime | None = Field(sa_type=UtcDateTime)
+    count: int | None
 
 
 class KeyValueRow(TableRow, table=True):

@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey, OpenCondition
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert, JobKind
 from lab_agent.errors import (
     AmbiguousFailure,
@@ -32,22 +35,29 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 
-EXCHANGE_OUTAGE = "exchange.unavailable"
-SIGN_IN_OUTAGE = "exchange.sign_in"
-POLL_OUTAGE = "exchange.poll"
+EXCHANGE_OUTAGE = AlertKey(ConditionId.EXCHANGE_UNAVAILABLE)
+SIGN_IN_OUTAGE = AlertKey(ConditionId.EXCHANGE_SIGN_IN)
+POLL_OUTAGE = AlertKey(ConditionId.EXCHANGE_POLL)
+PAUSE_OUTAGE = AlertKey(ConditionId.EXCHANGE_ASKS_TO_WAIT)
+LINKS_OUTAGE = AlertKey(ConditionId.EXCHANGE_FOREIGN_LINKS)
+EXCHANGE_OUTAGES = frozenset({EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE, PAUSE_OUTAGE, LINKS_OUTAGE})
 SAME_OUTAGE = timedelta(minutes=5)
 """An outage that begins again so soon after its end is the same one: no new alert, and no new line that wakes people."""
-STORE_OUTAGE = "store.unavailable"
-LIS_OUTAGE_PREFIX = "lis."
+STORE_OUTAGE = AlertKey(ConditionId.STORE_UNREACHABLE)
 
 
-def exchange_part_outage(part: str) -> str:
-    """Name of the outage of one kind of job at the exchange service."""
-    return f"exchange.{part}.unavailable"
+def exchange_part_outage(part: str) -> AlertKey:
+    """The outage of one kind of job at the exchange service."""
+    return AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, part)
 
 
-def _is_exchange_outage(key: str) -> bool:
-    return key.startswith("exchange.")
+def lis_outage(adapter: str) -> AlertKey:
+    """The outage of one laboratory system."""
+    return AlertKey(ConditionId.LIS_UNAVAILABLE, adapter)
+
+
+def _is_exchange_outage(key: AlertKey) -> bool:
+    return key in EXCHANGE_OUTAGES or key.condition is ConditionId.EXCHANGE_PART_UNAVAILABLE
 
 
 def _is_exchange_failure(failure: LabAgentError) -> bool:
@@ -55,6 +65,10 @@ def _is_exchange_failure(failure: LabAgentError) -> bool:
     if isinstance(failure, ServiceRejected):
         return failure.may_pass
     return isinstance(failure, ServiceUnavailable | OutcomeUnknown | InvalidResponse | ForeignLink)
+
+
+def _make_alert(key: AlertKey, detail: str, now: datetime) -> Alert:
+    return Alert(condition=key.condition, subject=key.subject, detail=detail, since=now, opened_at=now)
 
 
 def _open_again(uow: UnitOfWork, alert: Alert) -> None:
@@ -74,16 +88,24 @@ class OutageTracker:
         self._clock = clock
         self._probe = probe
         self._probe_lock = asyncio.Lock()
-        self._active: set[str] = set()
-        self._known_ended: set[str] = set()
-        self._ended_at: dict[str, datetime] = {}
-        self._texts: dict[str, str] = {}
-        self._unsaved_alerts: dict[str, Alert] = {}
+        self._active: set[AlertKey] = set()
+        self._known_ended: set[AlertKey] = set()
+        self._ended_at: dict[AlertKey, datetime] = {}
+        self._texts: dict[AlertKey, str] = {}
+        self._store_down_since: datetime | None = None
+        self._unsaved_alerts: dict[AlertKey, Alert] = {}
 
     @property
     def is_store_down(self) -> bool:
         """Whether our own database could not be written when it was last tried: nothing in it can say so."""
         return STORE_OUTAGE in self._active
+
+    def observed_conditions(self) -> tuple[OpenCondition, ...]:
+        """What holds now and cannot be written to the store, since it is about the store."""
+        if STORE_OUTAGE not in self._active:
+            return ()
+        detail, since = self._texts.get(STORE_OUTAGE, ""), self._store_down_since or self._clock.now()
+        return (OpenCondition(condition=CONDITIONS[STORE_OUTAGE.condition], detail=detail, since=since),)
 
     async def end_part(self, kind: JobKind, *, was_failing: bool = False) -> None:
         """End the outage of one kind of job, unless one that began or joined it has not succeeded yet.
@@ -109,13 +131,13 @@ class OutageTracker:
             case StoreUnreachableError():
                 return self.is_store_down
             case LisUnavailable():
-                return any(key.startswith(LIS_OUTAGE_PREFIX) for key in self._active)
+                return any(key.condition is ConditionId.LIS_UNAVAILABLE for key in self._active)
             case AuthenticationRequired():
                 return SIGN_IN_OUTAGE in self._active
             case ServicePaused():  # it was told by whoever was asked to wait
                 return True
             case _ if _is_exchange_failure(failure):
-                return not self._active.isdisjoint({EXCHANGE_OUTAGE, exchange_part_outage(part)})
+                return not self._active.isdisjoint({EXCHANGE_OUTAGE, PAUSE_OUTAGE, exchange_part_outage(part)})
         return False
 
     async def record_failure(self, failure: LabAgentError, part: str = "", *, repeated: bool = True) -> None:
@@ -126,34 +148,37 @@ class OutageTracker:
         """
         match failure:
             case StoreUnreachableError():
-                self._mark_started(STORE_OUTAGE, str(failure))  # it cannot be stored: only the log says so
+                if self._mark_started(STORE_OUTAGE, str(failure)):  # it cannot be stored: the log says so, and the page
+                    self._texts[STORE_OUTAGE], self._store_down_since = str(failure), self._clock.now()
             case AuthenticationRequired():
                 await self.begin(SIGN_IN_OUTAGE, str(failure))
             case ServicePaused():
                 if not part and not any(_is_exchange_outage(key) for key in self._active):
-                    await self.begin(EXCHANGE_OUTAGE, f"nothing is sent until the time that it asked for: {failure}")
+                    await self.begin(PAUSE_OUTAGE, str(failure))
             case AmbiguousFailure() if not repeated:
                 return
+            case ServiceUnavailable(retry_after=wait) if not part and wait:
+                await self.begin(PAUSE_OUTAGE, str(failure), renew=True)
             case ServiceUnavailable() if not part:
-                await self.begin(EXCHANGE_OUTAGE, str(failure), renew=bool(failure.retry_after))
+                await self.begin(EXCHANGE_OUTAGE, str(failure))
             case ForeignLink() if not part:
-                await self.begin(POLL_OUTAGE, f"new orders cannot be fetched: {failure}")
+                await self.begin(LINKS_OUTAGE, str(failure))
             case _ if part and _is_exchange_failure(failure):
                 await self._record_partial_failure(part, failure)
 
-    async def begin(self, key: str, text: str, *, renew: bool = False) -> None:
+    async def begin(self, key: AlertKey, text: str, *, renew: bool = False) -> None:
         """Begin an outage and open its alert, once. An alert that could not be written is written at the next call.
 
         With `renew`, a new text replaces that of the open alert: it says until when the service asks to wait.
         """
         if self._mark_started(key, text) or (renew and self._texts.get(key) != text):
             self._texts[key] = text
-            self._unsaved_alerts[key] = Alert(key=key, text=text, opened_at=self._clock.now())
+            self._unsaved_alerts[key] = _make_alert(key, text, self._clock.now())
         if alert := self._unsaved_alerts.get(key):
             await self._write(lambda uow: _open_again(uow, alert))
             self._unsaved_alerts.pop(key, None)
 
-    async def end(self, *keys: str) -> bool:
+    async def end(self, *keys: AlertKey) -> bool:
         """End outages and close their alerts, once. Whether this process knew of any."""
         ended = [key for key in keys if self._mark_ended(key)]
         stale = [key for key in keys if key in ended or key not in self._known_ended]
@@ -169,29 +194,29 @@ class OutageTracker:
     async def _record_partial_failure(self, part: str, failure: LabAgentError) -> None:
         renew = isinstance(failure, ServiceUnavailable) and bool(failure.retry_after)
         async with self._probe_lock:
-            active = sorted(self._active & {EXCHANGE_OUTAGE, exchange_part_outage(part)})
+            active = sorted(self._active & {EXCHANGE_OUTAGE, PAUSE_OUTAGE, exchange_part_outage(part)})
             key = active[0] if active else exchange_part_outage(part) if await self._probe() else EXCHANGE_OUTAGE
             await self.begin(key, str(failure), renew=renew)
 
-    def _mark_started(self, key: str, text: str) -> bool:
+    def _mark_started(self, key: AlertKey, text: str) -> bool:
         if key in self._active:
             return False
         self._active.add(key)
         self._known_ended.discard(key)
         ended = self._ended_at.get(key)
         if ended is not None and self._clock.now() - ended < SAME_OUTAGE:
-            log.debug("outage goes on", action="outage_resumed", outage=key, reason=text)
+            log.debug("outage goes on", action="outage_resumed", outage=str(key), reason=text)
         else:
-            log.error("outage started", action="outage_started", outage=key, reason=text)
+            log.error("outage started", action="outage_started", outage=str(key), reason=text)
         return True
 
-    def _mark_ended(self, key: str) -> bool:
+    def _mark_ended(self, key: AlertKey) -> bool:
         if key not in self._active:
             return False
         self._active.discard(key)
         self._ended_at[key] = self._clock.now()
         self._unsaved_alerts.pop(key, None)
-        log.info("outage ended", action="outage_ended", outage=key)
+        log.info("outage ended", action="outage_ended", outage=str(key))
         return True
 
     async def _write(self, change: Callable[[UnitOfWork], object]) -> None:

@@ -16,24 +16,25 @@ from apscheduler.executors.asyncio import AsyncIOExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert, JobKind
 from lab_agent.errors import Failure, LabAgentError, TemporaryFailure
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.outages import (
-    EXCHANGE_OUTAGE,
-    LIS_OUTAGE_PREFIX,
+    EXCHANGE_OUTAGES,
     POLL_OUTAGE,
-    SIGN_IN_OUTAGE,
     OutageTracker,
     exchange_part_outage,
+    lis_outage,
 )
 from lab_agent.workflow.polling import OrderPoller
 
 log = structlog.get_logger(__name__)
 
-UNREADABLE_TASKS_ALERT = "exchange.unreadable_tasks"
+UNREADABLE_TASKS_ALERT = AlertKey(ConditionId.EXCHANGE_UNREADABLE_TASKS)
 _MAX_NAMES = 10
 ScheduledTask = Callable[[], Awaitable[Any]]
 
@@ -91,9 +92,9 @@ class PollTask:
     async def _end_outages(self, cut_off: str | None) -> bool:
         """End the outages of a service that answers; what it gives of a search that is cut off is taken, and the rest told."""
         if cut_off is None:
-            return await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE)
-        ended = await self.outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
-        await self.outages.begin(POLL_OUTAGE, f"some new orders may not be found: {cut_off}. Ask whoever runs the service")
+            return await self.outages.end(*EXCHANGE_OUTAGES)
+        ended = await self.outages.end(*(EXCHANGE_OUTAGES - {POLL_OUTAGE}))
+        await self.outages.begin(POLL_OUTAGE, cut_off)
         return ended
 
     async def _tell_unreadable_tasks(self, tasks: tuple[str, ...]) -> None:
@@ -106,7 +107,8 @@ class PollTask:
             if not tasks:
                 uow.alerts.close(UNREADABLE_TASKS_ALERT, now=now)
             else:
-                uow.alerts.open(Alert(key=UNREADABLE_TASKS_ALERT, text=_unreadable_text(tasks), opened_at=now))
+                condition = UNREADABLE_TASKS_ALERT.condition
+                uow.alerts.open(Alert(condition=condition, detail=_list_tasks(tasks), since=now, opened_at=now, count=len(tasks)))
             uow.commit()
 
         await self.store.run(write)
@@ -121,15 +123,12 @@ class PollTask:
         if isinstance(failure, TemporaryFailure):
             await self.outages.record_failure(failure)
             return max(self.interval.shortest, failure.retry_after or 0.0)
-        await self.outages.begin(POLL_OUTAGE, f"new orders cannot be fetched: {failure}")
+        await self.outages.begin(POLL_OUTAGE, str(failure))
         return self.interval.next_wait(self._wait, 0)
 
 
-def _unreadable_text(tasks: tuple[str, ...]) -> str:
-    names = ", ".join(f"Task {task}" for task in tasks[:_MAX_NAMES]) + (" and others" if len(tasks) > _MAX_NAMES else "")
-    return (
-        f"orders cannot be read, since their JSON is invalid: {names}. Ask the exchange service to correct it; the others go on"
-    )
+def _list_tasks(tasks: tuple[str, ...]) -> str:
+    return ", ".join(f"Task {task}" for task in tasks[:_MAX_NAMES]) + (" and others" if len(tasks) > _MAX_NAMES else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +141,9 @@ class LisHealth:
 
     async def on_result(self, name: str, failure: Failure | None) -> None:
         """Record that the laboratory system `name` failed, or worked (None)."""
-        key = f"{LIS_OUTAGE_PREFIX}{name}.unavailable"
+        key = lis_outage(name)
         if failure is not None:
-            await self.outages.begin(key, f"laboratory system {name}: {failure}")
+            await self.outages.begin(key, str(failure))
         elif await self.outages.end(key):
             await make_jobs_due(self.store, self.clock, _LIS_JOB_KINDS)
 

@@ -13,6 +13,8 @@ from functools import partial
 
 import structlog
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.records import Alert, Event, HostedDocument, UploadRecord
 from lab_agent.errors import AmbiguousFailure, AuthenticationRequired, Failure, PermanentFailure, TemporaryFailure
@@ -25,7 +27,7 @@ from lab_agent.workflow.result_checks import document_name
 
 log = structlog.get_logger(__name__)
 
-NOT_AS_SENT_ALERT = "documents.not_as_sent"
+NOT_AS_SENT_ALERT = AlertKey(ConditionId.EXCHANGE_DOCUMENT_CHANGED)
 _SENDING = "sending"
 _REFUSED = "refused"
 _SPOILT = "spoilt"
@@ -188,13 +190,8 @@ class DocumentUploader:
         uow.uploads.save(record)
         text = f"Binary {record.resource_id}, read back from the service, is not the document that was sent"
         uow.events.add(Event(order=order, report=self.uploader.report, at=now, action="document_not_as_sent", text=text))
-        hint = (
-            "Set `exchange.content_type` to what the service takes for FHIR resources (application/fhir+json), restart, and have "
-            "the laboratory system send the documents since then again"
-        )
-        uow.alerts.open(
-            Alert(key=NOT_AS_SENT_ALERT, text=f"{text} (order {order}): clinics cannot open it. {hint}", opened_at=now)
-        )
+        detail = f"{text} (order {order})"
+        uow.alerts.open(Alert(condition=NOT_AS_SENT_ALERT.condition, detail=detail, since=now, opened_at=now))
 
     def _record_as_sent(self, record: UploadRecord, uow: UnitOfWork) -> None:
         uow.uploads.save(record)

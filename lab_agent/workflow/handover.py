@@ -240,8 +240,8 @@ class SubmitOrderHandler:
         if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")
         if _is_sibling_started(uow, job):  # the order is at another laboratory system: only this part of it waits
-            text = f"order {key}: its part for {adapter} waits: {reason}"
-            uow.alerts.open(Alert(key=waiting_part_alert_key(key, adapter), text=text, opened_at=now))
+            condition, subject = waiting_part_alert_key(key, adapter)
+            uow.alerts.open(Alert(condition=condition, subject=subject, detail=reason, since=now, opened_at=now, count=1))
             return job.reschedule(now, retry_at, reason)
         take_back(uow, key, now, reason, retry_at=retry_at)
         log.warning("order held", action="order_held", order=key, rules=[])

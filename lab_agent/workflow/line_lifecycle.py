@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
@@ -242,32 +244,34 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     text = f"line {line.key} (Task {line.task_id}) came after the order had been assessed; it is held"
     uow.events.add(Event(order=line.order, at=now, action="late_line", text=text))
     hint = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
-    uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
+    condition, subject = late_line_alert_key(line.key)
+    detail = f"order {line.order}: {text}; {hint}"
+    uow.alerts.open(Alert(condition=condition, subject=subject, detail=detail, since=now, opened_at=now, count=1))
 
 
-def held_order_alert_key(key: OrderKey) -> str:
-    """Name of the alert of a held order."""
-    return f"order.{key}.held"
+def held_order_alert_key(key: OrderKey) -> AlertKey:
+    """The alert of a held order."""
+    return AlertKey(ConditionId.ORDERS_HELD, key)
 
 
-def order_task_alert_key(order: OrderKey) -> str:
-    """Name of the alert of an order-level Task that cannot be read after the handover."""
-    return f"order.{order}.task_unreadable"
+def order_task_alert_key(order: OrderKey) -> AlertKey:
+    """The alert of an order-level Task that cannot be read after the handover."""
+    return AlertKey(ConditionId.ORDERS_TASK_UNREADABLE, order)
 
 
-def waiting_part_alert_key(order: OrderKey, adapter: str) -> str:
-    """Name of the alert of a part that waits while another laboratory system has its own."""
-    return f"order.{order}.{adapter}.waits"
+def waiting_part_alert_key(order: OrderKey, adapter: str) -> AlertKey:
+    """The alert of a part that waits while another laboratory system has its own."""
+    return AlertKey(ConditionId.ORDERS_PART_WAITS, f"{order}/{adapter}")
 
 
-def line_task_alert_key(line: LineKey) -> str:
-    """Name of the alert of a line's Task that cannot be read after the handover."""
-    return f"line.{line}.task_unreadable"
+def line_task_alert_key(line: LineKey) -> AlertKey:
+    """The alert of a line's Task that cannot be read after the handover."""
+    return AlertKey(ConditionId.LINES_TASK_UNREADABLE, line)
 
 
-def late_line_alert_key(line: LineKey) -> str:
-    """Name of the alert of a late line."""
-    return f"line.{line}.late"
+def late_line_alert_key(line: LineKey) -> AlertKey:
+    """The alert of a late line."""
+    return AlertKey(ConditionId.LINES_HELD, line)
 
 
 def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:

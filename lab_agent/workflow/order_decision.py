@@ -118,7 +118,8 @@ def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, n
         uow.events.add(Event(order=key, at=now, action="held", text=reason))
     held = order.transition_to(OrderState.HELD, now, reason)
     uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
-    uow.alerts.open(Alert(key=held_order_alert_key(key), text=f"order {key} is held: {reason}", opened_at=now))
+    condition, subject = held_order_alert_key(key)
+    uow.alerts.open(Alert(condition=condition, subject=subject, detail=reason, since=now, opened_at=now, count=1))
 
 
 def ignore_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, before: datetime) -> None:

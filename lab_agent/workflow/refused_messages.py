@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import RefusedKey, refused_key
 from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, is_noise
@@ -27,9 +29,9 @@ _MAX_REASON_LENGTH = 500
 _PURGE_BATCH = 100
 
 
-def rejected_messages_alert_key(source: str) -> str:
-    """Key of the alert about refused messages of an adapter; open while one of them waits."""
-    return f"lis.{source}.refused"
+def rejected_messages_alert_key(source: str) -> AlertKey:
+    """The alert about refused messages of an adapter; open while one of them waits."""
+    return AlertKey(ConditionId.LIS_REFUSED_MESSAGES, source)
 
 
 def list_refused_messages(
@@ -111,11 +113,11 @@ def refresh_alert(uow: UnitOfWork, source: str, now: datetime) -> None:
         uow.alerts.close(key, now=now)
         return
     (newest, *_), _ = uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=1)
-    text = f"laboratory system {source}: {waiting} refused {'message waits' if waiting == 1 else 'messages wait'}"
+    text = f"the last: {newest.reason}"
     beyond = uow.refused_messages.get(_count_only_key(source, now))
     if beyond is not None and beyond.state is RefusedState.WAITING:
-        text += f", and {beyond.count} more of today are only counted"
-    uow.alerts.open(Alert(key=key, text=f"{text}; the last: {newest.reason}. `lab-agent results refused list`", opened_at=now))
+        text += f"; {beyond.count} more of today are only counted"
+    uow.alerts.open(Alert(condition=key.condition, subject=key.subject, detail=text, since=now, opened_at=now, count=waiting))
 
 
 def one_line(reason: str) -> str:

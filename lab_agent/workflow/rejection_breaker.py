@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.repositories import UnitOfWork
@@ -28,37 +30,37 @@ class RejectionBreaker:
             uow.rejections.add(rule, order, at=now)
 
     def _is_tripped(self, uow: UnitOfWork, rule: str, now: datetime) -> bool:
-        if uow.key_values.get(tripped_rule_alert_key(rule)):
+        if uow.key_values.get(_tripped_key(rule)):
             return True
         reset_at = uow.key_values.get(_reset_key(rule))
         since = max(now - self.window, datetime.fromisoformat(reset_at)) if reset_at else now - self.window
         if uow.rejections.count_since(rule, since) < self.limit:
             return False
-        uow.key_values.set(tripped_rule_alert_key(rule), now.isoformat())
-        text = f"rule {rule} rejected {self.limit} orders in a short time; what it would reject is held until somebody resets it"
-        uow.alerts.open(Alert(key=tripped_rule_alert_key(rule), text=text, opened_at=now))
+        uow.key_values.set(_tripped_key(rule), now.isoformat())
+        detail = f"{self.limit} orders within {self.window}"
+        uow.alerts.open(
+            Alert(condition=ConditionId.RULE_STOPPED, subject=rule, detail=detail, since=now, opened_at=now, count=self.limit)
+        )
         return True
 
 
 def reset_rule(uow: UnitOfWork, rule: str, now: datetime) -> bool:
     """Let a tripped rule reject again, counting from now. False if it was not tripped."""
-    if not uow.key_values.get(tripped_rule_alert_key(rule)):
+    if not uow.key_values.get(_tripped_key(rule)):
         return False
-    uow.key_values.set(tripped_rule_alert_key(rule), "")
+    uow.key_values.set(_tripped_key(rule), "")
     uow.key_values.set(_reset_key(rule), now.isoformat())
     uow.alerts.close(tripped_rule_alert_key(rule), now=now)
     return True
 
 
-def tripped_rule_alert_key(rule: str) -> str:
-    """Name of the alert of a tripped rule, and of the value that keeps it tripped."""
+def tripped_rule_alert_key(rule: str) -> AlertKey:
+    """The alert of a tripped rule."""
+    return AlertKey(ConditionId.RULE_STOPPED, rule)
+
+
+def _tripped_key(rule: str) -> str:
     return f"rule.{rule}.stopped"
-
-
-def rule_from_alert_key(alert: str) -> str | None:
-    """The tripped rule that an alert of this name is about; None if it is about something else."""
-    rule = alert.removeprefix("rule.").removesuffix(".stopped")
-    return rule if alert == tripped_rule_alert_key(rule) else None
 
 
 def _reset_key(rule: str) -> str:

@@ -125,7 +125,9 @@ def _hold_line_again(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     text = f"line {line.key} (Task {line.task_id}) was {line.state.value} and is requested again; it is held"
     uow.events.add(Event(order=line.order, at=now, action="line_put_back", text=text))
     hint = f"see to it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
-    uow.alerts.open(Alert(key=late_line_alert_key(line.key), text=f"order {line.order}: {text}; {hint}", opened_at=now))
+    condition, subject = late_line_alert_key(line.key)
+    detail = f"order {line.order}: {text}; {hint}"
+    uow.alerts.open(Alert(condition=condition, subject=subject, detail=detail, since=now, opened_at=now, count=1))
 
 
 def _reopen(order: OrderRecord, state: OrderState, now: datetime) -> OrderRecord:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
@@ -22,6 +24,12 @@ from lab_agent.serialization import dump_message, dump_reported_patient
 from lab_agent.workflow.refused_messages import record_refusal
 
 log = structlog.get_logger(__name__)
+
+_ADAPTER_CONDITIONS = {
+    condition.value.removeprefix("lis."): condition
+    for condition in (ConditionId.LIS_CONNECTIONS, ConditionId.LIS_UNFINISHED_INPUT, ConditionId.LIS_UNNAMED_LINES)
+}
+"""Alerts of adapters that the table of conditions knows, by the adapters' name for them."""
 
 OnResult = Callable[[str, Failure | None], Awaitable[None]]
 """Called for each laboratory system with its failure, or None."""
@@ -112,13 +120,13 @@ class StoreInbox:
             if text is None:
                 changed = uow.alerts.close(alert_key, now=now)
             else:
-                whole = f"laboratory system {self.source}: {text}"
-                changed = uow.alerts.open(Alert(key=alert_key, text=whole, opened_at=now))
+                condition, subject = alert_key
+                changed = uow.alerts.open(Alert(condition=condition, subject=subject, detail=text, since=now, opened_at=now))
             uow.commit()
             return changed
 
         if await self.store.run(write):
-            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=alert_key)
+            log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=str(alert_key))
 
     async def seal(self, content: bytes) -> bytes:
         """Encrypt with the keys of the vault."""
@@ -183,9 +191,12 @@ def _as_bytes(raw: object) -> bytes | None:
     return bytes(raw) if isinstance(raw, bytearray | memoryview) else str(raw).encode("utf-8", "replace")
 
 
-def adapter_alert_key(source: str, key: str) -> str:
-    """Key of an alert that an adapter opens itself."""
-    return f"adapter.{source}.{key}"
+def adapter_alert_key(source: str, key: str) -> AlertKey:
+    """The alert that an adapter opens itself: those of the table by its id, others by the adapter's own name for it."""
+    known = _ADAPTER_CONDITIONS.get(key)
+    if known is not None:
+        return AlertKey(known, source)
+    return AlertKey(ConditionId.LIS_ADAPTER_ALERT, f"{source}/{key}")
 
 
 def _take_patient_out(content: LabMessage) -> tuple[LabMessage, ReportedPatient | None]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import UNFILTERED_HINTS, Exchange, SearchKind
@@ -41,19 +43,17 @@ class SearchAlerts:
             key = search_alert_key(kind)
             if filtered:
                 uow.alerts.close(key, now=now)
-            elif uow.alerts.open(Alert(key=key, text=_describe(kind), opened_at=now)):
+            elif uow.alerts.open(
+                Alert(condition=key.condition, subject=key.subject, detail=_describe(kind), since=now, opened_at=now)
+            ):
                 log.warning("search not filtered", action="search_not_filtered", search=kind.value)
         uow.commit()
 
 
-def search_alert_key(kind: SearchKind) -> str:
-    """Name of the alert of a search that the service does not filter."""
-    return f"exchange.search.{kind.value}"
+def search_alert_key(kind: SearchKind) -> AlertKey:
+    """The alert of a search that the service does not filter."""
+    return AlertKey(ConditionId.EXCHANGE_SEARCH_NOT_FILTERED, kind.value)
 
 
 def _describe(kind: SearchKind) -> str:
-    return (
-        f"the service does not filter the search exchange.paths.{kind.value}: its answers hold what was not asked for. "
-        f"They are left aside: {_CONSEQUENCES[kind]}. Ask whoever runs the service, or correct exchange.paths.{kind.value}"
-        f"{UNFILTERED_HINTS.get(kind, '')}"
-    )
+    return f"{_CONSEQUENCES[kind]}{UNFILTERED_HINTS.get(kind, '')}"

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import structlog
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
@@ -75,7 +76,7 @@ class KnownOpenOrder:
 
     order: OrderRecord
     lines: tuple[LineRecord, ...]
-    alerts: frozenset[str]
+    alerts: frozenset[AlertKey]
 
     def is_confirmed_by(self, reading: OrderReading) -> bool:
         """Whether the Tasks are as is known, so that there is nothing to write. Pure."""
@@ -229,13 +230,14 @@ def _compare_line(uow: UnitOfWork, line: LineRecord, reading: TaskReading, now: 
         tell_unreadable(uow, line.order, line_task_alert_key(line.key), f"the Task of line {line.key}", reading.unreadable, now)
 
 
-def tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: str, what: str, reason: str | None, now: datetime) -> None:
+def tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: AlertKey, what: str, reason: str | None, now: datetime) -> None:
     """Tell once that a Task of an order at the laboratory cannot be read, by an alert and in its timeline, until it can be."""
     if reason is None:
         uow.alerts.close(alert, now=now)
         return
     text = f"{what} cannot be read: {reason}. Results are uploaded all the same; ask the partner, or whoever runs the service"
-    if uow.alerts.open(Alert(key=alert, text=f"order {order}: {text}", opened_at=now)):
+    detail = f"order {order}: {reason}"
+    if uow.alerts.open(Alert(condition=alert.condition, subject=alert.subject, detail=detail, since=now, opened_at=now)):
         uow.events.add(Event(order=order, at=now, action="task_unreadable", text=text))
 
 

@@ -20,6 +20,8 @@ from typing import TypeVar
 from typing_extensions import override
 
 from lab_agent import exact_json
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
@@ -234,11 +236,11 @@ class MemoryAlertRepository(AlertRepository):
         if index is None:
             self._data.alerts.append(alert)
             return True
-        self._data.alerts[index] = replace(self._data.alerts[index], text=alert.text)
+        self._data.alerts[index] = replace(self._data.alerts[index], detail=alert.detail, since=alert.since, count=alert.count)
         return False
 
     @override
-    def close(self, key: str, *, now: datetime) -> bool:
+    def close(self, key: AlertKey, *, now: datetime) -> bool:
         index = self._open_alert_index(key)
         if index is None:
             return False
@@ -246,16 +248,20 @@ class MemoryAlertRepository(AlertRepository):
         return True
 
     @override
-    def open_among(self, keys: Collection[str]) -> frozenset[str]:
+    def open_among(self, keys: Collection[AlertKey]) -> frozenset[AlertKey]:
         return frozenset(key for key in keys if self._open_alert_index(key) is not None)
 
     @override
-    def close_all(self, keys: Collection[str], *, now: datetime) -> None:
+    def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
+        return frozenset(each.key for each in self._data.alerts if each.closed_at is None and each.condition in conditions)
+
+    @override
+    def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
         for key in keys:
             self.close(key, now=now)
 
     @override
-    def reopen(self, key: str, *, closed_after: datetime) -> bool:
+    def reopen(self, key: AlertKey, *, closed_after: datetime) -> bool:
         if self._open_alert_index(key) is not None:
             return False
         closed = [each for each in self._data.alerts if each.key == key and each.closed_at and each.closed_at > closed_after]
@@ -264,7 +270,7 @@ class MemoryAlertRepository(AlertRepository):
             self._data.alerts[index] = replace(self._data.alerts[index], closed_at=None)
         return bool(closed)
 
-    def _open_alert_index(self, key: str) -> int | None:
+    def _open_alert_index(self, key: AlertKey) -> int | None:
         return next(
             (index for index, alert in enumerate(self._data.alerts) if alert.key == key and alert.closed_at is None), None
         )

@@ -124,7 +124,9 @@ def test_units_work_under_real_systemd(machine: Any):
         machine.run("systemctl", "reload", unit)
         machine.wait_until(lambda unit=unit: re.search("action=(api.)?reloaded", machine.log(unit)), "reloaded")
         # Ready again is said before or after that line.
-        machine.wait_until(lambda unit=unit: machine.show(unit, "ActiveState")["ActiveState"] == "active", "active after the reload")
+        machine.wait_until(
+            lambda unit=unit: machine.show(unit, "ActiveState")["ActiveState"] == "active", "active after the reload"
+        )
         assert main_pid(machine, unit) == pid
 
         machine.run("kill", f"-{signal.SIGSTOP.value}", str(pid))

@@ -22,14 +22,17 @@ def upgrade() -> None:
     op.create_table(
         "alerts",
         sa.Column("number", _NUMBER, nullable=False),
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("condition", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
         sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("count", sa.Integer(), nullable=True),
         sa.PrimaryKeyConstraint("number", name="pk_alerts"),
     )
     op.create_index("ix_alerts_opened_at", "alerts", ["opened_at"])
-    op.create_index("uq_alerts_open", "alerts", ["key"], unique=True, **_where("closed_at IS NULL"))
+    op.create_index("uq_alerts_open", "alerts", ["condition", "subject"], unique=True, **_where("closed_at IS NULL"))
 
     op.create_table(
         "api_tokens",

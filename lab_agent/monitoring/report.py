@@ -1,0 +1,69 @@
+"""The conditions that hold now, as page, commands, `/readyz`, notifications and metrics tell them: worst first, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lab_agent.conditions.model import Affected, AffectedCount, OpenCondition, Severity
+from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.records import Alert
+from lab_agent.ports.queries import AffectedNumbers
+
+_NOUNS = {"orders": "order", "lines": "line", "results": "result", "jobs": "job", "rule": "order", "lis": "message"}
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+def list_conditions(
+    alerts: Iterable[Alert], numbers: AffectedNumbers | None, observed: Iterable[OpenCondition] = ()
+) -> tuple[OpenCondition, ...]:
+    """Give what holds now: open alerts, and what was `observed` without the store. What another one covers is left out.
+
+    `numbers` is None where the store cannot be read: then nothing is counted.
+    """
+    found = {each.key: each for each in (*(to_open_condition(alert, numbers) for alert in alerts), *observed)}
+    ids = {each.condition.id for each in found.values()}
+    told = [each for each in found.values() if each.condition.covered_by.isdisjoint(ids)]
+    return tuple(sorted(told, key=lambda each: (_RANKS[each.condition.severity], each.since, each.key)))
+
+
+def to_open_condition(alert: Alert, numbers: AffectedNumbers | None = None) -> OpenCondition:
+    """Give an alert as the condition that it says, with what it affects now."""
+    condition = CONDITIONS[alert.condition]
+    return OpenCondition(
+        condition=condition,
+        subject=alert.subject,
+        detail=alert.detail,
+        since=alert.since,
+        affected=_count_affected(condition.affected, alert, numbers),
+    )
+
+
+def _count_affected(affected: Affected, alert: Alert, numbers: AffectedNumbers | None) -> tuple[AffectedCount, ...]:
+    if affected is Affected.AS_COUNTED:
+        noun = _NOUNS.get(alert.condition.value.partition(".")[0], "item")
+        return () if alert.count is None else (AffectedCount(number=alert.count, noun=noun),)
+    counted = [] if numbers is None else _count_waiting(affected, alert.subject, numbers)
+    return tuple(each for each in counted if each.number)
+
+
+def _count_waiting(affected: Affected, subject: str, numbers: AffectedNumbers) -> list[AffectedCount]:
+    match affected:
+        case Affected.EVERYTHING:
+            return [
+                AffectedCount(number=numbers.unfinished_orders, noun="unfinished order", page="/orders"),
+                AffectedCount(number=numbers.unfinished_results, noun="unfinished result", page="/results"),
+            ]
+        case Affected.EXCHANGE_JOBS:
+            return [
+                AffectedCount(number=numbers.orders_to_fetch, noun="order", rest=" to fetch", page="/orders"),
+                AffectedCount(number=numbers.results_to_deliver, noun="result", rest=" to deliver", page="/results"),
+                AffectedCount(number=numbers.tasks_to_update, noun="Task", rest=" to update"),
+            ]
+        case Affected.LIS_JOBS:
+            number = numbers.orders_to_hand_over.get(subject, 0)
+            return [AffectedCount(number=number, noun="order", rest=" to hand over", page="/orders")]
+        case Affected.LIS_LINES:
+            number = numbers.waiting_lines.get(subject, 0)
+            return [AffectedCount(number=number, noun="line", rest=" without a result", page="/orders")]
+        case _:
+            return []

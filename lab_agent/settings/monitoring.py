@@ -1,0 +1,35 @@
+"""`[monitoring]`: when something counts as wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from lab_agent.settings.groups import Seconds, SettingsGroup
+
+
+class MonitoringSettings(SettingsGroup):
+    """When an alert opens. What each means, and how it is mended, is in docs/conditions.md."""
+
+    alert_after: Seconds = 1800.0
+    """Seconds after which an alert says that a job has failed all that time, although it is tried again and again."""
+    alert_after_attempts: Annotated[int, Field(ge=2)] = 20
+    """Attempts after which an alert says that a job fails, even if it has failed for less than `alert_after`."""
+    clock_tolerance: Seconds = 120.0
+    """Seconds by which our clock and the exchange service's may differ. Beyond it no order is rejected for its times."""
+    slow_after: Seconds = 10.0
+    """Seconds that a call to the exchange service may take. An alert says so where half of the calls take longer."""
+    disk_reserve: Annotated[int, Field(ge=0)] = 1_000_000_000
+    """Bytes that must be free on the disks of the database, the log and the laboratory systems' folders."""
+    log_folder: Path | None = None
+    """Folder of the log, where its disk is to be watched, such as /var/log."""
+    backups: Path | None = None
+    """Folder of the database's backups, where their age is to be watched."""
+    backup_max_age: Seconds = 93_600.0
+    """Seconds that the newest backup may be old: a day and two hours."""
+    api_interval: Seconds = 60.0
+    """Seconds between two looks whether the laboratory's API answers."""
+    lis_silent_after: Seconds = 14_400.0
+    """Seconds by which a laboratory system's results may be overdue, and nothing come from it, before an alert says so."""
