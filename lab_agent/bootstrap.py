@@ -68,8 +68,6 @@ from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
-ATTENTION_INTERVAL = 30.0
-MONITOR_INTERVAL = 30.0
 """Seconds."""
 _OBSERVING_TASKS = ("poll", "ended_orders")
 
@@ -356,9 +354,9 @@ def _build_scheduled_tasks(
         "collect": (settings.lis.collect_interval, collector.run),
         "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
-        "monitor": (MONITOR_INTERVAL, Monitor(store, clock, build_probes(components)).run),
-        "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
+        "attention": (settings.monitoring.interval, _build_attention(components, outages)),
+        "monitor": (settings.monitoring.interval, Monitor(store, clock, build_probes(components)).run),
+        "searches": (settings.monitoring.interval, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lab_agent.rules.engine import RULES
 from tools.docs.commands import commands_page
+from tools.docs.conditions import render_conditions_page
 from tools.docs.configuration import built_in_adapter_settings, settings_page
 from tools.docs.dialects import read_dialects, render_dialects_page
 from tools.docs.rules import render_rules_page
@@ -18,6 +19,7 @@ def main() -> None:
     """Write the pages into `docs/`."""
     pages = {
         "commands.md": commands_page(),
+        "conditions.md": render_conditions_page(),
         "configuration.md": settings_page(built_in_adapter_settings()),
         "dialects.md": render_dialects_page(read_dialects()),
         "rules.md": render_rules_page(RULES),
