@@ -43,6 +43,7 @@ from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
+from lab_agent.worker.store_watch import StoreWatch
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.delivery import DeliverReportHandler
@@ -308,6 +309,7 @@ def build_worker(
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
         background_tasks={
             "heartbeat": runner.heartbeat.run,
+            "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
             "loop lag": components.metrics.loop_lag.watch,
             **(background_tasks or {}),
         },

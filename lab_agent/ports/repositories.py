@@ -26,6 +26,7 @@ from lab_agent.domain.records import (
     ServiceMessage,
     UploadRecord,
 )
+from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
@@ -77,6 +78,8 @@ class Store(Protocol):
 
     on_jobs_due: Callable[[frozenset[JobKind]], None]
     """Called in the event loop after a commit that made jobs due (`JobRepository.made_due`), with their kinds."""
+    health: StoreHealth
+    """What is wrong with the database, as far as is known."""
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
@@ -90,6 +93,14 @@ class Store(Protocol):
 
         Raises `StoreUnreachableError`, and what `work` raises.
         """
+        ...
+
+    async def verify(self) -> None:
+        """Read whether the database is still the one that was opened, with its schema and key. Raises `StoreUnreachableError`."""
+        ...
+
+    async def probe(self) -> None:
+        """Try whether it can be read and written, also in an outage. Raises `StoreUnreachableError`."""
         ...
 
 

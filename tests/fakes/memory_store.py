@@ -58,6 +58,7 @@ from lab_agent.domain.state_machines import (
     JobState,
     OrderState,
 )
+from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
@@ -1055,6 +1056,7 @@ class MemoryStore(Store):
         self._data = MemoryData(key_values={"instance": uuid.uuid4().hex})
         self._lock = threading.Lock()
         self.on_jobs_due = lambda _: None
+        self.health = StoreHealth()
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -1070,6 +1072,14 @@ class MemoryStore(Store):
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         with self._lock:
             return work(MemoryUnitOfWork(self._data.copy(), _refuse_commit))
+
+    @override
+    async def verify(self) -> None:
+        """Find it in order: nobody can exchange it."""
+
+    @override
+    async def probe(self) -> None:
+        await self.run(lambda uow: uow.commit())
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
