@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, Failure
+from lab_agent.errors import DataInvalidError, Failure, ServiceUnavailable
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.monitoring import MonitoringSettings
@@ -91,7 +91,11 @@ def _as_base(address: str) -> str:
 
 async def _get(base: str, path: str, options: HttpOptions) -> HttpResponse:
     """Ask once. The client is made in a thread, since certificates are read; it is not kept, so nobody has to close it."""
-    async with await asyncio.to_thread(HttpClient, options) as http:
+    try:
+        client = await asyncio.to_thread(HttpClient, options)
+    except OSError as exc:  # ssl.SSLError is one, too
+        raise ServiceUnavailable("the certificates of `monitoring.api_ca_file` cannot be read") from exc
+    async with client as http:
         return await http.send("GET", path, base=base, headers={"User-Agent": PROBE_USER_AGENT})
 
 

@@ -117,6 +117,14 @@ async def test_public_certificate_checked(
     assert (problem in (found or "")) if problem else found is None
 
 
+async def test_unreadable_authority_said_so(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    api, monitoring = ApiSettings(public_url="https://127.0.0.1:1"), MonitoringSettings(api_ca_file=tmp_path / "ca.pem")
+    health = build_api_health(api, monitoring, proxy=None)
+    assert health is not None
+    assert await health.find_public_problem() == "the certificates of `monitoring.api_ca_file` cannot be read"
+
+
 async def test_unknown_name_said_so() -> None:
     found = await ApiHealth(own="http://127.0.0.1:1/", public="http://no-such-name.invalid/").find_public_problem()
     assert found is not None
