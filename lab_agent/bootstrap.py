@@ -26,6 +26,7 @@ from lab_agent.lis.registry import AdapterRegistry, load_adapters
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.monitor import Monitor, Probe
+from lab_agent.neighbour_probes import build_neighbour_probes
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -363,10 +364,9 @@ def _build_scheduled_tasks(
     }
 
 
-def build_probes(components: Components) -> tuple[Probe, ...]:
-    """Build what looks at operation at regular intervals."""
-    del components
-    return ()
+def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
+    """Build what looks at operation at regular intervals; `once`, for a command that looks a single time."""
+    return (*build_neighbour_probes(components.settings, components.store, components.clock, once=once),)
 
 
 def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:

@@ -551,6 +551,11 @@ class MemoryCatalogueRepository(CatalogueRepository):
         return self._data.catalogues[-1] if self._data.catalogues else None
 
     @override
+    def active(self) -> tuple[str, datetime] | None:
+        newest = self.newest()
+        return None if newest is None else (newest.version, newest.since)
+
+    @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         versions = self._data.catalogues
         oldest = max((place for place, each in enumerate(versions) if each.since <= moment), default=0)
