@@ -25,6 +25,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
@@ -56,14 +57,23 @@ async def run(
     """
     logs.configure(settings.logging)
     # The address is bound before anything else: if that fails, nothing was started.
-    with closing(web_server.listen(settings.status.host, settings.status.port, settings_group="status")) as sock:
+    with closing(_listen(settings.status)) as sock:
         await _run(settings, config, replace_components, sock)
+
+
+def _listen(status: StatusSettings) -> socket.socket:
+    try:
+        return web_server.listen(status.host, status.port, settings_group="status")
+    except web_server.ListenError as exc:
+        alert = AlertKey(ConditionId.AGENT_PORT_TAKEN, f"{status.host}:{status.port}")
+        log.critical("condition found", action="condition_found", alert=str(alert), reason=str(exc))
+        raise
 
 
 async def _run(
     settings: Settings, config: Path | None, replace_components: Callable[[Components], Components], sock: socket.socket
 ) -> None:
-    async with bootstrap.open_components(settings) as opened:
+    async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
@@ -82,7 +92,7 @@ async def _run(
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.stop)
+            loop.add_signal_handler(number, worker.stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, reload.run)
         reload.end_alerts_of_last_run()
         await worker.run()

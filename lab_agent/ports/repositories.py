@@ -32,6 +32,7 @@ from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLa
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.job_repository import JobRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
+from lab_agent.ports.workers import WorkerRepository
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class UnitOfWork(Protocol):
     turnaround_notices: TurnaroundNoticeRepository
     issued_labels: IssuedLabelRepository
     api_tokens: ApiTokenRepository
+    workers: WorkerRepository
     purge: Purge
 
     def commit(self) -> None:

@@ -40,6 +40,7 @@ from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportReposi
 from lab_agent.store.retention import SqlPurge
 from lab_agent.store.session import Session, SessionConnection, Transaction
 from lab_agent.store.vault import SqlVault, verify_key
+from lab_agent.store.workers import SqlWorkerRepository
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
         self.issued_labels = SqlIssuedLabelRepository(session)
         self.api_tokens = SqlApiTokenRepository(connection)
+        self.workers = SqlWorkerRepository(session)
         self.purge = SqlPurge(connection)
 
     @override

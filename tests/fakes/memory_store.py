@@ -60,6 +60,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
@@ -85,6 +86,7 @@ from lab_agent.ports.repositories import (
     UploadRepository,
     Vault,
 )
+from lab_agent.ports.workers import WorkerRepository
 
 
 @dataclass(slots=True)
@@ -118,6 +120,7 @@ class MemoryData:
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
+    workers: dict[str, WorkerRecord] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -1010,6 +1013,29 @@ class MemoryRefusedMessageRepository(RefusedMessageRepository):
         return max((at for at in others if at > since), default=None)
 
 
+class MemoryWorkerRepository(WorkerRepository):
+    """Workers."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, worker: WorkerRecord) -> None:
+        self._data.workers[worker.name] = worker
+
+    @override
+    def newest(self, *, limit: int = 100) -> tuple[WorkerRecord, ...]:
+        named = sorted(self._data.workers.values(), key=lambda each: each.name)
+        return tuple(sorted(named, key=lambda each: each.beat_at, reverse=True)[:limit])
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        gone = [each.name for each in self._data.workers.values() if each.beat_at < before]
+        for name in gone:
+            del self._data.workers[name]
+        return len(gone)
+
+
 T = TypeVar("T")
 
 
@@ -1038,6 +1064,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)
         self.api_tokens = MemoryApiTokenRepository(data)
+        self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
 
     @override
