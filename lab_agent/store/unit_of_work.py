@@ -29,6 +29,7 @@ from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.jobs import SqlJobRepository
+from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
 from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
@@ -58,6 +59,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.hosted_documents = SqlHostedDocumentRepository(session)
         self.events = SqlEventRepository(session)
         self.alerts = SqlAlertRepository(session)
+        self.notifications = SqlNotificationRepository(session)
         self.rejections = SqlRejectionRepository(session)
         self.refused_messages = SqlRefusedMessageRepository(connection, cipher)
         self.key_values = SqlKeyValueRepository(session)
