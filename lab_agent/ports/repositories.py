@@ -31,6 +31,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.job_repository import JobRepository
+from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.workers import WorkerRepository
 
@@ -51,6 +52,7 @@ class UnitOfWork(Protocol):
     hosted_documents: HostedDocumentRepository
     events: EventRepository
     alerts: AlertRepository
+    notifications: NotificationRepository
     rejections: RejectionRepository
     refused_messages: RefusedMessageRepository
     key_values: KeyValueRepository
@@ -347,6 +349,10 @@ class AlertRepository(Protocol):
 
     def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
         """The open alerts of these conditions."""
+        ...
+
+    def all_open(self) -> tuple[Alert, ...]:
+        """The open alerts, in the order in which they were opened."""
         ...
 
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:

@@ -34,6 +34,7 @@ from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKe
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.integrity import check_content, check_identity, read_instance
 from lab_agent.store.jobs import SqlJobRepository
+from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
 from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
@@ -68,6 +69,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.hosted_documents = SqlHostedDocumentRepository(session)
         self.events = SqlEventRepository(session)
         self.alerts = SqlAlertRepository(session)
+        self.notifications = SqlNotificationRepository(session)
         self.rejections = SqlRejectionRepository(session)
         self.refused_messages = SqlRefusedMessageRepository(connection, cipher)
         self.key_values = SqlKeyValueRepository(session)
