@@ -74,18 +74,30 @@ class LoopLag:
 
     def __init__(self) -> None:
         self._late: deque[float] = deque(maxlen=int(60 / _LAG_INTERVAL))
+        self._longest_untaken = 0.0
 
     async def watch(self) -> None:
         """Measure until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _LAG_INTERVAL
+            due = _uptime() + _LAG_INTERVAL
             await asyncio.sleep(_LAG_INTERVAL)
-            self._late.append(loop.time() - due)
+            late = _uptime() - due
+            self._late.append(late)
+            self._longest_untaken = max(self._longest_untaken, late)
 
     def longest(self) -> float:
         """Seconds; 0 before the first measurement."""
         return max(self._late, default=0.0)
+
+    def take_longest(self) -> float:
+        """Seconds, since this was called last; 0 where nothing was measured."""
+        longest, self._longest_untaken = self._longest_untaken, 0.0
+        return longest
+
+
+def _uptime() -> float:
+    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Metrics:
