@@ -46,7 +46,7 @@ MACHINE_CONDITIONS = (
         mend="See the other conditions; if there is none, restart the agent.",
         command="systemctl restart lab-agent",
         noticed="the time of the last poll that succeeded",
-        opens="when it is older than five of `worker.poll_longest`",
+        opens="when it is older than five of `worker.poll_longest`, and than a minute",
         ends="with the next poll that succeeds",
         covered_by=frozenset(
             {
