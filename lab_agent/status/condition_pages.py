@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from lab_agent.conditions.model import OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.store_health import to_open_condition as to_store_condition
+from lab_agent.errors import CryptoError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.monitoring.report import list_conditions, to_open_condition
 from lab_agent.ports.queries import Overview
 from lab_agent.status.auth import Viewer
@@ -23,6 +25,15 @@ async def load_conditions(context: StatusContext, overview: Overview) -> tuple[O
     """What holds now, worst first then oldest first, with what it affects."""
     numbers = await context.queries.affected_numbers() if overview.alerts else None
     return list_conditions(overview.alerts, numbers, context.observed_conditions())
+
+
+def list_store_conditions(context: StatusContext, error: StoreError | CryptoError) -> tuple[OpenCondition, ...]:
+    """What holds as far as it is known without reading the database, which has failed with `error`: that at least."""
+    if not isinstance(error, StoreUnreachableError):
+        fault = StoreFault.OTHER_KEY if isinstance(error, CryptoError) else StoreFault.UNREACHABLE
+        error = StoreUnreachableError(str(error), fault)
+    found = to_store_condition(error, context.store.health, context.clock.now())
+    return list_conditions((), None, (found, *context.observed_conditions()))
 
 
 async def only_open(show: str = "") -> bool | None:

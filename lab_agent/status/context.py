@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import explain
 from lab_agent.crypto import Cipher
@@ -107,8 +108,8 @@ class TemplateRenderer:
     async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Render a page for a signed-in user; its navigation shows how much is waiting."""
         counts = await self._context.queries.attention_counts()
-        attention_counts = {"/waiting": sum(counts.values()), "/results": counts.get(AttentionKind.REPORT, 0)}
-        return self.render(template, user, status=status, attention_counts=attention_counts, **fields)
+        fields |= {"attention_counts": {"/waiting": sum(counts.values()), "/results": counts.get(AttentionKind.REPORT, 0)}}
+        return self.render(template, user, status=status, **fields)
 
     def render(self, template: str, user: CurrentUser | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Render a page without reading the store."""
@@ -121,6 +122,7 @@ class TemplateRenderer:
             "age_until_now": lambda since: format_age(min(since, now), now),
             "lasted": lambda since, until: format_age(since, max(until or now, since)),
             "account": user and user.account,
+            "agent_gone": explain(ConditionId.AGENT_NOT_RUNNING),
             "csrf_token": user.session.csrf_token if user else "",
             "can_act": user is not None and user.account.has_role(Role.OPERATOR),
         }
