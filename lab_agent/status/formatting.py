@@ -10,6 +10,7 @@ from lab_agent.domain import value_text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Alert, Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.text import format_duration
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
@@ -247,19 +248,8 @@ def format_age(since: datetime | None, now: datetime) -> str:
         return "never"
     seconds = int((now - since).total_seconds())
     if seconds < 0:
-        return f"in {_format_duration(-seconds)}"
-    return _format_duration(seconds)
-
-
-def _format_duration(seconds: int) -> str:
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if minutes < 60:
-        return f"{minutes} min"
-    if hours < 24:
-        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
-    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
+        return f"in {format_duration(-seconds)}"
+    return format_duration(seconds)
 
 
 def format_timestamp(at: DateOrTime | None) -> str:
