@@ -50,15 +50,3 @@ def join_limited(texts: Iterable[str], separator: str = ", ") -> str:
     listed = list(texts)
     more = len(listed) - _MAX_ITEMS
     return separator.join(listed[:_MAX_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")
-
-
-def format_duration(seconds: int) -> str:
-    """Give a duration in its two largest units: `3 d 4 h`, `12 min`, `8 s`."""
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if minutes < 60:
-        return f"{minutes} min"
-    if hours < 24:
-        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
-    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"

@@ -62,7 +62,7 @@ class Monitor:
             try:
                 found = await probe.look()
             except LabAgentError as exc:
-                log.debug("probe failed", action="probe_failed", probe=type(probe).__name__, reason=str(exc))
+                log.debug("probe failed", action="probe_failed", task=type(probe).__name__, reason=str(exc))
             else:
                 await self._apply(probe.conditions, found)
 

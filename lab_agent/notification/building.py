@@ -11,7 +11,7 @@ from lab_agent.errors import LabAgentError
 from lab_agent.notification.channel import Channel
 from lab_agent.notification.command import CommandChannel
 from lab_agent.notification.email_channel import EmailChannel
-from lab_agent.notification.notifier import Notifier
+from lab_agent.notification.notifier import INTERVAL, Notifier
 from lab_agent.notification.planning import Policy
 from lab_agent.notification.webhook import WebhookChannel
 from lab_agent.ports.clock import Clock
@@ -78,4 +78,5 @@ def build_notifier(
         observed=observed,
         numbers=count_affected,
         on_store_failure=on_store_failure,
+        interval=min(INTERVAL, settings.first_after, settings.ended_after),
     )

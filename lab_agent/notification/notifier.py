@@ -78,6 +78,7 @@ class Notifier:
     observed: Callable[[], Sequence[OpenCondition]]
     numbers: Callable[[], Awaitable[AffectedNumbers | None]]
     on_store_failure: Callable[[LabAgentError], Awaitable[None]]
+    interval: float = INTERVAL
     _told_from_memory: dict[str, dict[AlertKey, Notification]] = field(default_factory=dict, init=False)
     _memory_records: dict[str, ChannelRecord] = field(default_factory=dict, init=False)
     _unrecorded: list[Outcome] = field(default_factory=list, init=False)
@@ -91,7 +92,7 @@ class Notifier:
             except asyncio.CancelledError:
                 await asyncio.wait({work}, timeout=_DRAIN_SECONDS)
                 raise
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(self.interval)
 
     async def look(self) -> None:
         """Look once, and tell what is due. Raises `StoreError`; what is about the store was told before."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.text import escape_unprintable, format_duration, shorten
+from lab_agent.domain.ages import format_age
+from lab_agent.domain.text import escape_unprintable, shorten
 from lab_agent.notification.message import Change, Item, Message
 
 _MAX_ENTRIES = 20
@@ -93,4 +94,4 @@ def _time(at: datetime) -> str:
 
 
 def _duration(since: datetime, until: datetime) -> str:
-    return format_duration(max(0, int((until - since).total_seconds())))
+    return format_age(min(since, until), until)

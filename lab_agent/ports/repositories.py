@@ -26,12 +26,14 @@ from lab_agent.domain.records import (
     ServiceMessage,
     UploadRecord,
 )
+from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.job_repository import JobRepository
 from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
+from lab_agent.ports.workers import WorkerRepository
 
 T = TypeVar("T")
 
@@ -60,6 +62,7 @@ class UnitOfWork(Protocol):
     turnaround_notices: TurnaroundNoticeRepository
     issued_labels: IssuedLabelRepository
     api_tokens: ApiTokenRepository
+    workers: WorkerRepository
     purge: Purge
 
     def commit(self) -> None:
@@ -79,6 +82,8 @@ class Store(Protocol):
 
     on_jobs_due: Callable[[frozenset[JobKind]], None]
     """Called in the event loop after a commit that made jobs due (`JobRepository.made_due`), with their kinds."""
+    health: StoreHealth
+    """What is wrong with the database, as far as is known."""
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
@@ -92,6 +97,14 @@ class Store(Protocol):
 
         Raises `StoreUnreachableError`, and what `work` raises.
         """
+        ...
+
+    async def verify(self) -> None:
+        """Read whether the database is still the one that was opened, with its schema and key. Raises `StoreUnreachableError`."""
+        ...
+
+    async def probe(self) -> None:
+        """Try whether it can be read and written, also in an outage. Raises `StoreUnreachableError`."""
         ...
 
 

@@ -10,7 +10,6 @@ from lab_agent.domain import value_text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Alert, Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.domain.text import format_duration
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
@@ -240,16 +239,6 @@ def is_unconfirmed_submit(job: Job) -> bool:
 def find_unconfirmed_submit(detail: OrderDetail) -> Job | None:
     """The job that an operator has to settle before the whole order may be retried."""
     return next((job for job in detail.jobs if is_unconfirmed_submit(job)), None)
-
-
-def format_age(since: datetime | None, now: datetime) -> str:
-    """How long ago, in the two largest units: `3 d 4 h`, `12 min`, `8 s`; `in 5 min` for the future."""
-    if since is None:
-        return "never"
-    seconds = int((now - since).total_seconds())
-    if seconds < 0:
-        return f"in {format_duration(-seconds)}"
-    return format_duration(seconds)
 
 
 def format_timestamp(at: DateOrTime | None) -> str:

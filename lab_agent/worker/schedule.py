@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 UNREADABLE_TASKS_ALERT = AlertKey(ConditionId.EXCHANGE_UNREADABLE_TASKS)
 _MAX_NAMES = 10
+_POLL_GRACE = timedelta(minutes=10)
+"""How long a poll may take before it counts as late: a first one may read very many pages."""
 ScheduledTask = Callable[[], Awaitable[Any]]
 
 
@@ -72,6 +74,14 @@ class PollTask:
     _wait: float = field(default=0.0, init=False)
     _unreadable_tasks: tuple[str, ...] | None = field(default=None, init=False)
     """Told last; None before the first poll of this process, as an earlier one may have left an alert open."""
+    _expected_by: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._expected_by = self.clock.now() + _POLL_GRACE
+
+    def is_late(self) -> bool:
+        """Whether a poll should have ended long ago: it hangs, or is run no more. One that fails is not late."""
+        return self.clock.now() > self._expected_by
 
     async def run(self) -> None:
         """Poll once, report what went wrong, and set the next run."""
@@ -82,11 +92,11 @@ class PollTask:
             self._wait = await self._wait_after_failure(failure)
         else:
             self.metrics.record_poll("ok", new=found, at=self.clock.now().timestamp())
-            self.outages.store_recovered()
             if await self._end_outages(self.poll.exchange.order_tasks_cut_off()):
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
             await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
             self._wait = self.interval.next_wait(self._wait, found)
+        self._expected_by = self.clock.now() + timedelta(seconds=self._wait) + _POLL_GRACE
         self.reschedule(self._wait)
 
     async def _end_outages(self, cut_off: str | None) -> bool:
@@ -174,12 +184,15 @@ class Scheduler:
             timezone=UTC,
         )
 
-    def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1) -> None:
-        """Run `task` now and then every `seconds`, plus or minus the share `jitter` of that."""
+    def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1, needs_store: bool = True) -> None:
+        """Run `task` now and then every `seconds`, plus or minus the share `jitter` of that.
+
+        What `needs_store` is left out while the database is out: what it found could not be kept.
+        """
         self._scheduler.add_job(
             self._run_guarded,
             IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
-            args=(name, task),
+            args=(name, task, needs_store),
             id=name,
             name=name,
             next_run_time=datetime.now(UTC),
@@ -199,8 +212,10 @@ class Scheduler:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    async def _run_guarded(self, name: str, task: ScheduledTask) -> None:
+    async def _run_guarded(self, name: str, task: ScheduledTask, needs_store: bool) -> None:
         """Run a task once; what goes wrong is reported, and the next run comes all the same."""
+        if needs_store and self._outages.is_store_down:
+            return
         try:
             await task()
             await self._outages.end(exchange_part_outage(name))

@@ -65,12 +65,18 @@ class AttentionAlerts:
         uow.commit()
 
     def _tell_unusable_systems(self, uow: UnitOfWork, adapters: Mapping[str, str | None], now: datetime) -> None:
-        waiting_lines = uow.orders.waiting_lines()
-        for name, reason in adapters.items():
-            _update_alert(uow, AlertKey(ConditionId.LIS_NOT_LOADED, name), reason, now)
-            _update_alert(uow, AlertKey(ConditionId.LIS_REMOVED, name), None, now)
-        for name, number in find_removed_adapters(adapters, waiting_lines).items():
-            _update_alert(uow, AlertKey(ConditionId.LIS_REMOVED, name), "", now, count=number)
+        broken = {AlertKey(ConditionId.LIS_NOT_LOADED, name): reason for name, reason in adapters.items() if reason is not None}
+        removed = {
+            AlertKey(ConditionId.LIS_REMOVED, name): number
+            for name, number in find_removed_adapters(adapters, uow.orders.waiting_lines()).items()
+        }
+        known = uow.alerts.open_of({ConditionId.LIS_NOT_LOADED, ConditionId.LIS_REMOVED})
+        for key in known - broken.keys() - removed.keys():
+            _update_alert(uow, key, None, now)
+        for key, reason in broken.items():
+            _update_alert(uow, key, reason, now)
+        for key, number in removed.items():
+            _update_alert(uow, key, "", now, count=number)
 
 
 def find_removed_adapters(adapters: Collection[str], waiting_lines: Mapping[str, int]) -> dict[str, int]:

@@ -59,7 +59,9 @@ from lab_agent.domain.state_machines import (
     JobState,
     OrderState,
 )
+from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
@@ -86,6 +88,7 @@ from lab_agent.ports.repositories import (
     UploadRepository,
     Vault,
 )
+from lab_agent.ports.workers import WorkerRepository
 
 
 @dataclass(slots=True)
@@ -122,6 +125,7 @@ class MemoryData:
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
+    workers: dict[str, WorkerRecord] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -600,6 +604,11 @@ class MemoryCatalogueRepository(CatalogueRepository):
         return self._data.catalogues[-1] if self._data.catalogues else None
 
     @override
+    def active(self) -> tuple[str, datetime] | None:
+        newest = self.newest()
+        return None if newest is None else (newest.version, newest.since)
+
+    @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         versions = self._data.catalogues
         oldest = max((place for place, each in enumerate(versions) if each.since <= moment), default=0)
@@ -1054,6 +1063,29 @@ class MemoryRefusedMessageRepository(RefusedMessageRepository):
         return max((at for at in others if at > since), default=None)
 
 
+class MemoryWorkerRepository(WorkerRepository):
+    """Workers."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, worker: WorkerRecord) -> None:
+        self._data.workers[worker.name] = worker
+
+    @override
+    def newest(self, *, limit: int = 100) -> tuple[WorkerRecord, ...]:
+        named = sorted(self._data.workers.values(), key=lambda each: each.name)
+        return tuple(sorted(named, key=lambda each: each.beat_at, reverse=True)[:limit])
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        gone = [each.name for each in self._data.workers.values() if each.beat_at < before]
+        for name in gone:
+            del self._data.workers[name]
+        return len(gone)
+
+
 T = TypeVar("T")
 
 
@@ -1083,6 +1115,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)
         self.api_tokens = MemoryApiTokenRepository(data)
+        self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
 
     @override
@@ -1106,6 +1139,7 @@ class MemoryStore(Store):
         self._data = MemoryData(key_values={"instance": uuid.uuid4().hex})
         self._lock = threading.Lock()
         self.on_jobs_due = lambda _: None
+        self.health = StoreHealth()
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -1121,6 +1155,14 @@ class MemoryStore(Store):
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         with self._lock:
             return work(MemoryUnitOfWork(self._data.copy(), _refuse_commit))
+
+    @override
+    async def verify(self) -> None:
+        """Find it in order: nobody can exchange it."""
+
+    @override
+    async def probe(self) -> None:
+        await self.run(lambda uow: uow.commit())
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""

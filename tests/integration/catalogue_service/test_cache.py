@@ -22,6 +22,7 @@ from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.fallback import load_newest_readable
 from lab_agent.catalogue_service.notices import Announcement, announce
 from lab_agent.catalogue_service.versions import (
+    UNREADABLE_ALERT,
     VersionHorizon,
     activate,
     import_if_changed,
@@ -29,6 +30,7 @@ from lab_agent.catalogue_service.versions import (
     pack_tables,
     unpack_tables,
 )
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.state_machines import OrderState
@@ -156,7 +158,7 @@ async def damage(store: MemoryStore, place: int) -> None:
     await store.run(work)
 
 
-async def open_alerts(store: MemoryStore) -> list[str]:
+async def open_alerts(store: MemoryStore) -> list[AlertKey]:
     found = await store.run(lambda uow: uow.catalogues._data.alerts)  # type: ignore[attr-defined]
     return [each.key for each in found if each.closed_at is None]
 
@@ -172,7 +174,7 @@ async def test_unreadable_active_version_disables_older_versions(folder: Path) -
             await cache.reload()
             await store.run(_touched)
     assert cache.view() is None
-    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert await open_alerts(store) == [UNREADABLE_ALERT]
     assert [each["action"] for each in lines] == ["catalogue_unreadable"]
     await activate(store, read_tables(folder), origin="x", by=None, now=clock.time)
     await cache.reload()
@@ -192,7 +194,7 @@ async def test_damaged_content_keeps_cached_version_and_opens_alert(folder: Path
     await damage(store, -1)
     await cache.reload()
     assert cache.view() == before
-    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert await open_alerts(store) == [UNREADABLE_ALERT]
 
 
 async def test_unreadable_older_version_skipped_and_reported_once(folder: Path) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.lis.registry import load_adapters
@@ -118,7 +120,7 @@ def test_dismissed_messages_end_the_alert(cli: Any, lab: Any, mapping: Path) -> 
     assert "dismissed: 0" in cli("results", "refused", "dismiss", "--adapter", "hl7", "--note", "n").out
     found, _ = lab.write(lambda uow: uow.refused_messages.list(limit=9))
     assert [each.state for each in found] == [RefusedState.DISMISSED]
-    assert not lab.write(lambda uow: uow.alerts.close("lis.hl7.refused", now=datetime.now(UTC)))
+    assert not lab.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.LIS_REFUSED_MESSAGES, "hl7"), now=datetime.now(UTC)))
 
 
 @contextmanager
@@ -196,6 +198,6 @@ def test_sighup_reads_mended_map_without_dropping_connection(lab: Any) -> None:
         peer.socket.close()
         process.terminate()
         assert process.wait(30) == 0
-    assert lab.write(lambda uow: uow.alerts.close("lis.hl7.reload", now=datetime.now(UTC)))
+    assert lab.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.LIS_MAP_INVALID, "hl7"), now=datetime.now(UTC)))
     found, _ = lab.write(lambda uow: uow.refused_messages.list(states=(RefusedState.WAITING,), limit=9))
     assert len(found) == 1

@@ -16,7 +16,8 @@ from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tabl
 from lab_agent.catalogue_service import versions as catalogue_versions
 from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert
 from lab_agent.catalogue_service.notices import Announcement, announce, load_staleness_warning
-from lab_agent.catalogue_service.versions import activate, unpack_catalogue
+from lab_agent.catalogue_service.versions import UNREADABLE_ALERT, activate, unpack_catalogue
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError, Problem, StoreUnreachableError
@@ -116,7 +117,7 @@ async def damage_newest(store: MemoryStore, content: bytes = b"damaged", *, olde
     await store.run(work)
 
 
-async def open_alerts(store: MemoryStore) -> list[str]:
+async def open_alerts(store: MemoryStore) -> list[AlertKey]:
     found: list[Alert] = await store.run(lambda uow: uow.catalogues._data.alerts)  # type: ignore[attr-defined]
     return [each.key for each in found if each.closed_at is None]
 
@@ -147,7 +148,7 @@ async def test_start_falls_back_with_alert_until_healed(folder: Path, clock: Any
     assert first is not None
     assert current.responses.catalogue.version == first.version
     assert [each["action"] for each in lines].count("catalogue_unreadable") == 1
-    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert await open_alerts(store) == [UNREADABLE_ALERT]
     contract = current.responses.catalogue.contracts["C-100"]
     assert b"stopped" in (await current.responses.eta(contract, clock.now)).plain
     await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
@@ -205,7 +206,7 @@ async def test_notice_served_while_catalogue_unreadable(folder: Path, clock: Any
     assert await sync.refresh() is True
     contract = current.responses.catalogue.contracts["C-100"]
     assert b"stopped" in (await current.responses.eta(contract, clock.now)).plain
-    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert await open_alerts(store) == [UNREADABLE_ALERT]
     with pytest.raises(CatalogueError, match="cannot be read"):
         await CatalogueSync(store, None, clock).open()
 
@@ -239,7 +240,7 @@ async def test_unstored_alert_is_opened_later(folder: Path, clock: Any) -> None:
         store.error = None
         await alert.update("v", broken)
     assert [each["action"] for each in lines] == ["catalogue_unreadable", "catalogue_store_unavailable"]
-    assert await open_alerts(store) == ["catalogue.unreadable"]
+    assert await open_alerts(store) == [UNREADABLE_ALERT]
 
 
 async def test_store_outage_and_recovery_logged_once_each() -> None:

@@ -20,7 +20,8 @@ import pytest
 
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import LabelAllocator, low_alert_key
+from lab_agent.catalogue_service.label_allocation import LabelAllocator, empty_alert_key, low_alert_key
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.domain.records import Alert
@@ -197,13 +198,13 @@ async def test_low_pool_alerts_empty_pool_returns_503(store: MemoryStore, curren
         assert response.status_code == 503
         assert response.headers["retry-after"]
         assert response.json()["issue"][0]["code"] == "transient"
-        assert await _is_open(store, "labels.small.empty") is True
+        assert await _is_open(store, empty_alert_key("small")) is True
     async with application(
         store, current_catalogue, LabelPool("small", "##", 1, 99, warn_below=2)
     ) as client:  # the range is widened
         assert labels(await ask(client, basket("002.002"))) == ["04"]
         assert await _is_open(store, low_alert_key("small")) is False
-        assert await _is_open(store, "labels.small.empty") is False
+        assert await _is_open(store, empty_alert_key("small")) is False
 
 
 async def test_new_label_range_works_at_any_position(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
@@ -214,7 +215,7 @@ async def test_new_label_range_works_at_any_position(store: MemoryStore, current
         async with application(store, current_catalogue, pool) as client:
             while (response := await client.post("preanalytics", json=basket("002.002"))).status_code == 200:
                 found += labels(response.json()["specimens"])
-        assert await _is_open(store, "labels.rng.empty") is True
+        assert await _is_open(store, empty_alert_key("rng")) is True
         return found
 
     pool = LabelPool("rng", "R####", 51, 53)
@@ -230,8 +231,9 @@ async def test_new_label_range_works_at_any_position(store: MemoryStore, current
             await ask(client, basket("002.002"))
 
 
-async def _is_open(store: Store, key: str) -> bool:
-    return not await store.run(lambda uow: uow.alerts.open(Alert(key=key, text="", opened_at=NOW)))
+async def _is_open(store: Store, key: AlertKey) -> bool:
+    alert = Alert(condition=key.condition, subject=key.subject, since=NOW, opened_at=NOW)
+    return not await store.run(lambda uow: uow.alerts.open(alert))
 
 
 async def test_overlapping_pools_never_give_same_barcode(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:

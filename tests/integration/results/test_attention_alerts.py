@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert
 from lab_agent.domain.values import Coding
 from lab_agent.workflow import operator_results
-from lab_agent.workflow.attention_alerts import JOBS_ALERT, RESULTS_ALERT, AttentionAlerts
+from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report
@@ -32,19 +34,17 @@ async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
     assert await check_alerts(bench) == []
     lost = await bench.receive(make_report(order=None, barcode="Anna Sample"))
     await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB")), report_id="code"))
-    (alert,) = await check_alerts(bench)
-    assert alert.key == RESULTS_ALERT
-    assert "(1 unmatched, 1 unmapped); the first: it fits no order, or no line of its order" in alert.text
-    assert "Anna" not in alert.text
+    alert, unmapped = await check_alerts(bench)
+    assert (alert.condition, alert.count) == (ConditionId.RESULTS_UNMATCHED, 1)
+    assert (unmapped.condition, unmapped.count) == (ConditionId.RESULTS_UNMAPPED, 1)
+    assert "Anna" not in alert.detail
     await bench.receive(make_report(order="RNOBODY", report_id="third"))
-    (same,) = await check_alerts(bench)
-    assert (same.opened_at, "(2 unmatched, 1 unmapped)" in same.text) == (alert.opened_at, True), (
-        "one alert, which says how many now"
-    )
+    same, _ = await check_alerts(bench)
+    assert (same.opened_at, same.count) == (alert.opened_at, 2), "one alert, which says how many now"
     for held in await operator_results.waiting_results(bench.store):
         await operator_results.dismiss_result(bench.store, held.key, by="ann", note="wrong", now=bench.clock.now())
     assert await check_alerts(bench) == []
-    assert len(bench.store._data.alerts) == 1
+    assert len(bench.store._data.alerts) == 2
     assert lost.order is None
 
 
@@ -52,7 +52,7 @@ async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: Resu
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
     stuck = await bench.receive(make_report(lines=("L0",)))
     (alert,) = await check_alerts(bench)
-    assert (alert.key, "(1 deliver_report); the first is dead_letter" in alert.text) == (JOBS_ALERT, True)
+    assert (alert.key, alert.detail) == (AlertKey(ConditionId.JOBS_READ_REJECTED), "1 deliver_report")
     await operator_results.dismiss_result(bench.store, stuck.key, by="ann", note="wrong", now=bench.clock.now())
     assert await check_alerts(bench) == []
 
@@ -60,7 +60,7 @@ async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: Resu
 async def test_held_accession_update_opens_results_alert(bench: ResultsBench) -> None:
     """An accession update that waits is a result that waits."""
     await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
-    assert [alert.key for alert in await check_alerts(bench)] == [RESULTS_ALERT]
+    assert [alert.condition for alert in await check_alerts(bench)] == [ConditionId.RESULTS_UNMATCHED]
 
 
 async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBench) -> None:
@@ -69,7 +69,7 @@ async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBen
     for text in ("a peer leaks", "another leaks"):
         await inbox.alert("connections", text)
     (alert,) = await check_alerts(bench)
-    assert (alert.key, alert.text) == ("adapter.main.connections", "laboratory system main: another leaks")
+    assert (alert.key, alert.detail) == (AlertKey(ConditionId.LIS_CONNECTIONS, "main"), "another leaks")
     await inbox.alert("connections", None)
     await inbox.alert("connections", None)
     assert await check_alerts(bench) == []

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from lab_agent.conditions.model import AlertKey
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.state_machines import JobState, ReportState
@@ -112,8 +114,8 @@ def start_agent(bench: ResultsBench, **changes: Any) -> Stu3Transport:
     return transport
 
 
-def open_alerts(bench: ResultsBench) -> dict[str, str]:
-    return {alert.key: alert.text for alert in bench.store._data.alerts if alert.closed_at is None}
+def open_alerts(bench: ResultsBench) -> dict[AlertKey, str]:
+    return {alert.key: alert.detail for alert in bench.store._data.alerts if alert.closed_at is None}
 
 
 async def downloaded(bench: ResultsBench) -> list[bytes]:
@@ -134,7 +136,8 @@ async def test_spoilt_document_is_told_and_sent_again_once_mended(bench: Results
     """A document that is not what was sent opens an alert; after the mend, a later version brings it whole."""
     start_agent(bench, content_type="application/json")
     await bench.receive(make_report(documents=(table("text/csv"),), version=1))
-    assert "exchange.content_type" in open_alerts(bench)[NOT_AS_SENT_ALERT]
+    assert "exchange.content_type" in CONDITIONS[NOT_AS_SENT_ALERT.condition].mend
+    assert "Binary" in open_alerts(bench)[NOT_AS_SENT_ALERT]
     assert len(bench.event_texts("document_not_as_sent")) == 1
     start_agent(bench)
     await bench.receive(make_report(documents=(table("text/csv"),), version=2, issued=NOW + timedelta(hours=1)))

@@ -6,23 +6,25 @@ from datetime import timedelta
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.state_machines import ReportState
-from lab_agent.workflow.attention_alerts import AttentionAlerts, failing_jobs_alert_key
+from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ORDER, ResultsBench, make_report
 
-OUTAGE = "exchange.deliver_report.unavailable"
+OUTAGE = AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "deliver_report")
 UNKNOWN, WAITING, INVALID = (
-    failing_jobs_alert_key(cause)
+    AlertKey(cause.condition)
     for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.SERVICE_ASKS_TO_WAIT, FailureCause.INVALID_RESPONSE)
 )
 
 
-async def open_alerts(bench: ResultsBench) -> dict[str, str]:
+async def open_alerts(bench: ResultsBench) -> dict[AlertKey, str]:
     await AttentionAlerts(bench.store, bench.clock, timedelta(minutes=30)).run()
     await bench.runner.outages.end_settled_parts()
-    return {alert.key: alert.text for alert in bench.store._data.alerts if alert.closed_at is None}
+    return {alert.key: alert.detail for alert in bench.store._data.alerts if alert.closed_at is None}
 
 
 async def run_for(bench: ResultsBench, minutes: int) -> None:
@@ -42,7 +44,9 @@ async def run_for(bench: ResultsBench, minutes: int) -> None:
         ({"kind": "html"}, INVALID),
     ],
 )
-async def test_unconfirmed_writes_are_told_until_they_succeed(bench: ResultsBench, fault: dict[str, object], alert: str) -> None:
+async def test_unconfirmed_writes_are_told_until_they_succeed(
+    bench: ResultsBench, fault: dict[str, object], alert: AlertKey
+) -> None:
     writes = [FaultRule.model_validate({**fault, "route": f"{method} /fhir/*"}) for method in ("POST", "PUT")]
     bench.inject_faults(*writes)
     await bench.accept(make_report())

@@ -16,6 +16,8 @@ import pytest
 
 from lab_agent import bootstrap
 from lab_agent.accounts import Accounts, Role
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, Passwords, new_key
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
@@ -139,7 +141,7 @@ async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPag
         create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
-        is_store_unwritable=lambda: False,
+        observed_conditions=tuple,
     )
     made = StatusPages(context, clock, missing)
     yield made
@@ -248,6 +250,10 @@ def _add_jobs(uow: UnitOfWork) -> None:
         uow.jobs.save(ended)
 
 
+def _alert(condition: ConditionId, subject: str, detail: str, at: datetime) -> Alert:
+    return Alert(condition=condition, subject=subject, detail=detail, since=at, opened_at=at)
+
+
 def _add_reports_and_alerts(uow: UnitOfWork) -> None:
     for number, (state, order, reason) in enumerate(
         ((ReportState.DELIVERED, GOOD, None), (ReportState.UNMATCHED, None, f"no order has the barcode {HOSTILE}"))
@@ -273,7 +279,7 @@ def _add_reports_and_alerts(uow: UnitOfWork) -> None:
     catch.record_rejections(uow, ["line.specimen"], GOOD, NOW - timedelta(minutes=9))
     catch.record_rejections(uow, ["line.specimen"], HELD, NOW - timedelta(minutes=8))
     assert catch.tripped(uow, ["line.specimen"], NOW - timedelta(minutes=7)) == "line.specimen"
-    uow.alerts.open(Alert(key="lis.folder.unavailable", text=f"laboratory system folder: gone {HOSTILE}", opened_at=NOW))
-    uow.alerts.open(Alert(key="exchange.unavailable", text="the service does not answer", opened_at=NOW - timedelta(hours=9)))
-    uow.alerts.close("exchange.unavailable", now=NOW - timedelta(hours=8))
+    uow.alerts.open(_alert(ConditionId.LIS_UNAVAILABLE, "folder", f"gone {HOSTILE}", NOW))
+    uow.alerts.open(_alert(ConditionId.EXCHANGE_UNAVAILABLE, "", "connection refused", NOW - timedelta(hours=9)))
+    uow.alerts.close(AlertKey(ConditionId.EXCHANGE_UNAVAILABLE), now=NOW - timedelta(hours=8))
     uow.key_values.set(LAST_POLL_KEY, (NOW - timedelta(seconds=12)).isoformat())

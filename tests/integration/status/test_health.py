@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import StoreUnreachableError
 
@@ -40,7 +43,7 @@ async def test_readyz_names_outage_and_stays_ready(seeded: Any):
         "mode": "normal",
         "store": "ok",
         "last_poll": "2026-03-01T02:59:48+00:00",
-        "alerts": ["lis.folder.unavailable", "rule.line.specimen.stopped"],
+        "alerts": ["lis.unavailable/folder", "rule.stopped/line.specimen"],
     }
 
 
@@ -54,11 +57,12 @@ async def test_readyz_is_unready_without_store(pages: Any):
 
 async def test_read_only_store_is_unready_and_on_overview(pages: Any):
     """A store that takes no writes is unready, and the overview says so."""
-    pages.context = replace(pages.context, is_store_unwritable=lambda: True)
+    read_only = OpenCondition(condition=CONDITIONS[ConditionId.STORE_READ_ONLY], since=pages.clock.now())
+    pages.context = replace(pages.context, observed_conditions=lambda: (read_only,))
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "not ready", "mode": "normal", "store": "cannot be written"}
-    assert "The database cannot be written." in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+    assert "The database cannot be written" in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
 
 
 async def test_metrics_are_computed_on_request(seeded: Any):

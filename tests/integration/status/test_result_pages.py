@@ -206,7 +206,7 @@ async def test_rejected_messages_are_counted_per_lis(pages: Any):
     assert "1 message of hl7" in text
     assert "observations[0]: has no value" in text
     assert 'href="/refused?source=folder"' in text
-    assert "See the refused messages" in (await client.get("/")).text
+    assert 'href="/refused"' in (await client.get("/")).text
 
 
 @pytest.mark.parametrize(

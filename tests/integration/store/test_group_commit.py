@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError
@@ -292,9 +294,9 @@ def take_step(uow, step, key, number, factory):
         case "save_report":
             uow.reports.save(report)
         case "alert":
-            return uow.alerts.open(Alert(key=key, text=text, opened_at=now))
+            return uow.alerts.open(Alert(condition=ConditionId.LABELS_LOW, subject=key, detail=text, since=now, opened_at=now))
         case "close_alert":
-            return uow.alerts.close(key, now=now)
+            return uow.alerts.close(AlertKey(ConditionId.LABELS_LOW, key), now=now)
         case "read":
             order_there = uow.orders.existing([f"task-{key}"])
             used = uow.orders.labels_in_use(["shared", f"{number}"], except_order="R0")

@@ -8,6 +8,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert, Event, JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
@@ -59,9 +61,9 @@ async def day(transact_sql, factory):
         uow.jobs.add(factory.job("later", due_at=now + HOUR))
         uow.reports.add(factory.report("P1", order="RGIVEN", state=ReportState.UNMAPPED, report_id="7", reason="GLU?"))
         uow.reports.add(factory.report("P2", state=ReportState.DELIVERED, order="RCLOSED"))
-        uow.alerts.open(Alert(key="gone", text="t", opened_at=now))
-        uow.alerts.close("gone", now=now)
-        uow.alerts.open(Alert(key="here", text="t", opened_at=now))
+        uow.alerts.open(Alert(condition=ConditionId.DISK_LOW, since=now, opened_at=now))
+        uow.alerts.close(AlertKey(ConditionId.DISK_LOW), now=now)
+        uow.alerts.open(Alert(condition=ConditionId.EXCHANGE_POLL, since=now, opened_at=now))
         uow.events.add(Event(order="RGIVEN", at=now + HOUR, action="second", text="2"))
         uow.events.add(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
         uow.key_values.set(LAST_POLL_KEY, now.isoformat())
@@ -73,11 +75,14 @@ async def day(transact_sql, factory):
 
 
 async def test_open_alert_shows_latest_text_and_start(queries, transact_sql, factory):
-    first = Alert(key="here", text="1 result waits", opened_at=factory.now - HOUR)
-    await transact_sql(lambda uow: uow.alerts.open(replace(first, key="gone")) and uow.alerts.close("gone", now=factory.now))
+    first = Alert(condition=ConditionId.RESULTS_HELD, detail="one", since=factory.now, opened_at=factory.now - HOUR, count=1)
+    other = replace(first, condition=ConditionId.DISK_LOW)
+    await transact_sql(lambda uow: uow.alerts.open(other) and uow.alerts.close(other.key, now=factory.now))
     assert await transact_sql(lambda uow: uow.alerts.open(first)) is True
-    assert await transact_sql(lambda uow: uow.alerts.open(replace(first, text="3 results wait", opened_at=factory.now))) is False
-    assert (await queries.overview(now=factory.now)).alerts == (replace(first, text="3 results wait"),)
+    later = replace(first, detail="three", count=3, since=factory.now - HOUR, opened_at=factory.now)
+    assert await transact_sql(lambda uow: uow.alerts.open(later)) is False
+    assert await transact_sql(lambda uow: uow.alerts.open(replace(later, since=factory.now))) is False, "it began earlier"
+    assert (await queries.overview(now=factory.now)).alerts == (replace(later, opened_at=first.opened_at),)
 
 
 async def test_overview_of_empty_store(queries, factory):
@@ -99,7 +104,7 @@ async def test_overview_counts_states_ages_and_alerts(queries, day):
     assert overview.oldest_jobs[JobState.DEAD_LETTER] == day - 2 * HOUR
     assert overview.oldest_reports == {ReportState.UNMAPPED: day}
     assert (overview.due_since, overview.overdue_orders, overview.last_poll) == (day - HOUR, 1, day)
-    assert [alert.key for alert in overview.alerts] == ["here"]
+    assert [alert.condition for alert in overview.alerts] == [ConditionId.EXCHANGE_POLL]
 
 
 async def test_needs_attention_lists_longest_waiting_first(queries, day):
@@ -174,7 +179,7 @@ async def test_jobs_reports_and_alerts_are_filtered(queries, day):
     assert [each.key for each in (await queries.reports(states=[ReportState.UNMAPPED])).items] == ["P1"]
     assert (await queries.report("P1")).body == b"{}"
     assert await queries.report("P9") is None
-    assert [each.key for each in (await queries.alerts()).items] == ["here", "gone"]
+    assert [each.condition for each in (await queries.alerts()).items] == [ConditionId.EXCHANGE_POLL, ConditionId.DISK_LOW]
 
 
 async def test_history_of_report_without_known_order(queries, day, transact_sql):

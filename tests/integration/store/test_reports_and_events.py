@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert, Event, UploadRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
@@ -96,14 +98,15 @@ async def test_vault_round_trips(transact, factory):
 
 
 async def test_alert_is_opened_once(transact, factory):
-    alert = Alert(key="poll.silent", text="No poll", opened_at=factory.now)
+    silent, low = AlertKey(ConditionId.AGENT_POLL_OVERDUE), AlertKey(ConditionId.DISK_LOW)
+    alert = Alert(condition=ConditionId.AGENT_POLL_OVERDUE, since=factory.now, opened_at=factory.now)
     opened = [await transact(lambda uow: uow.alerts.open(alert)) for _ in range(2)]
-    closed = [await transact(lambda uow: uow.alerts.close("poll.silent", now=factory.now)) for _ in range(2)]
+    closed = [await transact(lambda uow: uow.alerts.close(silent, now=factory.now)) for _ in range(2)]
     assert (opened, closed) == ([True, False], [True, False])
     assert await transact(lambda uow: uow.alerts.open(alert)) is True
-    assert await transact(lambda uow: uow.alerts.open_among(["poll.silent", "other"])) == {"poll.silent"}
-    await transact(lambda uow: uow.alerts.close("poll.silent", now=factory.now))
-    assert await transact(lambda uow: uow.alerts.open_among(["poll.silent"])) == frozenset()
+    assert await transact(lambda uow: uow.alerts.open_among([silent, low])) == {silent}
+    await transact(lambda uow: uow.alerts.close(silent, now=factory.now))
+    assert await transact(lambda uow: uow.alerts.open_among([silent])) == frozenset()
 
 
 async def test_rejections_are_counted_once_per_order(transact, factory):

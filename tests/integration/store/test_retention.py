@@ -8,6 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
 from lab_agent.domain.records import Alert, Event, JobKind, UploadRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
@@ -136,7 +138,7 @@ async def test_finished_records_without_order_are_purged(transact, factory):
         uow.reports.add(factory.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
         uow.reports.add(factory.report("P-held", state=ReportState.HELD, changed_at=long_ago))
         uow.rejections.add("rule", "R", at=long_ago)
-        uow.alerts.open(Alert(key="open", text="t", opened_at=long_ago))
+        uow.alerts.open(Alert(condition=ConditionId.DISK_LOW, since=long_ago, opened_at=long_ago))
 
     await transact(work)
     (mine,) = await transact.claim(kinds=[JobKind.MATCH_REPORT], now=long_ago)
@@ -146,7 +148,7 @@ async def test_finished_records_without_order_are_purged(transact, factory):
     assert [each.dedup_key for each in await transact.claim()] == ["waits"]
     assert [each.key for each in await transact(lambda uow: uow.reports.needing_operator())] == ["P-held"]
     assert await transact(lambda uow: uow.rejections.count_since("rule", long_ago)) == 0
-    assert await transact(lambda uow: uow.alerts.close("open", now=factory.now)) is True
+    assert await transact(lambda uow: uow.alerts.close(AlertKey(ConditionId.DISK_LOW), now=factory.now)) is True
 
 
 async def test_report_history_is_purged_with_report(sql_store, transact_sql, factory):

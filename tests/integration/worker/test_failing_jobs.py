@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import JobKind, NewJob
@@ -26,11 +28,11 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.job_handler import Lease
 from lab_agent.worker.outages import OutageTracker
-from lab_agent.workflow.attention_alerts import AttentionAlerts, failing_jobs_alert_key
+from lab_agent.workflow.attention_alerts import AttentionAlerts
 from tests.fakes.exchange_service import service_reachable
 from tests.integration.worker.conftest import Outcome, WorkerBench
 
-TASKS_OUTAGE = "exchange.update_line_task.unavailable"
+TASKS_OUTAGE = AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "update_line_task")
 ALERT_AFTER = timedelta(minutes=30)
 
 
@@ -68,13 +70,15 @@ class Bench:
         await AttentionAlerts(self.worker.store, self.worker.clock, ALERT_AFTER).run()
         await self.worker.outages.end_settled_parts()
 
-    async def open_alerts(self) -> dict[str, str]:
+    async def open_alerts(self) -> dict[AlertKey, str]:
         if hasattr(self.worker.store, "_data"):
-            return {alert.key: alert.text for alert in self.worker.store._data.alerts if alert.closed_at is None}
+            return {alert.key: alert.detail for alert in self.worker.store._data.alerts if alert.closed_at is None}
         rows = await self.worker.store.read(  # type: ignore[attr-defined]
-            lambda connection: connection.exec_driver_sql("SELECT key, text FROM alerts WHERE closed_at IS NULL").all()
+            lambda connection: connection.exec_driver_sql(
+                "SELECT condition, subject, detail FROM alerts WHERE closed_at IS NULL"
+            ).all()
         )
-        return {row.key: row.text for row in rows}
+        return {AlertKey(ConditionId(row.condition), row.subject): row.detail for row in rows}
 
 
 @pytest.fixture
@@ -164,10 +168,9 @@ async def test_job_failing_for_long_opens_alert_by_cause(failing: Bench) -> None
     await failing.run(minutes=6)
     await failing.attend()
     alerts = await failing.open_alerts()
-    unknown, lis = (failing_jobs_alert_key(cause) for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.LIS_UNAVAILABLE))
+    unknown, lis = (AlertKey(cause.condition) for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.LIS_UNAVAILABLE))
     assert set(alerts) == {TASKS_OUTAGE, unknown, lis}
     assert "2 update_line_task" in alerts[unknown]
-    assert "`lab-agent outbox show 1`" in alerts[unknown]
     failing.failing.clear()
     await failing.run(minutes=10)
     await failing.attend()
@@ -193,8 +196,8 @@ async def test_unknown_outcome_that_is_never_settled_is_told_and_sent_seldom(fai
     await failing.attend()
     [alert] = await failing.open_alerts()
     assert alert in {
-        failing_jobs_alert_key(FailureCause.LIS_OUTCOME_UNKNOWN),
-        failing_jobs_alert_key(FailureCause.LIS_UNAVAILABLE),
+        AlertKey(ConditionId.JOBS_LIS_OUTCOME_UNKNOWN),
+        AlertKey(ConditionId.JOBS_LIS_UNAVAILABLE),
     }
     assert len(sent) < 20
     worker.handler.behaviour = None

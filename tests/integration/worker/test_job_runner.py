@@ -23,7 +23,7 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.worker.outages import OutageTracker
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
 from tests.harness.jobs import claim_jobs
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 
@@ -195,7 +195,7 @@ async def test_exchange_outage_is_reported_once(bench: WorkerBench) -> None:
         await bench.add_job(f"e{number}")
     bench.handler.behaviour = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
     await bench.run_due_jobs()
-    closed = await bench.write(lambda uow: [uow.alerts.close("exchange.unavailable", now=bench.clock.now()) for _ in range(2)])
+    closed = await bench.write(lambda uow: [uow.alerts.close(EXCHANGE_OUTAGE, now=bench.clock.now()) for _ in range(2)])
     assert closed == [True, False]
 
 

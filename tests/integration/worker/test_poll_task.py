@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from lab_agent.conditions.model import AlertKey
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import EXCHANGE_OUTAGE, POLL_OUTAGE, OutageTracker
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, LINKS_OUTAGE, POLL_OUTAGE, OutageTracker
 from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
 from lab_agent.workflow.polling import OrderPoller
 from tests.fakes.exchange_service import service_reachable
@@ -52,8 +54,8 @@ class Poll:
             reschedule=self.waits.append,
         )
 
-    def open_alerts(self) -> dict[str, str]:
-        return {alert.key: alert.text for alert in self.store._data.alerts if alert.closed_at is None}
+    def open_alerts(self) -> dict[AlertKey, str]:
+        return {alert.key: alert.detail for alert in self.store._data.alerts if alert.closed_at is None}
 
     def orders(self) -> set[str]:
         return {order.task_id for order in self.store._data.orders.values()}
@@ -114,9 +116,9 @@ async def test_foreign_next_link_is_told_with_its_mend(poll: Poll) -> None:
     poll.service.body = page(task(1), onward="http://internal:8080/fhir/task?page=2")
     await poll.task.run()
     alerts = poll.open_alerts()
-    assert set(alerts) == {POLL_OUTAGE}
-    assert "http://internal:8080" in alerts[POLL_OUTAGE]
-    assert "Set `exchange.base_url`" in alerts[POLL_OUTAGE]
+    assert set(alerts) == {LINKS_OUTAGE}
+    assert "http://internal:8080" in alerts[LINKS_OUTAGE]
+    assert "`exchange.base_url`" in CONDITIONS[LINKS_OUTAGE.condition].mend
     poll.service.body = page(task(1))
     await poll.task.run()
     assert poll.open_alerts() == {}

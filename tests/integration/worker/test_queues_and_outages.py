@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.repositories import UnitOfWork
@@ -78,7 +80,7 @@ async def test_store_outage_explains_its_failures(bench: WorkerBench) -> None:
     await outages.record_failure(StoreUnreachableError())
     assert outages.is_known(StoreUnreachableError())
     assert outages.is_store_down
-    outages.store_recovered()
+    bench.store.health.recovered()
     assert not outages.is_store_down
     assert not outages.is_known(StoreUnreachableError())
 
@@ -86,6 +88,7 @@ async def test_store_outage_explains_its_failures(bench: WorkerBench) -> None:
 async def test_unwritten_alert_is_written_later(bench: WorkerBench) -> None:
     class Full:
         broken = True
+        health = bench.store.health
 
         async def run(self, work: Any) -> Any:
             if self.broken:
@@ -95,12 +98,10 @@ async def test_unwritten_alert_is_written_later(bench: WorkerBench) -> None:
     store = Full()
     outages = OutageTracker(store, bench.clock, service_reachable)
     with pytest.raises(StoreUnreachableError):
-        await outages.begin("some.thing", "broken")
-    await outages.record_failure(StoreUnreachableError())
+        await outages.begin(AlertKey(ConditionId.DISK_LOW), "broken")
     store.broken = False
-    await outages.begin("some.thing", "broken")
-    assert not outages.is_store_down, "something was written"
-    assert await bench.write(lambda uow: uow.alerts.close("some.thing", now=bench.clock.now()))
+    await outages.begin(AlertKey(ConditionId.DISK_LOW), "broken")
+    assert await bench.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.DISK_LOW), now=bench.clock.now()))
 
 
 async def test_ordinary_failures_open_no_outage(bench: WorkerBench) -> None:

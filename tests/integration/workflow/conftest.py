@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from lab_agent import exact_json
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.ports.repositories import UnitOfWork
 from tests.harness.orders import OrderTemplate, procedure_requests, templates
@@ -57,7 +58,7 @@ class Scenario:
             for line in order.lines:
                 await self.world.end_line(self.world.store, line.key)
 
-    async def is_alert_open(self, key: str) -> bool:
+    async def is_alert_open(self, key: AlertKey) -> bool:
         """Whether an alert of that name is open."""
         return await self.world.store.run(lambda uow: uow.alerts.close(key, now=self.world.clock.now()))
 

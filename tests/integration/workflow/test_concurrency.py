@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, LeaseLostError
@@ -233,7 +235,7 @@ async def test_line_arriving_after_assessment_is_held_with_alert(make_scenario: 
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER, "the order waits for the decision about the line"
     assert scenario.status(late) == "requested"
-    assert await scenario.is_alert_open(f"line.{line.key}.late")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
 
 
 async def test_line_arriving_before_order_end_is_kept(make_scenario: MakeScenario) -> None:
@@ -295,7 +297,7 @@ async def test_line_held_while_the_order_is_about_to_end_is_kept(make_scenario: 
     assert line.state is LineState.HELD
     assert scenario.status() == "requested", "the order-level Task waits for the late line"
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert await scenario.is_alert_open(f"line.{line.key}.late")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
 
 
 async def test_line_put_back_while_the_order_is_about_to_end_is_kept(make_scenario: MakeScenario) -> None:
@@ -324,7 +326,7 @@ async def test_line_held_while_the_end_of_its_order_is_sent_is_decided_by_a_pers
     assert seen == ["completed", "held"]
     (_, line) = await scenario.lines()
     assert line.state is LineState.HELD
-    assert await scenario.is_alert_open(f"line.{line.key}.late")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     now = scenario.world.clock.now()
     await operator_orders.reject_line(scenario.world.store, line.key, "came too late; order it anew", by="eve", now=now)
@@ -346,7 +348,7 @@ async def test_operator_rejects_a_late_line(make_scenario: MakeScenario) -> None
     assert (scenario.status(late), scenario.outputs(late)) == ("cancelled", ["came too late; order it anew"])
     assert (await scenario.order_record()).state is OrderState.CLOSED
     assert scenario.status() == "completed"
-    assert not await scenario.is_alert_open(f"line.{line.key}.late")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
 
 
 async def test_operator_enters_a_late_line_by_hand(make_scenario: MakeScenario) -> None:
@@ -374,7 +376,7 @@ async def test_withdrawn_late_line_is_not_sent_to_lis(make_scenario: MakeScenari
     line = (await scenario.lines())[1]
     assert line.state is LineState.WITHDRAWN
     assert scenario.world.lis.cancelled == []
-    assert not await scenario.is_alert_open(f"line.{line.key}.late")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
 
 
 async def test_poll_skips_known_orders_without_further_reads(make_scenario: MakeScenario) -> None:
@@ -462,7 +464,7 @@ async def test_operator_releases_order_with_label_in_use(make_scenario: MakeScen
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert "tube.label-in-use" in await scenario.reported_rules("warn")
-    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
 
 
 async def test_release_is_of_what_was_found_alone(make_scenario: MakeScenario) -> None:

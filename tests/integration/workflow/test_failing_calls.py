@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import pytest
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import EXCHANGE_OUTAGE
+from lab_agent.worker.outages import PAUSE_OUTAGE
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.workflow.order_reading import ASKED_TO_WAIT
 from lab_sandbox.faults.plan import FaultPlan, FaultRule, Poison
@@ -160,10 +161,10 @@ async def test_pause_asked_for_in_check_of_ended_orders_is_told() -> None:
     poll = make_poll_task(scenario)
     await poll.run()
     world.place_order(pick_template(world, 1), relabel=True)
-    assert EXCHANGE_OUTAGE in await open_alert_keys(world)
+    assert PAUSE_OUTAGE in await open_alert_keys(world)
     world.clock.advance(601)
     await poll.run()
-    assert EXCHANGE_OUTAGE not in await open_alert_keys(world)
+    assert PAUSE_OUTAGE not in await open_alert_keys(world)
     await world.drain(scenario.agent)
     assert len(world.lis.submitted) == 1
 
@@ -179,5 +180,5 @@ async def test_ended_order_that_cannot_be_read_stops_no_other() -> None:
     assert await scenario.agent.ended_orders.run() == 1
 
 
-async def open_alert_keys(world: World) -> set[str]:
+async def open_alert_keys(world: World) -> set[AlertKey]:
     return {alert.key for alert in world.store._data.alerts if alert.closed_at is None}  # type: ignore[attr-defined]

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
@@ -63,7 +65,7 @@ async def test_empty_catalogue_holds_until_it_returns(make_scenario: MakeScenari
     scenario.world.catalogues.available = True
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert not await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
 
 
 async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: MakeScenario) -> None:
@@ -80,7 +82,7 @@ async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: M
     restore_right()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
 
 
 async def test_unreadable_resource_is_held_indefinitely_by_default(make_scenario: MakeScenario) -> None:
@@ -119,7 +121,7 @@ async def test_order_without_lines_is_held_with_alert(make_scenario: MakeScenari
     assert (await scenario.order_record()).state is OrderState.SEEN
     await later(scenario, scenario.world.settings.worker.unreadable_after + 1)
     assert (await scenario.order_record()).state is OrderState.HELD
-    assert await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
 
 
 async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScenario) -> None:
@@ -137,7 +139,7 @@ async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScena
     assert (await scenario.order_record()).state is OrderState.SEEN
     await later(scenario, scenario.world.settings.worker.unreadable_after + 31)
     assert (await scenario.order_record()).state is OrderState.HELD
-    assert await scenario.is_alert_open(f"order.{(await scenario.order_record()).key}.held")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
 
 
 async def test_operator_rejects_a_held_order(make_scenario: MakeScenario) -> None:
@@ -151,7 +153,7 @@ async def test_operator_rejects_a_held_order(make_scenario: MakeScenario) -> Non
     assert scenario.statuses() == ["cancelled"] * 2
     assert [scenario.outputs(task) for task in scenario.line_tasks] == [["we do not do this"]] * 2
     assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
     with pytest.raises(InvalidTransitionError):
         await operator_orders.reject_order(scenario.world.store, service, record.key, "again", by="eve", now=now)
 
@@ -221,7 +223,7 @@ async def test_held_order_that_is_ignored_then_leaves_no_alert(make_scenario: Ma
     await later(scenario, 301)
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert not await scenario.is_alert_open(f"order.{record.key}.held")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
 
 
 async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: MakeScenario) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
@@ -40,7 +42,8 @@ async def hand_over_and_report(scenario: Scenario) -> None:
 
 
 async def alerts(scenario: Scenario) -> list[str]:
-    return [line.key for line in await scenario.lines() if await scenario.is_alert_open(f"line.{line.key}.late")]
+    keys = [line.key for line in await scenario.lines()]
+    return [key for key in keys if await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, key))]
 
 
 async def held_lines(scenario: Scenario) -> list[LineState]:
@@ -137,7 +140,7 @@ async def test_acknowledged_order_put_back_as_it_was_is_held(make_scenario: Make
     await recheck(scenario)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
-    assert await scenario.is_alert_open(f"order.{record.key}.held")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
 
 
 @pytest.mark.parametrize("in_time", [True, False])
@@ -152,7 +155,7 @@ async def test_order_requested_before_its_lines_waits_for_them(make_scenario: Ma
     if not in_time:
         await later(scenario, scenario.world.settings.worker.unreadable_after)
         assert (await scenario.order_record()).state is OrderState.HELD
-    assert await scenario.is_alert_open(f"order.{record.key}.held") is not in_time
+    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key)) is not in_time
     assert scenario.status() == "requested"
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
     request_again(scenario, *scenario.line_tasks)
@@ -196,7 +199,7 @@ async def test_only_order_task_offered_again_after_results_is_held(make_scenario
     await recheck(scenario)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
-    assert await scenario.is_alert_open(f"order.{record.key}.held")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
     now = scenario.world.clock.now()
     service = scenario.world.settings.exchange.base_url
     await operator_orders.reject_order(scenario.world.store, service, record.key, "nothing is left to do", by="eve", now=now)
@@ -386,7 +389,7 @@ async def test_second_order_about_the_same_requests_is_held(make_scenario: MakeS
     assert record.state is OrderState.HELD
     assert "procedurerequest/" in str(record.reason)
     assert len(scenario.world.lis.submitted) == 1
-    assert await scenario.is_alert_open(f"order.{record.key}.held")
+    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
 
 
 async def test_two_orders_about_the_same_requests_at_once_are_done_once(make_scenario: MakeScenario) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.ports.exchange import SearchKind
@@ -106,7 +108,7 @@ async def test_order_with_unfiltered_answers_can_be_refused(make_scenario: MakeS
     change_answers(scenario, is_search_with("subject"), add_rows(lambda: [stray]))
     await scenario.process_all()
     await refresh_search_alerts(scenario)
-    texts = [alert.text for alert in scenario.world.store._data.alerts]  # type: ignore[attr-defined]
+    texts = [alert.detail for alert in scenario.world.store._data.alerts]  # type: ignore[attr-defined]
     assert sum("`exchange.questionnaire_search`" in text for text in texts) == 2
     service, key = scenario.world.settings.exchange.base_url, (await scenario.order_record()).key
     await operator_orders.reject_order(scenario.world.store, service, key, "no", by="eve", now=scenario.world.clock.now())
@@ -129,7 +131,7 @@ async def test_broken_resource_counts_like_a_missing_one(make_scenario: MakeScen
     await later(scenario, scenario.world.settings.worker.unreadable_after + 60)
     record = await scenario.order_record()
     assert (record.state, what in str(record.reason)) == (OrderState.HELD, True)
-    assert not await scenario.is_alert_open("exchange.fetch_order.unavailable")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "fetch_order"))
     restore()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import ResourceId, line_key
 from lab_agent.domain.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import Scenario, pick_template
@@ -77,7 +79,7 @@ async def test_withdrawal_behind_failing_search_is_seen_and_told_once(make_scena
     assert [line.state for line in await scenario.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
     restore()
     await scenario.agent.reconcile.run()
-    assert not await scenario.is_alert_open(f"order.{key}.task_unreadable")
+    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE, key))
 
 
 async def test_order_withdrawn_behind_failing_search_is_cancelled_at_lis(make_scenario: MakeScenario) -> None:

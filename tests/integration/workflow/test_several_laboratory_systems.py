@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import LineKey, report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport, NotPerformed
 from lab_agent.domain.records import JobKind, LineRecord, ReportRecord
@@ -15,7 +17,7 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState, Rep
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.workflow import operator_jobs, operator_orders, operator_results
-from lab_agent.workflow.attention_alerts import ADAPTERS_ALERT, AttentionAlerts
+from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.jobs import claim_jobs
@@ -282,7 +284,9 @@ async def test_task_on_hold_keeps_back_what_is_not_handed_over(laboratory: Labor
     laboratory.microbiology.is_down = False
     await laboratory.wait()
     assert laboratory.microbiology.submitted == []
-    assert await laboratory.is_alert_open(f"order.{laboratory.world.order_key_of(laboratory.task)}.micro.waits")
+    assert await laboratory.is_alert_open(
+        AlertKey(ConditionId.ORDERS_PART_WAITS, f"{laboratory.world.order_key_of(laboratory.task)}/micro")
+    )
     laboratory.world.force_task(laboratory.task, status="requested")
     await laboratory.wait()
     assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
@@ -298,7 +302,7 @@ async def test_alert_of_a_waiting_part_closes_with_its_handover_after_a_retry(la
     laboratory.microbiology.rejects = True
     laboratory.world.force_task(laboratory.task, status="requested")
     await laboratory.wait()
-    alert = f"order.{laboratory.world.order_key_of(laboratory.task)}.micro.waits"
+    alert = AlertKey(ConditionId.ORDERS_PART_WAITS, f"{laboratory.world.order_key_of(laboratory.task)}/micro")
     assert await laboratory.is_alert_open(alert)
     laboratory.microbiology.rejects = False
     [job] = [each for each in await laboratory.jobs() if each.kind is JobKind.SUBMIT_ORDER]
@@ -479,11 +483,14 @@ async def test_system_without_a_table_is_told_as_long_as_it_has_lines(laboratory
     store, clock = laboratory.world.store, laboratory.world.clock
     watch = AttentionAlerts(store, clock, timedelta(hours=1), {CHEMISTRY: "the adapter folder cannot be loaded"})
     await watch.run()
-    (alert,) = [each for each in store._data.alerts if each.key == ADAPTERS_ALERT]
-    assert "folder: the adapter folder cannot be loaded; micro: there is no table [lis.micro]" in alert.text
+    broken, removed = AlertKey(ConditionId.LIS_NOT_LOADED, CHEMISTRY), AlertKey(ConditionId.LIS_REMOVED, MICROBIOLOGY)
+    alerts = {each.key: each for each in store._data.alerts}
+    assert alerts[broken].detail == "the adapter folder cannot be loaded"
+    assert alerts[removed].count
     await laboratory.receive(MICROBIOLOGY, laboratory.report())
     await AttentionAlerts(store, clock, timedelta(hours=1), {CHEMISTRY: None}).run()
-    assert not await laboratory.is_alert_open(ADAPTERS_ALERT)
+    assert not await laboratory.is_alert_open(broken)
+    assert not await laboratory.is_alert_open(removed)
 
 
 async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) -> None:

@@ -1,9 +1,9 @@
 import pytest
 
 from lab_agent import errors
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
 from lab_agent.errors import OutcomeIssue
-from lab_agent.workflow.attention_alerts import cause_text
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_each_failure_has_its_cause(failure: errors.Failure, expected: FailureCa
 
 
 def test_every_cause_has_a_mend() -> None:
-    assert all(cause_text(cause) for cause in FailureCause)
+    assert all(CONDITIONS[cause.condition].mend for cause in FailureCause)
 
 
 def test_issues_are_one_printable_line_each_and_bounded() -> None:

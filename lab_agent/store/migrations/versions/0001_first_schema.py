@@ -400,6 +400,26 @@ def upgrade() -> None:
     )
 
     op.create_table(
+        "workers",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("mode", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("beat_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("loop_lag_ms", sa.Integer(), nullable=False),
+        sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stalled_ms", sa.Integer(), nullable=False),
+        sa.Column("ended_part", sa.Text(), nullable=True),
+        sa.Column("fault", sa.Text(), nullable=True),
+        sa.Column("stopped_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stopped_by", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name="pk_workers"),
+    )
+    op.create_index("ix_workers_beat_at", "workers", ["beat_at"])
+
+    op.create_table(
         "label_uses",
         sa.Column("number", _NUMBER, nullable=False),
         sa.Column("barcode", sa.Text(), nullable=False),

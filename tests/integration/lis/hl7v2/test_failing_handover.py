@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind, NewJob
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.job_handler import Lease
-from lab_agent.workflow.attention_alerts import AttentionAlerts, failing_jobs_alert_key
+from lab_agent.workflow.attention_alerts import AttentionAlerts
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.hl7_wire import Wire, build_ack, listening_peer, running
 from tests.integration.worker.conftest import Outcome, WorkerBench
 
 ORDER = make_order(6)
-UNAVAILABLE = failing_jobs_alert_key(FailureCause.LIS_UNAVAILABLE)
-UNKNOWN = failing_jobs_alert_key(FailureCause.LIS_OUTCOME_UNKNOWN)
+UNAVAILABLE = AlertKey(ConditionId.JOBS_LIS_UNAVAILABLE)
+UNKNOWN = AlertKey(ConditionId.JOBS_LIS_OUTCOME_UNKNOWN)
 
 
 @pytest.mark.parametrize("every", [1, 2, 0])
