@@ -17,7 +17,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import Alert
-from lab_agent.errors import LabAgentError
+from lab_agent.errors import LabAgentError, StoreUnreachableError
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.notification.channel import Channel, NotificationNotSent
 from lab_agent.notification.message import Change, Item, Message
@@ -111,8 +111,10 @@ class Notifier:
     async def _look_guarded(self) -> None:
         try:
             await self.look()
-        except LabAgentError as exc:
+        except StoreUnreachableError as exc:
             await self.on_store_failure(exc)
+        except LabAgentError as exc:
+            log.warning("notifications failed", action="notifications_failed", reason=str(exc))
         except Exception:  # boundary: a bug in a channel does not end the daemon; it is logged whole
             log.exception("notifications failed", action="notifications_failed")
 
