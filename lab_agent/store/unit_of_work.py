@@ -22,6 +22,7 @@ from typing_extensions import override
 from lab_agent.crypto import Cipher
 from lab_agent.domain.records import JobKind
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.engine import open_engine, open_reading_engine, parse_url
@@ -67,6 +68,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
         self.issued_labels = SqlIssuedLabelRepository(session)
         self.api_tokens = SqlApiTokenRepository(connection)
+        self.api_refusals = SqlApiRefusalRepository(session)
         self.purge = SqlPurge(connection)
 
     @override

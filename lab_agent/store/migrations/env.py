@@ -2,10 +2,10 @@
 
 from alembic import context
 
-from lab_agent.store import catalogue_tables, refused_tables, tables
+from lab_agent.store import api_refusals, catalogue_tables, refused_tables, tables
 from lab_agent.store.table_base import METADATA
 
-__all__ = ["catalogue_tables", "refused_tables", "tables"]  # imported to declare their tables in METADATA
+__all__ = ["api_refusals", "catalogue_tables", "refused_tables", "tables"]  # imported to declare their tables in METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],
