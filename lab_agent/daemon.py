@@ -25,6 +25,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
@@ -56,21 +57,30 @@ async def run(
     """
     logs.configure(settings.logging)
     # The address is bound before anything else: if that fails, nothing was started.
-    with closing(web_server.listen(settings.status.host, settings.status.port, settings_group="status")) as sock:
+    with closing(_listen(settings.status)) as sock:
         await _run(settings, config, replace_components, sock)
+
+
+def _listen(status: StatusSettings) -> socket.socket:
+    try:
+        return web_server.listen(status.host, status.port, settings_group="status")
+    except web_server.ListenError as exc:
+        alert = AlertKey(ConditionId.AGENT_PORT_TAKEN, f"{status.host}:{status.port}")
+        log.critical("condition found", action="condition_found", alert=str(alert), reason=str(exc))
+        raise
 
 
 async def _run(
     settings: Settings, config: Path | None, replace_components: Callable[[Components], Components], sock: socket.socket
 ) -> None:
-    async with bootstrap.open_components(settings) as opened:
+    async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
 
         desk = RefusedMessageDesk(components.store, components.clock, components.adapters)
         app = create_app(
-            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: _observed_conditions(worker))
+            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: components.store.health.conditions)
         )
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
@@ -82,7 +92,7 @@ async def _run(
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.stop)
+            loop.add_signal_handler(number, worker.stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, reload.run)
         reload.end_alerts_of_last_run()
         await worker.run()
@@ -132,11 +142,6 @@ def update_reload_alert(uow: UnitOfWork, result: ReloadResult, now: datetime) ->
             uow.alerts.open(Alert(condition=condition, subject=result.name, detail=detail, since=now, opened_at=now))
         else:
             uow.alerts.close(AlertKey(condition, result.name), now=now)
-
-
-def _observed_conditions(worker: Worker) -> tuple[OpenCondition, ...]:
-    """What holds now and cannot be written to the store."""
-    return worker.outages.observed_conditions()
 
 
 def _missing_tasks(worker: Worker) -> list[str]:

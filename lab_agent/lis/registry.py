@@ -126,6 +126,10 @@ class AdapterRegistry:
         """Read the files again that the adapters' settings name, such as maps. What is invalid leaves its adapter as it is."""
         return tuple([await each.reload() for each in self.reloaders])
 
+    def settings(self) -> Mapping[str, BaseModel]:
+        """The settings of the adapters that were loaded, as they are in force, by name."""
+        return {each.name: each.settings for each in self.reloaders}
+
     def running(self) -> Iterator[tuple[str, GuardedAdapter]]:
         """The adapters that were loaded, with their names."""
         yield from self.loaded.items()

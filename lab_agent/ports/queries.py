@@ -192,6 +192,17 @@ class AffectedNumbers:
     """By adapter: lines that went there, or go there, and have no final result."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentActivity:
+    """How much was done of late. Of what is done again and again only the newest `MAX_COUNTED` are looked at."""
+
+    orders_seen: int
+    orders_handed_over: int
+    """Handovers that ended: of an order for several laboratory systems, each counts."""
+    results_received: int
+    results_delivered: int
+
+
 class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
@@ -205,6 +216,10 @@ class Queries(Protocol):
 
     async def affected_numbers(self) -> AffectedNumbers:
         """How much is unfinished, for the conditions that hold."""
+        ...
+
+    async def recent_activity(self, *, since: datetime) -> RecentActivity:
+        """How much was done since then."""
         ...
 
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:

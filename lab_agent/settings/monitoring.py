@@ -13,6 +13,10 @@ from lab_agent.settings.groups import Seconds, SettingsGroup
 class MonitoringSettings(SettingsGroup):
     """When an alert opens. What each means, and how it is mended, is in docs/conditions.md."""
 
+    interval: Seconds = 30.0
+    """Seconds between two looks at operation, which open and close alerts."""
+    heartbeat_interval: Seconds = 10.0
+    """Seconds between two heartbeats of the worker in the database. After six without one, it counts as not running or frozen."""
     alert_after: Seconds = 1800.0
     """Seconds after which an alert says that a job has failed all that time, although it is tried again and again."""
     alert_after_attempts: Annotated[int, Field(ge=2)] = 20

@@ -17,6 +17,7 @@ from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import explain
 from lab_agent.crypto import Cipher
 from lab_agent.domain import value_text
+from lab_agent.domain.ages import format_age
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AttentionKind, Queries
@@ -108,7 +109,7 @@ class TemplateRenderer:
             "mode": self._context.mode,
             "now": now,
             "utc_offset": formatting.utc_offset(now),
-            "age": lambda since: formatting.format_age(since, now),
+            "age": lambda since: format_age(since, now),
             "account": user and user.account,
             "csrf_token": user.session.csrf_token if user else "",
             "can_act": user is not None and user.account.has_role(Role.OPERATOR),

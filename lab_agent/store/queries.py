@@ -58,9 +58,11 @@ from lab_agent.ports.queries import (
     Overview,
     Page,
     Queries,
+    RecentActivity,
     ReportSummary,
     StateCounts,
 )
+from lab_agent.store.recent_activity import load_recent_activity
 from lab_agent.store.row_mapping import in_states, to_record, unindexed
 from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
@@ -90,6 +92,10 @@ class SqlQueries(Queries):
     @override
     async def affected_numbers(self) -> AffectedNumbers:
         return await self._store.read(_load_affected_numbers)
+
+    @override
+    async def recent_activity(self, *, since: datetime) -> RecentActivity:
+        return await self._store.read(lambda connection: load_recent_activity(connection, since))
 
     @override
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:

@@ -201,6 +201,31 @@ def upgrade() -> None:
     )
 
     op.create_table(
+        "notification_channels",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("reminded_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("sent_at", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_notification_channels"),
+    )
+
+    op.create_table(
+        "notifications",
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("condition", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("told_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("affected", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("channel", "condition", "subject", name="pk_notifications"),
+    )
+
+    op.create_table(
         "oauth_tokens",
         sa.Column("generation", sa.BigInteger(), nullable=False, autoincrement=False),
         sa.Column("access_token", sa.LargeBinary(), nullable=False),
@@ -384,6 +409,26 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_users"),
     )
+
+    op.create_table(
+        "workers",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("mode", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("beat_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("loop_lag_ms", sa.Integer(), nullable=False),
+        sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stalled_ms", sa.Integer(), nullable=False),
+        sa.Column("ended_part", sa.Text(), nullable=True),
+        sa.Column("fault", sa.Text(), nullable=True),
+        sa.Column("stopped_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stopped_by", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name="pk_workers"),
+    )
+    op.create_index("ix_workers_beat_at", "workers", ["beat_at"])
 
     op.create_table(
         "label_uses",
