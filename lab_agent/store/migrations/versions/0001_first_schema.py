@@ -35,6 +35,17 @@ def upgrade() -> None:
     op.create_index("uq_alerts_open", "alerts", ["condition", "subject"], unique=True, **_where("closed_at IS NULL"))
 
     op.create_table(
+        "api_refusals",
+        sa.Column("start", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("client", sa.Text(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("first_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("start", "reason", "client", name="pk_api_refusals"),
+    )
+
+    op.create_table(
         "api_tokens",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
