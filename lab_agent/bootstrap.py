@@ -29,6 +29,7 @@ from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
+from lab_agent.neighbour_probes import build_neighbour_probes
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -47,6 +48,7 @@ from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
+from lab_agent.worker.store_watch import StoreWatch
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.delivery import DeliverReportHandler
@@ -72,8 +74,6 @@ from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
-ATTENTION_INTERVAL = 30.0
-MONITOR_INTERVAL = 30.0
 """Seconds."""
 _OBSERVING_TASKS = ("poll", "ended_orders")
 
@@ -319,6 +319,7 @@ def build_worker(
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
         background_tasks={
             "heartbeat": runner.heartbeat.run,
+            "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
             "loop lag": components.metrics.loop_lag.watch,
             **(background_tasks or {}),
         },
@@ -371,19 +372,20 @@ def _build_scheduled_tasks(
         "collect": (settings.lis.collect_interval, collector.run),
         "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
-        "monitor": (MONITOR_INTERVAL, Monitor(store, clock, build_probes(components)).run),
-        "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
+        "attention": (settings.monitoring.interval, _build_attention(components, outages)),
+        "monitor": (settings.monitoring.interval, Monitor(store, clock, build_probes(components)).run),
+        "searches": (settings.monitoring.interval, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
     }
 
 
-def build_probes(components: Components) -> tuple[Probe, ...]:
-    """Build what looks at operation at regular intervals."""
+def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
+    """Build what looks at operation at regular intervals; `once`, for a command that looks a single time."""
     settings, clock = components.settings, components.clock
     return (
         AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
+        *build_neighbour_probes(settings, components.store, clock, once=once),
     )
 
 

@@ -80,7 +80,7 @@ async def _run(
 
         desk = RefusedMessageDesk(components.store, components.clock, components.adapters)
         app = create_app(
-            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: _observed_conditions(worker))
+            _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: components.store.health.conditions)
         )
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
@@ -142,11 +142,6 @@ def update_reload_alert(uow: UnitOfWork, result: ReloadResult, now: datetime) ->
             uow.alerts.open(Alert(condition=condition, subject=result.name, detail=detail, since=now, opened_at=now))
         else:
             uow.alerts.close(AlertKey(condition, result.name), now=now)
-
-
-def _observed_conditions(worker: Worker) -> tuple[OpenCondition, ...]:
-    """What holds now and cannot be written to the store."""
-    return worker.outages.observed_conditions()
 
 
 def _missing_tasks(worker: Worker) -> list[str]:

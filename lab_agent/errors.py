@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 
 
 class LabAgentError(Exception):
@@ -82,16 +83,53 @@ class CryptoError(LabAgentError):
     """Stored data cannot be decrypted with the configured keys."""
 
 
+class StoreFault(StrEnum):
+    """What is wrong with the database itself; each is the condition `store.<value>`."""
+
+    UNREACHABLE = "unreachable"
+    LOCKED = "locked"
+    DISK_FULL = "disk_full"
+    READ_ONLY = "read_only"
+    DELETED = "deleted"  # or replaced
+    DAMAGED = "damaged"
+    OTHER_KEY = "other_key"
+    OTHER_SCHEMA = "other_schema"
+    SECOND_AGENT = "second_agent"
+
+
 class StoreError(LabAgentError):
     """The database operation failed."""
 
 
-class SchemaMismatchError(StoreError):
+class StoreUnreachableError(StoreError):
+    """The database is unavailable.
+
+    `fault` says why. Nothing was written, and whoever asked is not to blame: what was to be done is done once it works again.
+    """
+
+    default_fault: StoreFault | None = StoreFault.UNREACHABLE
+
+    def __init__(self, message: str | None = None, fault: StoreFault | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+        self.fault = fault or self.default_fault
+
+
+class StoreConflictError(StoreUnreachableError):
+    """Two transactions were in each other's way; nothing was written, and the database is in order."""
+
+    default_fault = None
+
+
+class SchemaMismatchError(StoreUnreachableError):
     """The database schema does not match this program; run `lab-agent db upgrade`, or install the newer program."""
 
+    default_fault = StoreFault.OTHER_SCHEMA
 
-class StoreUnreachableError(StoreError):
-    """The database is unavailable."""
+
+class WrongKeyError(StoreUnreachableError, CryptoError):
+    """The database was written with another encryption key; put the former key back into `store.encryption_keys`."""
+
+    default_fault = StoreFault.OTHER_KEY
 
 
 class LeaseLostError(StoreError):
@@ -208,8 +246,22 @@ class AuthenticationRequired(TemporaryFailure):
 # --- the laboratory system's --------------------------------------------------------------------------------------------
 
 
+class LisFault(StrEnum):
+    """Why a laboratory system takes or gives nothing."""
+
+    UNAVAILABLE = "unavailable"  # it does not answer, or asks to come again
+    DISK_FULL = "disk_full"  # the disk of its folder is full
+    NOT_LOADED = "not_loaded"  # its adapter is not loaded, or not in the settings
+
+
 class LisUnavailable(TemporaryFailure):
-    """The laboratory system is unavailable."""
+    """The laboratory system is unavailable; `fault` says why, as far as that is known."""
+
+    def __init__(
+        self, message: str | None = None, *, retry_after: float | None = None, fault: LisFault = LisFault.UNAVAILABLE
+    ) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.fault = fault
 
 
 class LisOutcomeUnknown(AmbiguousFailure):

@@ -26,10 +26,12 @@ from lab_agent.domain.records import (
     ServiceMessage,
     UploadRecord,
 )
+from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.job_repository import JobRepository
+from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.workers import WorkerRepository
 
@@ -50,6 +52,7 @@ class UnitOfWork(Protocol):
     hosted_documents: HostedDocumentRepository
     events: EventRepository
     alerts: AlertRepository
+    notifications: NotificationRepository
     rejections: RejectionRepository
     refused_messages: RefusedMessageRepository
     key_values: KeyValueRepository
@@ -79,6 +82,8 @@ class Store(Protocol):
 
     on_jobs_due: Callable[[frozenset[JobKind]], None]
     """Called in the event loop after a commit that made jobs due (`JobRepository.made_due`), with their kinds."""
+    health: StoreHealth
+    """What is wrong with the database, as far as is known."""
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in a unit of work, in one thread hop. What it did not commit is rolled back.
@@ -92,6 +97,14 @@ class Store(Protocol):
 
         Raises `StoreUnreachableError`, and what `work` raises.
         """
+        ...
+
+    async def verify(self) -> None:
+        """Read whether the database is still the one that was opened, with its schema and key. Raises `StoreUnreachableError`."""
+        ...
+
+    async def probe(self) -> None:
+        """Try whether it can be read and written, also in an outage. Raises `StoreUnreachableError`."""
         ...
 
 
@@ -336,6 +349,10 @@ class AlertRepository(Protocol):
 
     def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
         """The open alerts of these conditions."""
+        ...
+
+    def all_open(self) -> tuple[Alert, ...]:
+        """The open alerts, in the order in which they were opened."""
         ...
 
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from lab_agent.domain.state_machines import OPEN_ORDERS
 from lab_agent.errors import StoreError
 from lab_agent.metrics import CONTENT_TYPE, StoreGauges
+from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import Overview, StateCounts
 from lab_agent.status.context import Context, StatusContext
 
@@ -47,14 +48,20 @@ def _not_ready(context: StatusContext, store: str) -> Response:
 
 @router.get("/metrics")
 async def metrics(context: Context) -> Response:
-    """The metrics in Prometheus' text format. While the database is unavailable its gauges are missing rather than stale."""
-    now = context.clock.now()
+    """The metrics in Prometheus' text format. While the database is unavailable its gauges are missing rather than stale.
+
+    What this process knows of the database's own trouble is told all the same.
+    """
+    now, observed = context.clock.now(), context.observed_conditions()
     try:
         counts, overview = await context.queries.counts(now=now), await context.queries.overview(now=now)
+        numbers = await context.queries.affected_numbers()
     except StoreError:
         context.metrics.clear_store()
+        context.metrics.update_conditions(list_conditions((), None, observed), is_complete=False)
     else:
         context.metrics.update_store(_build_gauges(counts, overview, now))
+        context.metrics.update_conditions(list_conditions(overview.alerts, numbers, observed))
     return Response(context.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -15,11 +15,16 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.errors import StoreError
+from lab_agent.store.database_files import DatabaseFiles, attach_files, missing_file_error
+from lab_agent.store.error_translation import from_os_error
 
 READ_ONLY = "lab_read_only"
 """Execution option of a connection that cannot write."""
 _BUSY_SECONDS = 15
+"""How long who writes waits for a lock."""
+_READING_BUSY_SECONDS = 2
+"""How long who reads does: nobody else makes readers wait, but a program that locks the whole file."""
 _URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
 
@@ -37,21 +42,24 @@ def parse_url(url: str) -> URL:
     raise StoreError(f"The URL of the database does not name a SQLite file or a PostgreSQL database; {_URL_FORMS}.")
 
 
-def open_engine(url: str, *, connections: int) -> Engine:
-    """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for an invalid URL."""
+def open_engine(url: str, *, connections: int, files: DatabaseFiles | None = None) -> Engine:
+    """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for an invalid URL.
+
+    With `files`, its connections know which files they have opened (`check_files`).
+    """
     parsed = parse_url(url)
     return (
-        _create_sqlite_engine(parsed, connections)
+        _create_sqlite_engine(parsed, connections, files)
         if parsed.drivername == "sqlite"
         else _create_postgresql_engine(parsed, connections)
     )
 
 
-def open_reading_engine(url: str, *, connections: int) -> Engine:
+def open_reading_engine(url: str, *, connections: int, files: DatabaseFiles | None = None) -> Engine:
     """Make an engine whose connections cannot write; each transaction sees one moment. Raises `StoreError`."""
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
-        return _create_sqlite_engine(parsed, connections, read_only=True)
+        return _create_sqlite_engine(parsed, connections, files, read_only=True)
     options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
     return _create_postgresql_engine(parsed, connections).execution_options(**options)
 
@@ -68,28 +76,35 @@ def create_file(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as exc:
-        raise StoreUnreachableError(f"The database file {path} cannot be created: {exc.strerror}.") from exc
+        raise from_os_error(exc, f"The database file {path} cannot be created") from exc
 
 
-def _create_sqlite_engine(url: URL, connections: int, *, read_only: bool = False) -> Engine:
-    address = f"file:{quote(url.database or '')}?mode=rw"
+def _create_sqlite_engine(url: URL, connections: int, files: DatabaseFiles | None, *, read_only: bool = False) -> Engine:
+    path = Path(url.database or "")
+    address = f"file:{quote(str(path))}?mode=rw"
+    patience = _READING_BUSY_SECONDS if read_only else _BUSY_SECONDS
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(address, uri=True, check_same_thread=False, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            return sqlite3.connect(address, uri=True, check_same_thread=False, timeout=patience, isolation_level=None)
+        except sqlite3.OperationalError as exc:
+            if path.exists():
+                raise
+            raise missing_file_error(path) from exc
+
+    def set_up(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+        if files is not None:
+            attach_files(entry.info, files)
 
     options = {"execution_options": {READ_ONLY: read_only}, "hide_parameters": True}
     engine = create_engine(url, creator=connect, pool_size=connections, max_overflow=0, **options)
-    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "connect", set_up)
     if read_only:
         event.listen(engine, "connect", _forbid_writes)
     event.listen(engine, "begin", _begin_reading if read_only else _begin_writing)
     return engine
-
-
-def _set_up_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-    del entry
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_SECONDS * 1000}"):
-        connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _forbid_writes(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from lab_agent.errors import AlreadyExistsError, LabAgentError, SchemaMismatchError, StoreError, StoreUnreachableError
+from lab_agent.errors import (
+    AlreadyExistsError,
+    LabAgentError,
+    SchemaMismatchError,
+    StoreConflictError,
+    StoreError,
+    StoreFault,
+    StoreUnreachableError,
+)
 
-_TRANSIENT_SQLSTATES = ("08", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE that are temporary: connection, rollback (deadlock), resources, locks, shutdown, system."""
+_TRANSIENT_SQLSTATES = ("08", "53", "55", "57", "58")
+"""Classes of SQLSTATE that are temporary: connection, resources, locks, shutdown, system."""
+_CONFLICT_SQLSTATES = ("40",)
+"""Rollback: a deadlock, say."""
 _SCHEMA_SQLSTATES = ("42P01", "42703", "3F000")
-_SQLITE_UNREACHABLE = {
-    "SQLITE_BUSY": "it was locked by another program for too long",
-    "SQLITE_LOCKED": "it was locked by another program for too long",
-    "SQLITE_CANTOPEN": "its file cannot be opened; check that it exists and that it and its folder can be read and written",
-    "SQLITE_READONLY": "its file or folder is read-only",
-    "SQLITE_IOERR": "its disk reports an error",
-    "SQLITE_FULL": "its disk is full",
-    "SQLITE_PERM": "its file may not be opened by this user",
+_DISK_FULL_SQLSTATE, _READ_ONLY_SQLSTATE = "53100", "25006"
+_DAMAGED_SQLSTATES = ("XX001", "XX002")
+_LOCKED_SQLSTATE = "55P03"
+_SQLITE_FAULTS = {
+    "SQLITE_BUSY": (StoreFault.LOCKED, "it was locked by another program for too long"),
+    "SQLITE_LOCKED": (StoreFault.LOCKED, "it was locked by another program for too long"),
+    "SQLITE_PROTOCOL": (StoreFault.LOCKED, "it was locked by another program for too long"),
+    "SQLITE_CANTOPEN": (
+        StoreFault.UNREACHABLE,
+        "its file cannot be opened; check that it exists and that it and its folder can be read and written",
+    ),
+    "SQLITE_READONLY": (StoreFault.READ_ONLY, "its file or folder is read-only"),
+    "SQLITE_IOERR": (StoreFault.UNREACHABLE, "its disk reports an error"),
+    "SQLITE_FULL": (StoreFault.DISK_FULL, "its disk is full"),
+    "SQLITE_PERM": (StoreFault.READ_ONLY, "its file may not be opened by this user"),
+    "SQLITE_NOTADB": (StoreFault.DAMAGED, "its file is damaged, or not a database of this program; restore a backup"),
+    "SQLITE_CORRUPT": (StoreFault.DAMAGED, "its file is damaged, or not a database of this program; restore a backup"),
+}
+"""What SQLite's error codes mean, by how their names begin."""
+_ERRNO_FAULTS = {
+    errno.ENOSPC: StoreFault.DISK_FULL,
+    errno.EDQUOT: StoreFault.DISK_FULL,
+    errno.EROFS: StoreFault.READ_ONLY,
+    errno.EACCES: StoreFault.READ_ONLY,
+    errno.EPERM: StoreFault.READ_ONLY,
 }
 
 
@@ -46,6 +74,11 @@ def to_store_error(error: exc.SQLAlchemyError) -> LabAgentError:
     return StoreError(f"The store operation failed ({type(error).__name__}); nothing was written.")
 
 
+def from_os_error(error: OSError, what: str) -> StoreUnreachableError:
+    """Give our error for one of the operating system about a file of the database; `what` says what cannot be done."""
+    return StoreUnreachableError(f"{what}: {error.strerror}.", _ERRNO_FAULTS.get(error.errno or 0))
+
+
 def _from_driver_error(error: exc.DBAPIError, cause: BaseException | None) -> StoreError:
     name = getattr(cause, "sqlite_errorname", None)
     if isinstance(name, str):
@@ -53,22 +86,36 @@ def _from_driver_error(error: exc.DBAPIError, cause: BaseException | None) -> St
     state = getattr(cause, "sqlstate", None)
     if state in _SCHEMA_SQLSTATES:
         return SchemaMismatchError()
-    if isinstance(state, str) and not error.connection_invalidated and not state.startswith(_TRANSIENT_SQLSTATES):
+    if isinstance(state, str) and state.startswith(_CONFLICT_SQLSTATES):
+        return StoreConflictError(f"Two transactions were in each other's way (SQLSTATE {state}); nothing was written.")
+    fault = _sqlstate_fault(state) if isinstance(state, str) else None
+    if isinstance(state, str) and fault is None and not error.connection_invalidated:
         return StoreError(f"The store operation failed (SQLSTATE {state}); nothing was written.")
     if isinstance(state, str) or error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
         why = f"SQLSTATE {state}" if state else "no connection; check that it runs, and its address, user and password"
-        return StoreUnreachableError(f"The database is unavailable ({why}); nothing was written.")
+        return StoreUnreachableError(f"The database is unavailable ({why}); nothing was written.", fault)
     return StoreError(f"The store operation failed ({type(cause).__name__}); nothing was written.")
+
+
+def _sqlstate_fault(state: str) -> StoreFault | None:
+    """What is wrong with a PostgreSQL database; None where the fault is in what was asked."""
+    if state == _DISK_FULL_SQLSTATE:
+        return StoreFault.DISK_FULL
+    if state == _READ_ONLY_SQLSTATE:  # a standby, or a database that was set to read-only
+        return StoreFault.READ_ONLY
+    if state in _DAMAGED_SQLSTATES:
+        return StoreFault.DAMAGED
+    if state == _LOCKED_SQLSTATE:
+        return StoreFault.LOCKED
+    return StoreFault.UNREACHABLE if state.startswith(_TRANSIENT_SQLSTATES) else None
 
 
 def _from_sqlite_error(name: str, message: str) -> StoreError:
     if message.startswith(("no such table", "no such column")) or " has no column named " in message:
         return SchemaMismatchError()
-    for start, why in _SQLITE_UNREACHABLE.items():
+    for start, (fault, why) in _SQLITE_FAULTS.items():
         if name.startswith(start):
-            return StoreUnreachableError(f"The database is unavailable: {why}; nothing was written.")
-    if name in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
-        return StoreError("The database file is damaged, or not a database of this program; restore a backup.")
+            return StoreUnreachableError(f"The database is unavailable: {why}; nothing was written.", fault)
     return StoreError(f"The store operation failed ({name}); nothing was written.")
 
 

@@ -60,7 +60,8 @@ class _Unit:
 class GroupCommitter:
     """Runs units of work in up to `threads` threads, up to `group_size` of them in one transaction.
 
-    `set_up` is called with the connection before each transaction. `on_jobs_due` is called after a transaction that has made jobs
+    `set_up` is called with the connection before each transaction, and `check` before what it has done is told: an error of
+    theirs is that of all units of work in it. `on_jobs_due` is called after a transaction that has made jobs
     due, with their kinds, once in each event loop that has callers in it.
     """
 
@@ -71,15 +72,23 @@ class GroupCommitter:
         threads: int,
         group_size: int,
         set_up: Callable[[Connection], None],
+        check: Callable[[Connection], None],
         on_jobs_due: JobsDue,
     ) -> None:
         self._engine = engine
         self._max_threads, self._group_size = threads, group_size
-        self._set_up, self._on_jobs_due = set_up, on_jobs_due
+        self._set_up, self._check, self._on_jobs_due = set_up, check, on_jobs_due
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
         self._lock = Lock()
         self._waiting: deque[_Unit] = deque()
         self._running_threads = 0
+        self._begins_at: float | None = None
+
+    @property
+    def lock_wait(self) -> float:
+        """Seconds that a transaction has tried to begin: on SQLite, it waits for whoever has the lock."""
+        begins_at = self._begins_at
+        return 0.0 if begins_at is None else time.monotonic() - begins_at
 
     async def run(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a session; what it committed lasts when this returns. Raises what `work` raises, and `StoreError`.
@@ -127,16 +136,25 @@ class GroupCommitter:
 
     def _run_group(self, group: list[_Unit]) -> frozenset[JobKind]:
         """Run a group, which grows while it runs; the kinds of jobs that are due after it."""
+        self._begins_at = time.monotonic()
+        try:
+            return self._run_in_transaction(group)
+        finally:
+            self._begins_at = None
+
+    def _run_in_transaction(self, group: list[_Unit]) -> frozenset[JobKind]:
         with self._engine.connect() as connection:
             self._set_up(connection)
             transaction, end = Transaction(connection, shared=self._group_size > 1), time.monotonic() + _MAX_SECONDS
             for unit in group:
                 transaction.begin()
+                self._begins_at = None
                 _run_unit(transaction, unit)
                 if unit is group[-1] and len(group) < self._group_size and time.monotonic() < end:
                     with self._lock:
                         group.extend(self._take(self._group_size - len(group)))
             transaction.end()
+            self._check(connection)
             return frozenset(transaction.jobs_due)
 
     def _answer(self, group: list[_Unit], jobs_due: frozenset[JobKind]) -> None:

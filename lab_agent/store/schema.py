@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from lab_agent.errors import SchemaMismatchError
+from lab_agent.errors import SchemaMismatchError, StoreFault
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import insert_new
@@ -55,11 +55,12 @@ def check_schema(url: str) -> None:
     """Raise `SchemaMismatchError`, which says what to do, where the database does not have this program's schema."""
     file = sqlite_file(url)
     if file is not None and not file.exists():
-        raise SchemaMismatchError(f"There is no database at {file} yet; {_UPGRADE_HINT}.")
+        hint = f"restore it if it was lost; for a new installation {_UPGRADE_HINT}"
+        raise SchemaMismatchError(f"There is no database at {file}; {hint}.", StoreFault.DELETED)
     engine = open_engine(url, connections=1)
     try:
         with translate_errors(), engine.connect() as connection:
-            _check_revision(connection)
+            check_revision(connection)
     finally:
         engine.dispose()
 
@@ -77,7 +78,8 @@ def current_revision(connection: Connection) -> str | None:
     return found
 
 
-def _check_revision(connection: Connection) -> None:
+def check_revision(connection: Connection) -> None:
+    """Raise `SchemaMismatchError` where the database has another schema than this program."""
     _reject_newer(connection)
     have, want = current_revision(connection), head_revision()
     if have is None:

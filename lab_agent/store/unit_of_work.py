@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar, cast
 
@@ -21,14 +22,19 @@ from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.records import JobKind
+from lab_agent.domain.store_health import StoreHealth
+from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
-from lab_agent.store.engine import open_engine, open_reading_engine, parse_url
+from lab_agent.store.database_files import DatabaseFiles, check_files
+from lab_agent.store.engine import open_engine, open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
+from lab_agent.store.integrity import check_content, check_identity, read_instance
 from lab_agent.store.jobs import SqlJobRepository
+from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
 from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
@@ -43,6 +49,10 @@ _PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
 """How many threads read for `read`, and how many for `run_read_only`."""
 _WRITERS = {"sqlite": (1, 50), "postgresql": (6, 1)}
 """How many threads write, and how many units of work one transaction has at most."""
+_REOPENED_FAULTS = frozenset({StoreFault.READ_ONLY, StoreFault.UNREACHABLE, StoreFault.DAMAGED})
+_PROBE_KEY = "store.probe"
+_PROBE_SIZE = 64 * 1024
+"""Bytes that are written to see whether a database takes what is written: so much room there must be on a disk that was full."""
 
 
 class SqlUnitOfWork(UnitOfWork):
@@ -59,6 +69,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.hosted_documents = SqlHostedDocumentRepository(session)
         self.events = SqlEventRepository(session)
         self.alerts = SqlAlertRepository(session)
+        self.notifications = SqlNotificationRepository(session)
         self.rejections = SqlRejectionRepository(session)
         self.refused_messages = SqlRefusedMessageRepository(connection, cipher)
         self.key_values = SqlKeyValueRepository(session)
@@ -88,39 +99,61 @@ class SqlStore(Store):
 
     def __init__(self, url: str, cipher: Cipher) -> None:
         threads, group_size = _WRITERS[parse_url(url).drivername.partition("+")[0]]
-        self._engine = open_engine(url, connections=threads)
-        self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS)
+        path = sqlite_file(url)
+        files = None if path is None else DatabaseFiles(path)
+        self._engine = open_engine(url, connections=threads, files=files)
+        self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS, files=files)
         self._cipher = cipher
         self._key_verified = False
+        self._instance: str | None = None
         self._writers = GroupCommitter(
             self._engine,
             threads=threads,
             group_size=group_size,
-            set_up=self._verify_key_once,
+            set_up=self._before_transaction,
+            check=check_files,
             on_jobs_due=self._announce_jobs_due,
         )
         self._page_readers = ThreadPoolExecutor(_PAGE_READ_THREADS, thread_name_prefix="store-read")
         self._worker_readers = ThreadPoolExecutor(_WORKER_READ_THREADS, thread_name_prefix="store-read-worker")
         self.on_jobs_due = lambda _: None
+        self.health = StoreHealth()
+        self.health.lock_wait = lambda: self._writers.lock_wait
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` as the port says; on SQLite, in one transaction with others that wait at the same time.
 
-        Raises also `SchemaMismatchError`, and `CryptoError` where the database was written with other keys. A caller that is
+        Raises also `SchemaMismatchError`, and `WrongKeyError` where the database was written with other keys. A caller that is
         cancelled does not stop the thread: what `work` committed is committed.
         """
-        return await self._writers.run(lambda session: work(SqlUnitOfWork(session, self._cipher)))
+        self.health.check(reading=False)
+        return await self._write_in_turn(lambda session: work(SqlUnitOfWork(session, self._cipher)))
 
     @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         def look(connection: Connection) -> T:
             return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self._cipher))
 
+        self.health.check(reading=True)
         return await self._read_in(self._worker_readers, look)
+
+    @override
+    async def verify(self) -> None:
+        self._instance = await self._read_in(self._worker_readers, self._read_identity)
+
+    @override
+    async def probe(self) -> None:
+        await asyncio.to_thread(self._drop_connections)
+        await self.verify()
+        if self.health.outage is not None and self.health.outage.fault is StoreFault.DAMAGED:
+            await self._read_in(self._worker_readers, check_content)
+        self.health.can_be_read()
+        await self._write_in_turn(_write_probe)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run `query` on a consistent snapshot; it cannot write. For the queries of this package."""
+        self.health.check(reading=True)
         return await self._read_in(self._page_readers, query)
 
     async def write(self, work: Callable[[Connection, Cipher], T]) -> T:
@@ -131,13 +164,22 @@ class SqlStore(Store):
             session.commit()
             return result
 
-        return await self._writers.run(unit)
+        self.health.check(reading=False)
+        return await self._write_in_turn(unit)
 
     async def close(self) -> None:
         """Let running units of work end, then close the connections."""
         await asyncio.to_thread(self._close)
 
-    def _verify_key_once(self, connection: Connection) -> None:
+    async def _write_in_turn(self, unit: Callable[[Session], T]) -> T:
+        try:
+            return await self._writers.run(unit)
+        except StoreUnreachableError as exc:
+            self.health.failed(exc, datetime.now(UTC))
+            raise
+
+    def _before_transaction(self, connection: Connection) -> None:
+        check_files(connection)
         if not self._key_verified:
             verify_key(connection, self._cipher)
             self._key_verified = True
@@ -147,11 +189,27 @@ class SqlStore(Store):
 
     async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
         call = partial(copy_context().run, self._run_read_only, query)
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, call)
+        except StoreUnreachableError as exc:
+            self.health.failed(exc, datetime.now(UTC), reading=True)
+            raise
 
     def _run_read_only(self, query: Callable[[Connection], T]) -> T:
         with translate_errors(), self._reading_engine.connect() as connection:
+            check_files(connection)
             return query(connection)
+
+    def _read_identity(self, connection: Connection) -> str:
+        """The instance of the database, which must be the one that it was."""
+        check_identity(connection, self._cipher, self._instance)
+        return read_instance(connection)
+
+    def _drop_connections(self) -> None:
+        """Open the file anew after a fault: one that was read-only stays so for a connection. A deleted one is kept open."""
+        if self.health.outage is not None and self.health.outage.fault in _REOPENED_FAULTS:
+            self._engine.dispose()
+            self._reading_engine.dispose()
 
     def _close(self) -> None:
         self._writers.close()
@@ -159,3 +217,11 @@ class SqlStore(Store):
         self._worker_readers.shutdown()
         self._engine.dispose()
         self._reading_engine.dispose()
+
+
+def _write_probe(session: Session) -> None:
+    values = SqlKeyValueRepository(session)
+    values.set(_PROBE_KEY, "0" * _PROBE_SIZE)
+    session.commit()
+    values.set(_PROBE_KEY, "")
+    session.commit()

@@ -12,6 +12,7 @@ from typing_extensions import override
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.records import ServiceMessage
+from lab_agent.errors import CryptoError, WrongKeyError
 from lab_agent.ports.repositories import Vault
 from lab_agent.store.row_mapping import insert_new, upsert_by
 from lab_agent.store.session import Query, Session, Write
@@ -26,11 +27,21 @@ def document_id(content: bytes) -> str:
 
 
 def verify_key(connection: Connection, cipher: Cipher) -> None:
-    """Raise `CryptoError` where the database was written with other keys; a new one gets its check value. Commits."""
+    """Raise `WrongKeyError` where the database was written with other keys; a new one gets its check value. Commits."""
     insert_new(connection, key_values, {"key": _KEY_CHECK, "value": cipher.encrypt(_KEY_CHECK.encode()).decode("ascii")})
-    check = connection.scalar(select(key_values.c.value).where(key_values.c.key == _KEY_CHECK)) or ""
-    cipher.decrypt(check.encode("ascii", "replace"))
+    check_key(connection, cipher)
     connection.commit()
+
+
+def check_key(connection: Connection, cipher: Cipher) -> None:
+    """Raise `WrongKeyError` where a database has a check value, and none of the keys is the one that it was encrypted with."""
+    check = connection.scalar(select(key_values.c.value).where(key_values.c.key == _KEY_CHECK))
+    if check is None:
+        return
+    try:
+        cipher.decrypt(check.encode("ascii", "replace"))
+    except CryptoError as exc:
+        raise WrongKeyError(str(exc)) from exc
 
 
 def store_key_check(connection: Connection, cipher: Cipher) -> None:

@@ -52,6 +52,8 @@ class JobDispatcher:
 
     async def look(self) -> None:
         """Find what has become due with time, what others have added, and the jobs of workers that are gone."""
+        if self._outages.is_store_down:
+            return
         try:
             found = await self._runner.claimer.find_pending(self._slots.idle_kinds())
             if found.has_expired_lease:
@@ -86,16 +88,16 @@ class JobDispatcher:
 
     async def _claim_jobs(self) -> bool:
         """Claim as many jobs as there are free slots where something may be due; whether there were any."""
+        if self._outages.is_store_down:  # the first look after the outage finds what is due
+            return False
         try:
             with self._slots.offer_backlog() as offer:
                 if not offer.limits:
                     return False
                 offer.claimed = await self._runner.claimer.claim(offer.limits)
-        except StoreUnreachableError as exc:  # any other error of the store ends the dispatcher, and with it the worker
+        except StoreUnreachableError as exc:  # any other error is one of ours: it ends the dispatcher, and with it the worker
             await self._outages.record_failure(exc)
             return False
-        if offer.claimed:  # a claim that finds nothing writes nothing, and so proves nothing about a full disk
-            self._outages.store_recovered()
         self._start(offer.claimed)
         return bool(offer.claimed)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey, OpenCondition
-from lab_agent.conditions.table import CONDITIONS
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert, JobKind
 from lab_agent.errors import (
     AmbiguousFailure,
@@ -32,6 +31,7 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.worker.store_watch import SAME_OUTAGE
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +41,6 @@ POLL_OUTAGE = AlertKey(ConditionId.EXCHANGE_POLL)
 PAUSE_OUTAGE = AlertKey(ConditionId.EXCHANGE_ASKS_TO_WAIT)
 LINKS_OUTAGE = AlertKey(ConditionId.EXCHANGE_FOREIGN_LINKS)
 EXCHANGE_OUTAGES = frozenset({EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, POLL_OUTAGE, PAUSE_OUTAGE, LINKS_OUTAGE})
-SAME_OUTAGE = timedelta(minutes=5)
-"""An outage that begins again so soon after its end is the same one: no new alert, and no new line that wakes people."""
-STORE_OUTAGE = AlertKey(ConditionId.STORE_UNREACHABLE)
 
 
 def exchange_part_outage(part: str) -> AlertKey:
@@ -92,20 +89,12 @@ class OutageTracker:
         self._known_ended: set[AlertKey] = set()
         self._ended_at: dict[AlertKey, datetime] = {}
         self._texts: dict[AlertKey, str] = {}
-        self._store_down_since: datetime | None = None
         self._unsaved_alerts: dict[AlertKey, Alert] = {}
 
     @property
     def is_store_down(self) -> bool:
-        """Whether our own database could not be written when it was last tried: nothing in it can say so."""
-        return STORE_OUTAGE in self._active
-
-    def observed_conditions(self) -> tuple[OpenCondition, ...]:
-        """What holds now and cannot be written to the store, since it is about the store."""
-        if STORE_OUTAGE not in self._active:
-            return ()
-        detail, since = self._texts.get(STORE_OUTAGE, ""), self._store_down_since or self._clock.now()
-        return (OpenCondition(condition=CONDITIONS[STORE_OUTAGE.condition], detail=detail, since=since),)
+        """Whether our own database was out when it was last tried: then there is no use in any work."""
+        return self._store.health.outage is not None
 
     async def end_part(self, kind: JobKind, *, was_failing: bool = False) -> None:
         """End the outage of one kind of job, unless one that began or joined it has not succeeded yet.
@@ -148,8 +137,7 @@ class OutageTracker:
         """
         match failure:
             case StoreUnreachableError():
-                if self._mark_started(STORE_OUTAGE, str(failure)):  # it cannot be stored: the log says so, and the page
-                    self._texts[STORE_OUTAGE], self._store_down_since = str(failure), self._clock.now()
+                self._store.health.failed(failure, self._clock.now())  # whoever watches the database tells it
             case AuthenticationRequired():
                 await self.begin(SIGN_IN_OUTAGE, str(failure))
             case ServicePaused():
@@ -187,10 +175,6 @@ class OutageTracker:
             self._known_ended.update(stale)
         return bool(ended)
 
-    def store_recovered(self) -> None:
-        """End an outage of our own database: something was written."""
-        self._mark_ended(STORE_OUTAGE)
-
     async def _record_partial_failure(self, part: str, failure: LabAgentError) -> None:
         renew = isinstance(failure, ServiceUnavailable) and bool(failure.retry_after)
         async with self._probe_lock:
@@ -225,4 +209,3 @@ class OutageTracker:
             uow.commit()
 
         await self._store.run(write)
-        self.store_recovered()

@@ -82,7 +82,6 @@ class PollTask:
             self._wait = await self._wait_after_failure(failure)
         else:
             self.metrics.record_poll("ok", new=found, at=self.clock.now().timestamp())
-            self.outages.store_recovered()
             if await self._end_outages(self.poll.exchange.order_tasks_cut_off()):
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
             await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
@@ -174,12 +173,15 @@ class Scheduler:
             timezone=UTC,
         )
 
-    def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1) -> None:
-        """Run `task` now and then every `seconds`, plus or minus the share `jitter` of that."""
+    def every(self, seconds: float, name: str, task: ScheduledTask, *, jitter: float = 0.1, needs_store: bool = True) -> None:
+        """Run `task` now and then every `seconds`, plus or minus the share `jitter` of that.
+
+        What `needs_store` is left out while the database is out: what it found could not be kept.
+        """
         self._scheduler.add_job(
             self._run_guarded,
             IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
-            args=(name, task),
+            args=(name, task, needs_store),
             id=name,
             name=name,
             next_run_time=datetime.now(UTC),
@@ -199,8 +201,10 @@ class Scheduler:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    async def _run_guarded(self, name: str, task: ScheduledTask) -> None:
+    async def _run_guarded(self, name: str, task: ScheduledTask, needs_store: bool) -> None:
         """Run a task once; what goes wrong is reported, and the next run comes all the same."""
+        if needs_store and self._outages.is_store_down:
+            return
         try:
             await task()
             await self._outages.end(exchange_part_outage(name))

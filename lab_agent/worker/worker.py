@@ -95,7 +95,7 @@ class Worker:
             self.scheduler.every(seconds, name, run)
         self.scheduler.every(WAKE_INTERVAL, "look", self.dispatcher.look, jitter=0)
         if (interval := sd_notify.watchdog_interval()) is not None:
-            self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0)
+            self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0, needs_store=False)
         self.scheduler.start()
 
     async def _notify_watchdog(self) -> None:

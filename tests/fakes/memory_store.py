@@ -25,6 +25,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
+from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import (
     PASSED_IN_REVIEW,
     Alert,
@@ -58,6 +59,7 @@ from lab_agent.domain.state_machines import (
     JobState,
     OrderState,
 )
+from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
@@ -70,6 +72,7 @@ from lab_agent.ports.credential_repositories import (
     UserRepository,
 )
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
+from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import (
     AlertRepository,
@@ -107,6 +110,9 @@ class MemoryData:
     service_messages: dict[JobId, tuple[OrderKey, ServiceMessage]] = field(default_factory=dict)
     hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
+    notifications: dict[tuple[str, AlertKey], Notification] = field(default_factory=dict)
+    notification_channels: dict[str, ChannelRecord] = field(default_factory=dict)
+    notification_lease: tuple[str, datetime] | None = None
     events: list[Event] = field(default_factory=list)
     rejections: list[tuple[str, str, datetime]] = field(default_factory=list)
     refused_messages: dict[RefusedKey, RefusedMessage] = field(default_factory=dict)
@@ -259,6 +265,10 @@ class MemoryAlertRepository(AlertRepository):
         return frozenset(each.key for each in self._data.alerts if each.closed_at is None and each.condition in conditions)
 
     @override
+    def all_open(self) -> tuple[Alert, ...]:
+        return tuple(sorted((each for each in self._data.alerts if each.closed_at is None), key=lambda each: each.opened_at))
+
+    @override
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
         for key in keys:
             self.close(key, now=now)
@@ -277,6 +287,47 @@ class MemoryAlertRepository(AlertRepository):
         return next(
             (index for index, alert in enumerate(self._data.alerts) if alert.key == key and alert.closed_at is None), None
         )
+
+
+class MemoryNotificationRepository(NotificationRepository):
+    """What notification channels have told."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        held = self._data.notification_lease
+        if held is not None and held[0] != owner and held[1] > now:
+            return False
+        self._data.notification_lease = (owner, now + lease)
+        return True
+
+    @override
+    def release_lease(self, owner: str) -> None:
+        if self._data.notification_lease and self._data.notification_lease[0] == owner:
+            self._data.notification_lease = None
+
+    @override
+    def all(self) -> tuple[Notification, ...]:
+        return tuple(sorted(self._data.notifications.values(), key=lambda each: (each.noticed_at, each.subject)))
+
+    @override
+    def save(self, notifications: Iterable[Notification]) -> None:
+        self._data.notifications |= {(each.channel, each.key): each for each in notifications}
+
+    @override
+    def delete(self, notifications: Iterable[Notification]) -> None:
+        for each in notifications:
+            self._data.notifications.pop((each.channel, each.key), None)
+
+    @override
+    def channels(self) -> tuple[ChannelRecord, ...]:
+        return tuple(self._data.notification_channels[name] for name in sorted(self._data.notification_channels))
+
+    @override
+    def save_channel(self, channel: ChannelRecord) -> None:
+        self._data.notification_channels[channel.name] = channel
 
 
 class MemoryRejectionRepository(RejectionRepository):
@@ -551,6 +602,11 @@ class MemoryCatalogueRepository(CatalogueRepository):
     @override
     def newest(self) -> CatalogueVersion | None:
         return self._data.catalogues[-1] if self._data.catalogues else None
+
+    @override
+    def active(self) -> tuple[str, datetime] | None:
+        newest = self.newest()
+        return None if newest is None else (newest.version, newest.since)
 
     @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
@@ -1049,6 +1105,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.hosted_documents = MemoryHostedDocumentRepository(data)
         self.events = MemoryEventRepository(data)
         self.alerts = MemoryAlertRepository(data)
+        self.notifications = MemoryNotificationRepository(data)
         self.rejections = MemoryRejectionRepository(data)
         self.refused_messages = MemoryRefusedMessageRepository(data)
         self.key_values = MemoryKeyValueRepository(data)
@@ -1082,6 +1139,7 @@ class MemoryStore(Store):
         self._data = MemoryData(key_values={"instance": uuid.uuid4().hex})
         self._lock = threading.Lock()
         self.on_jobs_due = lambda _: None
+        self.health = StoreHealth()
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -1097,6 +1155,14 @@ class MemoryStore(Store):
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         with self._lock:
             return work(MemoryUnitOfWork(self._data.copy(), _refuse_commit))
+
+    @override
+    async def verify(self) -> None:
+        """Find it in order: nobody can exchange it."""
+
+    @override
+    async def probe(self) -> None:
+        await self.run(lambda uow: uow.commit())
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""

@@ -12,7 +12,7 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import CryptoError, StoreError, StoreUnreachableError
+from lab_agent.errors import CryptoError, StoreConflictError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.store import engine, key_rotation, tables
 from lab_agent.store.key_rotation import KeyRotation, rotate_keys
@@ -72,7 +72,7 @@ async def test_deadlock_is_temporary_error(postgres_store, factory):
 
     orders = [("R1", "R2"), ("R2", "R1")]
     found = await asyncio.gather(*(store.run(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True)
-    assert sorted(type(each) for each in found if each) == [StoreUnreachableError]
+    assert sorted(type(each) for each in found if each) == [StoreConflictError]
 
 
 async def test_lock_held_too_long_is_temporary_error(sqlite_url, cipher, monkeypatch):

@@ -21,6 +21,7 @@ from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.claiming import ClaimedJob, JobClaimer
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
+from lab_agent.worker.store_watch import StoreWatch
 from tests.harness.clock import wait_until
 from tests.harness.jobs import claim_jobs
 from tests.harness.store_counts import StoreCounts, count_store
@@ -330,5 +331,6 @@ async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench, mo
         await asyncio.wait_for(failed.wait(), 5)
         await wait_until(lambda: bench.outages.is_store_down)
         monkeypatch.setattr(bench.store, "run", run)
-        await look_until(dispatcher, lambda: bench.attempts == [("update_line_task", "done")])
+        await StoreWatch(bench.store, bench.clock, dispatcher.look).look()
         assert not bench.outages.is_store_down
+        await wait_until(lambda: bench.attempts == [("update_line_task", "done")])

@@ -190,6 +190,31 @@ def upgrade() -> None:
     )
 
     op.create_table(
+        "notification_channels",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("reminded_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("sent_at", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_notification_channels"),
+    )
+
+    op.create_table(
+        "notifications",
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("condition", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("told_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("affected", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("channel", "condition", "subject", name="pk_notifications"),
+    )
+
+    op.create_table(
         "oauth_tokens",
         sa.Column("generation", sa.BigInteger(), nullable=False, autoincrement=False),
         sa.Column("access_token", sa.LargeBinary(), nullable=False),

@@ -1,0 +1,62 @@
+"""Whether the content of a database is whole, and still that of the database that was opened."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy import Connection, select
+
+from lab_agent.crypto import Cipher
+from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.settings.groups import StoreSettings
+from lab_agent.store.engine import open_reading_engine
+from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.schema import INSTANCE_ID_KEY, check_revision
+from lab_agent.store.tables import key_values
+from lab_agent.store.vault import check_key
+
+_INSTANCE = select(key_values.c.value).where(key_values.c.key == INSTANCE_ID_KEY)
+
+
+def read_instance(connection: Connection) -> str:
+    """The id that the database has from its creation on."""
+    return connection.scalar(_INSTANCE) or ""
+
+
+def check_identity(connection: Connection, cipher: Cipher, instance: str | None) -> None:
+    """Raise `StoreUnreachableError` where the database is another than `instance`, or of another schema or key.
+
+    It may have been overwritten in its file, upgraded, or its keys changed, while we had it open.
+    """
+    check_revision(connection)
+    if instance is not None and read_instance(connection) != instance:
+        text = "The database is unavailable: another one was put into its file while it was open."
+        raise StoreUnreachableError(text, StoreFault.DELETED)
+    check_key(connection, cipher)
+
+
+def check_content(connection: Connection) -> None:
+    """Raise `StoreUnreachableError` where SQLite finds the database damaged. It reads the whole file: a second for a gigabyte."""
+    if connection.dialect.name != "sqlite":
+        return
+    found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if found != "ok":  # its words name tables and pages, and nothing that is stored
+        what = " ".join(str(found).split())
+        raise StoreUnreachableError(f"The database file is damaged ({what}); restore a backup.", StoreFault.DAMAGED)
+
+
+async def check_integrity(settings: StoreSettings) -> StoreUnreachableError | None:
+    """Check the whole content of a SQLite database; give what is wrong with it. For `lab-agent check`."""
+    return await asyncio.to_thread(_check_integrity, settings)
+
+
+def _check_integrity(settings: StoreSettings) -> StoreUnreachableError | None:
+    engine = open_reading_engine(settings.url, connections=1)
+    try:
+        with translate_errors(), engine.connect() as connection:
+            check_content(connection)
+    except StoreUnreachableError as exc:
+        return exc
+    finally:
+        engine.dispose()
+    return None
