@@ -412,9 +412,15 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
 
 
 def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
-    after = timedelta(seconds=components.settings.monitoring.alert_after)
+    monitoring = components.settings.monitoring
     adapters = {each.name: each.reason for each in components.adapters.statuses}
-    alerts = AttentionAlerts(components.store, components.clock, after, adapters)
+    alerts = AttentionAlerts(
+        components.store,
+        components.clock,
+        timedelta(seconds=monitoring.alert_after),
+        adapters,
+        monitoring.alert_after_attempts,
+    )
 
     async def run() -> None:
         await alerts.run()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from lab_agent.api_health import build_api_health
+from lab_agent.monitoring.api_callers import ApiCallersProbe
 from lab_agent.monitoring.api_probes import build_api_probes
 from lab_agent.monitoring.monitor import Probe
 from lab_agent.ports.clock import Clock
@@ -18,3 +19,4 @@ def build_neighbour_probes(settings: Settings, store: Store, clock: Clock, *, on
     monitoring = settings.monitoring
     if health := build_api_health(settings.api, monitoring, proxy=settings.exchange.proxy):
         yield from build_api_probes(health, store, clock, timedelta(seconds=monitoring.api_interval), once=once)
+    yield ApiCallersProbe(store, clock, monitoring.refused_callers_after)

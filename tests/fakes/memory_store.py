@@ -22,6 +22,7 @@ from typing_extensions import override
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
@@ -31,6 +32,7 @@ from lab_agent.domain.records import (
     Alert,
     Event,
     FailingJobs,
+    FailureGroup,
     HostedDocument,
     Job,
     JobKind,
@@ -41,6 +43,8 @@ from lab_agent.domain.records import (
     ReportRecord,
     ServiceMessage,
     UploadRecord,
+    WaitingGroup,
+    result_alert_key,
 )
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.domain.state_machines import (
@@ -57,12 +61,14 @@ from lab_agent.domain.state_machines import (
     WAITING_LINES,
     WITHDRAWN_LINES,
     JobState,
+    LineState,
     OrderState,
 )
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
+from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -125,6 +131,7 @@ class MemoryData:
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
+    api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
@@ -245,7 +252,9 @@ class MemoryAlertRepository(AlertRepository):
         if index is None:
             self._data.alerts.append(alert)
             return True
-        self._data.alerts[index] = replace(self._data.alerts[index], detail=alert.detail, since=alert.since, count=alert.count)
+        known = self._data.alerts[index]
+        since = min(known.since, alert.since)
+        self._data.alerts[index] = replace(known, detail=alert.detail, since=since, count=alert.count)
         return False
 
     @override
@@ -452,6 +461,8 @@ class MemoryJobRepository(JobRepository):
             payload=payload,
             state=JobState.DUE,
             due_at=job.due_at,
+            system=job.system,
+            first_due_at=job.due_at,
             created_at=born,
             changed_at=born,
         )
@@ -534,7 +545,7 @@ class MemoryJobRepository(JobRepository):
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
         groups: dict[tuple[FailureCause, JobKind], list[Job]] = {}
         for job in self._data.jobs.values():
-            if job.failure_cause and job.failing_since and job.failing_since <= since and kind in {None, job.kind}:
+            if job.is_failing and job.failure_cause and job.failing_since <= since and kind in {None, job.kind}:
                 groups.setdefault((job.failure_cause, job.kind), []).append(job)
         return tuple(
             FailingJobs(
@@ -546,6 +557,14 @@ class MemoryJobRepository(JobRepository):
             )
             for (cause, kind), found in sorted(groups.items())
         )
+
+    @override
+    def failure_groups(self) -> tuple[FailureGroup, ...]:
+        groups: dict[tuple[FailureCause, str, JobKind], list[Job]] = {}
+        for job in self._data.jobs.values():
+            if job.failure_cause and job.failing_since:
+                groups.setdefault((job.failure_cause, job.system, job.kind), []).append(job)
+        return tuple(_failure_group(*key, found) for key, found in sorted(groups.items()))
 
     @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
@@ -572,6 +591,30 @@ class MemoryJobRepository(JobRepository):
             return False
         others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
         return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)
+
+
+def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, str | None]]) -> tuple[WaitingGroup, ...]:
+    groups: dict[AlertKey, list[tuple[AlertKey, datetime, OrderKey | None, str | None]]] = {}
+    for each in sorted(found, key=lambda each: each[1]):
+        groups.setdefault(each[0], []).append(each)
+    return tuple(
+        WaitingGroup(key=key, count=len(members), since=members[0][1], order=members[0][2], reason=members[0][3])
+        for key, members in groups.items()
+    )
+
+
+def _failure_group(cause: FailureCause, system: str, kind: JobKind, found: Sequence[Job]) -> FailureGroup:
+    tried = [job for job in found if job.is_failing]
+    return FailureGroup(
+        cause=cause,
+        system=system,
+        kind=kind,
+        count=len(found),
+        set_aside=len(found) - len(tried),
+        since=min(job.first_due_at for job in found),
+        failing_since=min((job.failing_since for job in tried if job.failing_since), default=None),
+        failures=max((job.failures for job in tried), default=0),
+    )
 
 
 def _is_blocking(job: Job) -> bool:
@@ -692,6 +735,29 @@ class MemoryApiTokenRepository(ApiTokenRepository):
         ended = [each for each in tokens.values() if id_or_name in (each.id, each.name) and each.revoked_at is None]
         tokens.update({each.id: replace(each, revoked_at=now) for each in ended})
         return len(ended)
+
+
+class MemoryApiRefusalRepository(ApiRefusalRepository):
+    """What the laboratory's API refused, one entry for each time that it was written."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def add(self, refusals: Sequence[ApiRefusals], *, now: datetime) -> None:
+        kept = [each for each in self._data.api_refusals if period_start(each.first_at) >= now - KEPT]
+        self._data.api_refusals = [*kept, *refusals]
+
+    @override
+    def since(self, moment: datetime) -> tuple[ApiRefusals, ...]:
+        found: dict[tuple[RefusalReason, str], ApiRefusals] = {}
+        for each in self._data.api_refusals:
+            if period_start(each.first_at) > moment - PERIOD:
+                before = found.get((each.reason, each.client), replace(each, count=0))
+                first, last = min(before.first_at, each.first_at), max(before.last_at, each.last_at)
+                summed = replace(each, count=before.count + each.count, first_at=first, last_at=last)
+                found[each.reason, each.client] = summed
+        return tuple(found[key] for key in sorted(found))
 
 
 class MemoryOrderRepository(OrderRepository):
@@ -835,6 +901,27 @@ class MemoryOrderRepository(OrderRepository):
 
     def _closed(self) -> list[OrderRecord]:
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        orders, lines = self._data.orders.values(), self._data.lines.values()
+        found = [
+            (AlertKey(ConditionId.ORDERS_HELD, each.hold_cause or ""), each.held_since, each.key, each.reason)
+            for each in orders
+            if each.state is OrderState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.LINES_HELD), each.changed_at, each.order, None)
+            for each in lines
+            if each.state is LineState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.ORDERS_PART_WAITS, each.adapter), each.waits_since, each.order, None)
+            for each in self._data.work_orders.values()
+        ]
+        found += [(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE), each.task_unreadable_since, each.key, None) for each in orders]
+        found += [(AlertKey(ConditionId.LINES_TASK_UNREADABLE), each.task_unreadable_since, each.order, None) for each in lines]
+        return _waiting_groups([each for each in found if each[1] is not None])
 
     @override
     def unassessed_since(self) -> datetime | None:
@@ -984,6 +1071,13 @@ class MemoryReportRepository(ReportRepository):
         return tuple(each for each in self._data.reports.values() if (each.order, each.source, each.report_id) == wanted)
 
     @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        waiting = self.needing_operator()
+        return _waiting_groups(
+            [(result_alert_key(each.state, each.hold_reason), each.received_at, None, None) for each in waiting]
+        )
+
+    @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         return tuple(report for report in self._data.reports.values() if report.state in REPORTS_NEEDING_OPERATOR)
 
@@ -1115,6 +1209,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)
         self.api_tokens = MemoryApiTokenRepository(data)
+        self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
 
