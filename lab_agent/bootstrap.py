@@ -30,6 +30,9 @@ from lab_agent.metrics import Metrics
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
 from lab_agent.neighbour_probes import build_neighbour_probes
+from lab_agent.notification.building import build_notifier
+from lab_agent.notification.dead_man import DeadManPing
+from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -75,7 +78,7 @@ from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
 """Seconds."""
-_OBSERVING_TASKS = ("poll", "ended_orders")
+_OBSERVING_TASKS = ("poll", "ended_orders", "ping")
 
 
 class SystemClock(Clock):
@@ -321,6 +324,7 @@ def build_worker(
             "heartbeat": runner.heartbeat.run,
             "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
             "loop lag": components.metrics.loop_lag.watch,
+            "notifications": _build_notifier(components, outages).run,
             **(background_tasks or {}),
         },
         drain_timeout=settings.worker.drain_timeout,
@@ -376,7 +380,25 @@ def _build_scheduled_tasks(
         "monitor": (settings.monitoring.interval, Monitor(store, clock, build_probes(components)).run),
         "searches": (settings.monitoring.interval, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
+        "ping": (settings.notify.ping.interval, DeadManPing(settings.notify.ping, lambda: _can_work(store, poll)).run),
     }
+
+
+def _can_work(store: Store, poll: PollTask) -> bool:
+    """Whether the agent works as far as it can tell itself: its database takes what it writes, and it polls."""
+    return not (any(each.condition.is_unready for each in store.health.conditions) or poll.is_late())
+
+
+def _build_notifier(components: Components, outages: OutageTracker) -> Notifier:
+    return build_notifier(
+        components.settings.notify,
+        components.store,
+        components.clock,
+        components.owner,
+        queries=components.queries,
+        observed=lambda: components.store.health.conditions,
+        on_store_failure=outages.record_failure,
+    )
 
 
 def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
@@ -390,9 +412,15 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
 
 
 def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
-    after = timedelta(seconds=components.settings.monitoring.alert_after)
+    monitoring = components.settings.monitoring
     adapters = {each.name: each.reason for each in components.adapters.statuses}
-    alerts = AttentionAlerts(components.store, components.clock, after, adapters)
+    alerts = AttentionAlerts(
+        components.store,
+        components.clock,
+        timedelta(seconds=monitoring.alert_after),
+        adapters,
+        monitoring.alert_after_attempts,
+    )
 
     async def run() -> None:
         await alerts.run()

@@ -239,6 +239,10 @@ class ForeignOrigin(PermanentFailure):
     """The address has another origin than the service; no token is sent there."""
 
 
+class TaskUnreadable(TemporaryFailure):
+    """A Task of an order cannot be read before its handover; a right or a copy may come back."""
+
+
 class AuthenticationRequired(TemporaryFailure):
     """The service does not accept our credentials; run `lab-agent login`, or correct [exchange.oauth]."""
 

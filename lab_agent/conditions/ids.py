@@ -55,6 +55,7 @@ class ConditionId(StrEnum):
     JOBS_OUTCOME_UNKNOWN = "jobs.outcome_unknown"
     JOBS_INVALID_RESPONSE = "jobs.invalid_response"
     JOBS_READ_REJECTED = "jobs.read_rejected"
+    JOBS_TASK_UNREADABLE = "jobs.task_unreadable"
     JOBS_WRITE_REJECTED = "jobs.write_rejected"
     JOBS_NO_RIGHT = "jobs.no_right"
     JOBS_SEVERAL_MATCHES = "jobs.several_matches"

@@ -288,6 +288,6 @@ class Queries(Protocol):
         """Approximate sizes in bytes of documents in the vault, by id; purged ones are left out."""
         ...
 
-    async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
-        """Alerts, open and closed, newest first."""
+    async def alerts(self, *, is_open: bool | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
+        """Alerts, newest first; or those alone that are open, the oldest first, or that are closed."""
         ...

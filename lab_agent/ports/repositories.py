@@ -25,6 +25,7 @@ from lab_agent.domain.records import (
     ReportRecord,
     ServiceMessage,
     UploadRecord,
+    WaitingGroup,
 )
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
@@ -219,6 +220,10 @@ class OrderRepository(Protocol):
         """
         ...
 
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """Held orders by cause, held lines, parts that wait by laboratory system, and orders and lines with unreadable Tasks."""
+        ...
+
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
         ...
@@ -245,6 +250,10 @@ class ReportRepository(Protocol):
 
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
         """All versions of one report that the laboratory system `source` sent about an order, by sequence."""
+        ...
+
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """Reports that are unmatched, unmapped, or held: those by why they are."""
         ...
 
     def needing_operator(self) -> tuple[ReportRecord, ...]:

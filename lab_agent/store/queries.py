@@ -190,9 +190,11 @@ class SqlQueries(Queries):
         return await self._load_page(listed, select(events.c.number).where(which), _record_factory(Event), offset, limit)
 
     @override
-    async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
-        listed = select(alerts).order_by(alerts.c.opened_at.desc(), alerts.c.number.desc())
-        return await self._load_page(listed, select(alerts.c.number), _record_factory(Alert), offset, limit)
+    async def alerts(self, *, is_open: bool | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
+        wanted = [] if is_open is None else [alerts.c.closed_at.is_(None) if is_open else alerts.c.closed_at.is_not(None)]
+        newest_first = (alerts.c.opened_at.desc(), alerts.c.number.desc())
+        listed = select(alerts).where(*wanted).order_by(*((alerts.c.since, alerts.c.number) if is_open else newest_first))
+        return await self._load_page(listed, select(alerts.c.number).where(*wanted), _record_factory(Alert), offset, limit)
 
     async def _load_page(
         self, listed: Select[Any], whole: Select[Any], make: Callable[[Any], T], offset: int, limit: int

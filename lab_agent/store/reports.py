@@ -10,13 +10,14 @@ from sqlalchemy import bindparam, literal_column, select
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.records import HostedDocument, ReportRecord, UploadRecord
+from lab_agent.domain.records import HostedDocument, ReportRecord, UploadRecord, WaitingGroup
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR
 from lab_agent.errors import StoreError
 from lab_agent.ports.repositories import HostedDocumentRepository, ReportRepository, UploadRepository
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import hosted_documents, reports, uploads
+from lab_agent.store.waiting_groups import load_report_groups
 
 _REPORTS = RecordMapping(ReportRecord, reports)
 _UPLOADS = RecordMapping(UploadRecord, uploads)
@@ -93,6 +94,10 @@ class SqlReportRepository(ReportRepository):
     @override
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
         return self._fetch(_VERSIONS, {"of": order, "sender": source, "named": report_id})
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        return load_report_groups(self._session)
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:

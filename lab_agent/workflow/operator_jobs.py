@@ -73,8 +73,8 @@ async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> J
         if current.state is JobState.DUE:
             return replace(current, due_at=now, changed_at=now)
         if current.state in JOBS_NEEDING_OPERATOR:
-            # The person has checked: the next attempt starts afresh.
-            return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0).recovered()
+            # The person has checked: the next attempt starts afresh. Its age does not, nor why it failed, until one succeeds.
+            return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0)
         raise InvalidTransitionError(
             f"job {job_id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )

@@ -22,7 +22,7 @@ from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.rules.rule import Finding
-from lab_agent.workflow.line_lifecycle import advance_order, held_order_alert_key, late_line_alert_key
+from lab_agent.workflow.line_lifecycle import advance_order
 from lab_agent.workflow.operator_jobs import validate_note
 
 
@@ -45,7 +45,6 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
             if line.task.status not in TERMINAL_TASK_STATUSES:
                 _add_rejected_line(uow, key, base_url, line.id, reason, now)
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
-        uow.alerts.close(held_order_alert_key(key), now=now)
         uow.events.add(Event(order=key, at=now, action="operator", text=f"rejected: {reason}", by=by))
         advance_order(uow, key, now)
         uow.commit()
@@ -172,7 +171,6 @@ def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
 
 
 def _save_decision(uow: UnitOfWork, line: LineRecord, now: datetime, text: str, by: str) -> None:
-    uow.alerts.close(late_line_alert_key(line.key), now=now)
     uow.events.add(Event(order=line.order, at=now, action="operator", text=text, by=by))
     advance_order(uow, line.order, now)
     uow.commit()

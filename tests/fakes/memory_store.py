@@ -32,6 +32,7 @@ from lab_agent.domain.records import (
     Alert,
     Event,
     FailingJobs,
+    FailureGroup,
     HostedDocument,
     Job,
     JobKind,
@@ -42,6 +43,8 @@ from lab_agent.domain.records import (
     ReportRecord,
     ServiceMessage,
     UploadRecord,
+    WaitingGroup,
+    result_alert_key,
 )
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.domain.state_machines import (
@@ -58,6 +61,7 @@ from lab_agent.domain.state_machines import (
     WAITING_LINES,
     WITHDRAWN_LINES,
     JobState,
+    LineState,
     OrderState,
 )
 from lab_agent.domain.store_health import StoreHealth
@@ -248,7 +252,9 @@ class MemoryAlertRepository(AlertRepository):
         if index is None:
             self._data.alerts.append(alert)
             return True
-        self._data.alerts[index] = replace(self._data.alerts[index], detail=alert.detail, since=alert.since, count=alert.count)
+        known = self._data.alerts[index]
+        since = min(known.since, alert.since)
+        self._data.alerts[index] = replace(known, detail=alert.detail, since=since, count=alert.count)
         return False
 
     @override
@@ -455,6 +461,8 @@ class MemoryJobRepository(JobRepository):
             payload=payload,
             state=JobState.DUE,
             due_at=job.due_at,
+            system=job.system,
+            first_due_at=job.due_at,
             created_at=born,
             changed_at=born,
         )
@@ -537,7 +545,7 @@ class MemoryJobRepository(JobRepository):
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
         groups: dict[tuple[FailureCause, JobKind], list[Job]] = {}
         for job in self._data.jobs.values():
-            if job.failure_cause and job.failing_since and job.failing_since <= since and kind in {None, job.kind}:
+            if job.is_failing and job.failure_cause and job.failing_since <= since and kind in {None, job.kind}:
                 groups.setdefault((job.failure_cause, job.kind), []).append(job)
         return tuple(
             FailingJobs(
@@ -549,6 +557,14 @@ class MemoryJobRepository(JobRepository):
             )
             for (cause, kind), found in sorted(groups.items())
         )
+
+    @override
+    def failure_groups(self) -> tuple[FailureGroup, ...]:
+        groups: dict[tuple[FailureCause, str, JobKind], list[Job]] = {}
+        for job in self._data.jobs.values():
+            if job.failure_cause and job.failing_since:
+                groups.setdefault((job.failure_cause, job.system, job.kind), []).append(job)
+        return tuple(_failure_group(*key, found) for key, found in sorted(groups.items()))
 
     @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
@@ -575,6 +591,30 @@ class MemoryJobRepository(JobRepository):
             return False
         others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
         return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)
+
+
+def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, str | None]]) -> tuple[WaitingGroup, ...]:
+    groups: dict[AlertKey, list[tuple[AlertKey, datetime, OrderKey | None, str | None]]] = {}
+    for each in sorted(found, key=lambda each: each[1]):
+        groups.setdefault(each[0], []).append(each)
+    return tuple(
+        WaitingGroup(key=key, count=len(members), since=members[0][1], order=members[0][2], reason=members[0][3])
+        for key, members in groups.items()
+    )
+
+
+def _failure_group(cause: FailureCause, system: str, kind: JobKind, found: Sequence[Job]) -> FailureGroup:
+    tried = [job for job in found if job.is_failing]
+    return FailureGroup(
+        cause=cause,
+        system=system,
+        kind=kind,
+        count=len(found),
+        set_aside=len(found) - len(tried),
+        since=min(job.first_due_at for job in found),
+        failing_since=min((job.failing_since for job in tried if job.failing_since), default=None),
+        failures=max((job.failures for job in tried), default=0),
+    )
 
 
 def _is_blocking(job: Job) -> bool:
@@ -863,6 +903,27 @@ class MemoryOrderRepository(OrderRepository):
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
 
     @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        orders, lines = self._data.orders.values(), self._data.lines.values()
+        found = [
+            (AlertKey(ConditionId.ORDERS_HELD, each.hold_cause or ""), each.held_since, each.key, each.reason)
+            for each in orders
+            if each.state is OrderState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.LINES_HELD), each.changed_at, each.order, None)
+            for each in lines
+            if each.state is LineState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.ORDERS_PART_WAITS, each.adapter), each.waits_since, each.order, None)
+            for each in self._data.work_orders.values()
+        ]
+        found += [(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE), each.task_unreadable_since, each.key, None) for each in orders]
+        found += [(AlertKey(ConditionId.LINES_TASK_UNREADABLE), each.task_unreadable_since, each.order, None) for each in lines]
+        return _waiting_groups([each for each in found if each[1] is not None])
+
+    @override
     def unassessed_since(self) -> datetime | None:
         return min((order.seen_at for order in self._data.orders.values() if order.state in ORDERS_BEFORE_HANDOVER), default=None)
 
@@ -1008,6 +1069,13 @@ class MemoryReportRepository(ReportRepository):
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
         wanted = (order, source, report_id)
         return tuple(each for each in self._data.reports.values() if (each.order, each.source, each.report_id) == wanted)
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        waiting = self.needing_operator()
+        return _waiting_groups(
+            [(result_alert_key(each.state, each.hold_reason), each.received_at, None, None) for each in waiting]
+        )
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:

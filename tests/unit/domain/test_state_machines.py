@@ -125,6 +125,7 @@ def effect() -> Job:
         payload={},
         state=JobState.DUE,
         due_at=NOW,
+        first_due_at=NOW,
         created_at=NOW,
         changed_at=NOW,
     )

@@ -150,6 +150,8 @@ def upgrade() -> None:
         sa.Column("started", sa.Boolean(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("system", sa.Text(), nullable=False),
+        sa.Column("first_due_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
@@ -158,16 +160,30 @@ def upgrade() -> None:
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("failing_since", sa.DateTime(timezone=True), nullable=True),
         sa.Column("failure_cause", sa.Text(), nullable=True),
+        sa.Column("failures", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
         sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_jobs_claimable", "jobs", ["kind", "due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
     op.create_index("ix_jobs_without_order", "jobs", ["changed_at"], **_where("order_key IS NULL"))
-    op.create_index("ix_jobs_failing", "jobs", ["failing_since"], **_where("failing_since IS NOT NULL"))
+    op.create_index(
+        "ix_jobs_failing",
+        "jobs",
+        ["failure_cause", "system", "kind", "state", "first_due_at", "failing_since", "failures", "id"],
+        **_where("failing_since IS NOT NULL"),
+    )
     op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
     op.create_index("ix_jobs_leased", "jobs", ["lease_until"], **_where("state IN ('in_flight')"))
-    op.create_index("ix_jobs_needing_operator", "jobs", ["changed_at"], **_where("state IN ('dead_letter', 'needs_review')"))
+    op.create_index(
+        "ix_jobs_needing_operator", "jobs", ["first_due_at", "id"], **_where("state IN ('dead_letter', 'needs_review')")
+    )
+    op.create_index(
+        "ix_jobs_open",
+        "jobs",
+        ["first_due_at", "id", "kind", "state"],
+        **_where("state IN ('dead_letter', 'due', 'in_flight', 'needs_review', 'outcome_unknown')"),
+    )
     op.create_index("ix_jobs_order_key_id", "jobs", ["order_key", "id"], **_where("order_key IS NOT NULL"))
     op.create_index(
         "ix_jobs_ordering_key",
@@ -257,6 +273,9 @@ def upgrade() -> None:
         sa.Column("recheck_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reopened", sa.Integer(), nullable=False),
         sa.Column("unreadable_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("held_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("hold_cause", sa.Text(), nullable=True),
+        sa.Column("task_unreadable_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
@@ -265,6 +284,11 @@ def upgrade() -> None:
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
     op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
     op.create_index("ix_orders_state_changed_at", "orders", ["state", "changed_at"])
+    op.create_index("ix_orders_held", "orders", ["held_since", "key"], **_where("state IN ('held')"))
+    op.create_index("ix_orders_hold_cause", "orders", ["hold_cause", "held_since", "key"], **_where("state IN ('held')"))
+    op.create_index(
+        "ix_orders_task_unreadable", "orders", ["task_unreadable_since"], **_where("task_unreadable_since IS NOT NULL")
+    )
 
     op.create_table(
         "refused_contents",
@@ -290,7 +314,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_refused_messages_kept", "refused_messages", ["last_seen_at"], **_where("is_kept"))
     op.create_index("ix_refused_messages_source_first_seen_at", "refused_messages", ["source", "first_seen_at"])
-    op.create_index("ix_refused_messages_waiting", "refused_messages", ["source"], **_where("state IN ('waiting')"))
+    op.create_index(
+        "ix_refused_messages_waiting", "refused_messages", ["source", "first_seen_at", "key"], **_where("state IN ('waiting')")
+    )
 
     op.create_table(
         "work_orders",
@@ -300,10 +326,13 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("waits_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("order_key", "adapter", name="pk_work_orders"),
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_work_orders_order_key", ondelete="CASCADE"),
     )
     op.create_index("ix_work_orders_accession", "work_orders", ["accession"])
+    op.create_index("ix_work_orders_to_hand_over", "work_orders", ["adapter"], **_where("state IN ('accepted')"))
+    op.create_index("ix_work_orders_waiting", "work_orders", ["adapter", "waits_since"], **_where("waits_since IS NOT NULL"))
 
     op.create_table(
         "rejections",
@@ -343,6 +372,12 @@ def upgrade() -> None:
     )
     op.create_index(
         "ix_reports_needing_operator", "reports", ["sequence"], **_where("state IN ('held', 'unmapped', 'unmatched')")
+    )
+    op.create_index(
+        "ix_reports_waiting",
+        "reports",
+        ["state", "hold_reason", "source", "received_at", "sequence"],
+        **_where("state IN ('held', 'unmapped', 'unmatched')"),
     )
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"], **_where("order_key IS NOT NULL"))
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
@@ -461,6 +496,7 @@ def upgrade() -> None:
         sa.Column("sent_statuses", sa.Text(), nullable=False),
         sa.Column("ended_as", sa.Text(), nullable=True),
         sa.Column("reopened", sa.Integer(), nullable=False),
+        sa.Column("task_unreadable_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("number", name="pk_lines"),
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.UniqueConstraint("key", name="uq_lines_key"),
@@ -470,6 +506,7 @@ def upgrade() -> None:
         "ix_lines_open", "lines", ["state", "adapter"], **_where("state IN ('accepted', 'held', 'requested', 'resulted')")
     )
     op.create_index("ix_lines_accession", "lines", ["accession"])
+    op.create_index("ix_lines_task_unreadable", "lines", ["task_unreadable_since"], **_where("task_unreadable_since IS NOT NULL"))
     op.create_index("ix_lines_order_key", "lines", ["order_key"])
     op.create_index("ix_lines_procedure_request_id", "lines", ["procedure_request_id"])
     op.create_index("ix_lines_task_id", "lines", ["task_id"])
