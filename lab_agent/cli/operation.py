@@ -73,7 +73,7 @@ async def read_operation(
 
 async def _look_without_store(parts: Components, error: LabAgentError, *, offline: bool, ask_agent: bool) -> Operation:
     now = parts.clock.now()
-    found, _ = await _look(build_probes(parts), offline=offline)
+    found, _ = await _look(build_probes(parts, once=True), offline=offline)
     if ask_agent:
         found += await find_absence_without_store(parts.settings.status)
     conditions = list_conditions(_to_alerts(found, (), now), None, (store_condition(error, now),))
@@ -83,7 +83,7 @@ async def _look_without_store(parts: Components, error: LabAgentError, *, offlin
 async def _look_with_store(parts: Components, store: StoreState, *, offline: bool, ask_agent: bool) -> Operation:
     now = parts.clock.now()
     limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
-    found, decided = await _look(build_probes(parts), offline=offline)
+    found, decided = await _look(build_probes(parts, once=True), offline=offline)
     found += await find_absence(store.agent, limits, parts.settings.status, now, ask=ask_agent)
     kept = [each for each in store.overview.alerts if each.condition not in decided]
     alerts = (*_failing_alerts(store.failing, now), *kept, *_to_alerts(found, store.overview.alerts, now))

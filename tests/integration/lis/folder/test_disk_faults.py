@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import LisDiskFull, LisUnavailable
+from lab_agent.errors import LisFault, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
 from tests.harness.small_disk import fill, mounted_disk, remount_read_only, unmount
@@ -40,8 +40,9 @@ async def adapter(share: Path, tmp_path: Path) -> AsyncIterator[FolderAdapter]:
 
 async def test_full_disk_told_as_such_and_passes(adapter: FolderAdapter, share: Path) -> None:
     filler = fill(share)
-    with pytest.raises(LisDiskFull, match=r"^the disk of a folder of \[lis.main\] is full: make room there$"):
+    with pytest.raises(LisUnavailable, match=r"the disk of a folder of \[lis.main\] is full: make room there") as caught:
         await adapter.prepare(ORDER)
+    assert caught.value.fault is LisFault.DISK_FULL
     with pytest.raises(LisUnavailable):
         await adapter.cancel(ORDER.key, (ORDER.lines[0].key,), "withdrawn")
     filler.unlink()
@@ -53,7 +54,7 @@ async def test_readonly_disk_told_as_such(adapter: FolderAdapter, share: Path) -
     remount_read_only(share)
     with pytest.raises(LisUnavailable, match="it is read-only: mount it for writing") as caught:
         await adapter.prepare(ORDER)
-    assert not isinstance(caught.value, LisDiskFull)
+    assert caught.value.fault is LisFault.UNAVAILABLE
 
 
 async def test_unmounted_share_gets_no_order(adapter: FolderAdapter, share: Path) -> None:
@@ -74,10 +75,11 @@ async def test_unmounted_share_gets_no_order(adapter: FolderAdapter, share: Path
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(errno.ENOSPC, LisDiskFull), (errno.EDQUOT, LisDiskFull), (errno.EIO, LisUnavailable)]
+    ("number", "fault"),
+    [(errno.ENOSPC, LisFault.DISK_FULL), (errno.EDQUOT, LisFault.DISK_FULL), (errno.EIO, LisFault.UNAVAILABLE)],
 )
 async def test_error_of_sync_judged_by_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[LisUnavailable]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fault: LisFault
 ) -> None:
     """Also where nobody may mount a disk: network shares say only at the sync that they are full."""
 
@@ -91,5 +93,5 @@ async def test_error_of_sync_judged_by_number(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(LisUnavailable) as caught:
         await made.prepare(ORDER)
-    assert type(caught.value) is kind
+    assert caught.value.fault is fault
     await made.stop()
