@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from lab_agent.errors import LisFault, LisUnavailable
+from lab_agent.errors import LisDiskFull, LisUnavailable
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MENDS = {
@@ -18,7 +18,7 @@ _MENDS = {
 def to_lis_failure(error: OSError, what: str) -> LisUnavailable:
     """Make the failure of the contract from an error at `what`, such as `a folder of [lis.main]`; no file is named."""
     if error.errno in _FULL:
-        return LisUnavailable(f"the disk of {what} is full: make room there", fault=LisFault.DISK_FULL)
+        return LisDiskFull(f"the disk of {what} is full: make room there")
     mend = _MENDS.get(error.errno or 0, f"{error.strerror or type(error).__name__}: mount it, or correct its permissions")
     return LisUnavailable(f"{what} cannot be used ({mend})")
 
