@@ -409,7 +409,7 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
     return (
         AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
-        *build_neighbour_probes(settings, components.store, clock, once=once),
+        *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
         ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
     )
 
