@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from shlex import quote
 from typing import NamedTuple
 
 from lab_agent.conditions.ids import ConditionId
@@ -145,8 +146,8 @@ class OpenCondition:
 
     @property
     def command(self) -> str:
-        """The command that does it; empty where there is none."""
-        return self._about(self.condition.command)
+        """The command that does it, as a shell takes it; empty where there is none."""
+        return self.condition.command.replace("{subject}", quote(self.subject))
 
     @property
     def page(self) -> str:

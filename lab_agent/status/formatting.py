@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from markupsafe import Markup, escape
+
 from lab_agent.domain import value_text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Alert, Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
@@ -191,6 +194,20 @@ def alert_text(alert: Alert) -> str:
     """What an alert says, in one line."""
     found = to_open_condition(alert)
     return f"{found.title}: {found.cause}"
+
+
+def without_control_characters(value: object) -> object:
+    """What a template prints, where it is text from elsewhere: it steers no terminal and reorders nothing on the page."""
+    return escape_unprintable(value) if type(value) is str and not value.isprintable() else value
+
+
+def with_code(text: str) -> Markup:
+    """Text with what stands in backticks as code, as in the table of conditions; everything else is escaped."""
+    parts = escape_unprintable(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without its fellow, as in a foreign text
+        return escape("`".join(parts))
+    code = Markup("<code>{}</code>")
+    return Markup().join(code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts))
 
 
 def state_meaning(state: OrderState | WorkOrderState | LineState | ReportState | JobState) -> str:

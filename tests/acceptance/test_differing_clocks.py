@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from lab_sandbox.config import load_config
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import Clinic
@@ -29,6 +31,7 @@ async def test_order_is_held_until_the_clocks_agree(harness: ProcessHarness) -> 
         text = settings.read_text()
         assert "[rules]" not in text
         settings.write_text(f"{text}\n[rules]\nfuture_tolerance = 1.0\n")
+        harness.workspace = replace(harness.workspace, service_config=load_config(harness.workspace.service_settings))
         await harness.start_service()
         proxy.clock_ahead = timedelta(days=1)
         agent = await harness.start_agent()

@@ -22,6 +22,7 @@ from typing_extensions import override
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
@@ -32,6 +33,7 @@ from lab_agent.domain.records import (
     Event,
     FailingJobs,
     FailureGroup,
+    HoldReason,
     HostedDocument,
     Job,
     JobKind,
@@ -62,11 +64,13 @@ from lab_agent.domain.state_machines import (
     JobState,
     LineState,
     OrderState,
+    ReportState,
 )
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
+from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -129,6 +133,7 @@ class MemoryData:
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
+    api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
@@ -565,6 +570,13 @@ class MemoryJobRepository(JobRepository):
         return tuple(_failure_group(*key, found) for key, found in sorted(groups.items()))
 
     @override
+    def of_cause(
+        self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
+    ) -> tuple[Job, ...]:
+        found = (job for job in self._data.jobs.values() if job.failing_since and job.failure_cause is cause and job.id > after)
+        return tuple(job for job in found if system in {None, job.system} and kind in {None, job.kind})[:limit]
+
+    @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
         jobs = self._data.jobs.values()
         waiting = [each for each in jobs if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
@@ -609,6 +621,7 @@ def _failure_group(cause: FailureCause, system: str, kind: JobKind, found: Seque
         kind=kind,
         count=len(found),
         set_aside=len(found) - len(tried),
+        in_review=sum(job.state is JobState.NEEDS_REVIEW for job in found),
         since=min(job.first_due_at for job in found),
         failing_since=min((job.failing_since for job in tried if job.failing_since), default=None),
         failures=max((job.failures for job in tried), default=0),
@@ -733,6 +746,29 @@ class MemoryApiTokenRepository(ApiTokenRepository):
         ended = [each for each in tokens.values() if id_or_name in (each.id, each.name) and each.revoked_at is None]
         tokens.update({each.id: replace(each, revoked_at=now) for each in ended})
         return len(ended)
+
+
+class MemoryApiRefusalRepository(ApiRefusalRepository):
+    """What the laboratory's API refused, one entry for each time that it was written."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def add(self, refusals: Sequence[ApiRefusals], *, now: datetime) -> None:
+        kept = [each for each in self._data.api_refusals if period_start(each.first_at) >= now - KEPT]
+        self._data.api_refusals = [*kept, *refusals]
+
+    @override
+    def since(self, moment: datetime) -> tuple[ApiRefusals, ...]:
+        found: dict[tuple[RefusalReason, str], ApiRefusals] = {}
+        for each in self._data.api_refusals:
+            if period_start(each.first_at) > moment - PERIOD:
+                before = found.get((each.reason, each.client), replace(each, count=0))
+                first, last = min(before.first_at, each.first_at), max(before.last_at, each.last_at)
+                summed = replace(each, count=before.count + each.count, first_at=first, last_at=last)
+                found[each.reason, each.client] = summed
+        return tuple(found[key] for key in sorted(found))
 
 
 class MemoryOrderRepository(OrderRepository):
@@ -876,6 +912,11 @@ class MemoryOrderRepository(OrderRepository):
 
     def _closed(self) -> list[OrderRecord]:
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
+
+    @override
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        found = (each for each in self._data.orders.values() if each.state is OrderState.HELD and each.hold_cause == cause)
+        return tuple(each for each in sorted(found, key=lambda each: each.key) if each.key > (after or ""))[:limit]
 
     @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
@@ -1046,6 +1087,11 @@ class MemoryReportRepository(ReportRepository):
         return tuple(each for each in self._data.reports.values() if (each.order, each.source, each.report_id) == wanted)
 
     @override
+    def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        found = (each for each in self.needing_operator() if (each.state, each.hold_reason) == (state, hold_reason))
+        return tuple(each for each in found if each.sequence > after)[:limit]
+
+    @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
         waiting = self.needing_operator()
         return _waiting_groups(
@@ -1184,6 +1230,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)
         self.api_tokens = MemoryApiTokenRepository(data)
+        self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
 
