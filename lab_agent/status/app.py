@@ -16,11 +16,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_agent.catalogue_service.notices import NoticeBoard
-from lab_agent.errors import LabAgentError, SchemaMismatchError, StoreUnreachableError
+from lab_agent.domain.store_health import to_open_condition
+from lab_agent.errors import LabAgentError, StoreUnreachableError
 from lab_agent.logs import get_logger
 from lab_agent.status import actions, health, login, notice_pages, pages, refused_pages, result_pages
 from lab_agent.status.auth import HttpError, LoginRequired, Sessions
 from lab_agent.status.context import StatusContext, TemplateRenderer
+from lab_agent.status.store_page import render_store_page
 
 _log = get_logger(__name__)
 
@@ -121,9 +123,11 @@ async def _show_bad_request(request: Request, _: Exception) -> Response:
 
 async def _show_agent_error(request: Request, exc: Exception) -> Response:
     """The database is unavailable, or its content has changed since the page showed it."""
-    if isinstance(exc, StoreUnreachableError | SchemaMismatchError):
-        _log.error("page without database", action="page_failed", reason=str(exc))
-        return _error_page(request, 503, "The agent's database is unavailable. Nothing is lost; try again in a moment.")
+    context: StatusContext = request.app.state.context
+    if isinstance(exc, StoreUnreachableError) and exc.fault is not None:
+        _log.debug("page without database", action="page_failed", reason=str(exc))  # the outage has its own line
+        now = context.clock.now()
+        return render_store_page(request, to_open_condition(exc, context.store.health, now), now)
     return _error_page(request, 409, f"Nothing was done: {exc}")
 
 
