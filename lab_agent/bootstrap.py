@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from typing_extensions import override
 
@@ -23,9 +24,16 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
+from lab_agent.machine_probes import build_machine_probes
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
+from lab_agent.monitoring.agent import AgentLimits, AgentProbe
+from lab_agent.monitoring.exchange_probes import ClockProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
+from lab_agent.neighbour_probes import build_neighbour_probes
+from lab_agent.notification.building import build_notifier
+from lab_agent.notification.dead_man import DeadManPing
+from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -42,6 +50,7 @@ from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
+from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
 from lab_agent.worker.store_watch import StoreWatch
 from lab_agent.worker.worker import BackgroundTask, Worker
@@ -69,10 +78,8 @@ from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
-ATTENTION_INTERVAL = 30.0
-MONITOR_INTERVAL = 30.0
 """Seconds."""
-_OBSERVING_TASKS = ("poll", "ended_orders")
+_OBSERVING_TASKS = ("poll", "ended_orders", "ping")
 
 
 class SystemClock(Clock):
@@ -99,6 +106,8 @@ class Components:
     metrics: Metrics
     owner: str
     mapping_cache: MappingCache = field(default_factory=lambda: MappingCache(None))
+    config: Path | None = None
+    """The settings file, where there is one."""
 
 
 @asynccontextmanager
@@ -108,6 +117,7 @@ async def open_components(
     store: Store | None = None,
     wrap_exchange: Callable[[Exchange], Exchange] = lambda exchange: exchange,
     clock: Clock | None = None,
+    config: Path | None = None,
 ) -> AsyncIterator[Components]:
     """Open everything that a command or the daemon needs, and close it again."""
     clock = clock or SystemClock()
@@ -131,6 +141,7 @@ async def open_components(
                 mapping_cache=MappingCache(settings.results.mappings),
                 metrics=metrics,
                 owner=owner,
+                config=config,
             )
         finally:
             await authenticator.aclose()
@@ -271,6 +282,7 @@ def build_assessor(components: Components) -> OrderAssessor:
         catalogues=components.catalogue_cache.view,
         messages=load_messages(settings.rules.messages, settings.rules.messages_folder),
         service_clock_offset=components.exchange.service_clock_offset,
+        clock_tolerance=timedelta(seconds=settings.monitoring.clock_tolerance),
     )
 
 
@@ -306,6 +318,7 @@ def build_worker(
         dispatcher=dispatcher,
         scheduler=scheduler,
         outages=outages,
+        presence=_build_presence(components),
         adapters=lis,
         inbox_for=lambda name: StoreInbox(components.store, components.clock, name),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
@@ -313,10 +326,17 @@ def build_worker(
             "heartbeat": runner.heartbeat.run,
             "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
             "loop lag": components.metrics.loop_lag.watch,
+            "notifications": _build_notifier(components, outages).run,
             **(background_tasks or {}),
         },
         drain_timeout=settings.worker.drain_timeout,
     )
+
+
+def _build_presence(components: Components) -> Presence:
+    identity = WorkerIdentity.of_this_process(components.owner, components.settings.worker.mode)
+    interval = components.settings.monitoring.heartbeat_interval
+    return Presence(components.store, components.clock, identity, interval, components.metrics.loop_lag.take_longest)
 
 
 def _build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:
@@ -358,23 +378,52 @@ def _build_scheduled_tasks(
         "collect": (settings.lis.collect_interval, collector.run),
         "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters).run),
         "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (ATTENTION_INTERVAL, _build_attention(components, outages)),
-        "monitor": (MONITOR_INTERVAL, Monitor(store, clock, build_probes(components)).run),
-        "searches": (ATTENTION_INTERVAL, SearchAlerts(exchange, store, clock).run),
+        "attention": (settings.monitoring.interval, _build_attention(components, outages)),
+        "monitor": (settings.monitoring.interval, Monitor(store, clock, build_probes(components)).run),
+        "searches": (settings.monitoring.interval, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
+        "ping": (settings.notify.ping.interval, DeadManPing(settings.notify.ping, lambda: _can_work(store, poll)).run),
     }
 
 
-def build_probes(components: Components) -> tuple[Probe, ...]:
-    """Build what looks at operation at regular intervals."""
-    del components
-    return ()
+def _can_work(store: Store, poll: PollTask) -> bool:
+    """Whether the agent works as far as it can tell itself: its database takes what it writes, and it polls."""
+    return not (any(each.condition.is_unready for each in store.health.conditions) or poll.is_late())
+
+
+def _build_notifier(components: Components, outages: OutageTracker) -> Notifier:
+    return build_notifier(
+        components.settings.notify,
+        components.store,
+        components.clock,
+        components.owner,
+        queries=components.queries,
+        observed=lambda: components.store.health.conditions,
+        on_store_failure=outages.record_failure,
+    )
+
+
+def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
+    """Build what looks at operation at regular intervals; `once`, for a command that looks a single time."""
+    settings, clock = components.settings, components.clock
+    return (
+        AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
+        *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
+        *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
+        ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
+    )
 
 
 def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
-    after = timedelta(seconds=components.settings.monitoring.alert_after)
+    monitoring = components.settings.monitoring
     adapters = {each.name: each.reason for each in components.adapters.statuses}
-    alerts = AttentionAlerts(components.store, components.clock, after, adapters)
+    alerts = AttentionAlerts(
+        components.store,
+        components.clock,
+        timedelta(seconds=monitoring.alert_after),
+        adapters,
+        monitoring.alert_after_attempts,
+    )
 
     async def run() -> None:
         await alerts.run()

@@ -26,6 +26,7 @@ from lab_agent.domain.store_health import StoreOutage
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
@@ -61,7 +62,7 @@ async def run(
     """
     logs.configure(settings.logging)
     # The address is bound before anything else: if that fails, nothing was started.
-    with closing(web_server.listen(settings.status.host, settings.status.port, settings_group="status")) as sock:
+    with closing(_listen(settings.status)) as sock:
         _log_address(sock)
         start = StoreStart(settings, AgentLock(settings.store.url))
         try:
@@ -71,6 +72,15 @@ async def run(
             start.lock.release()
 
 
+def _listen(status: StatusSettings) -> socket.socket:
+    try:
+        return web_server.listen(status.host, status.port, settings_group="status")
+    except web_server.ListenError as exc:
+        alert = AlertKey(ConditionId.AGENT_PORT_TAKEN, f"{status.host}:{status.port}")
+        log.critical("condition found", action="condition_found", alert=str(alert), reason=str(exc))
+        raise
+
+
 async def _run(
     settings: Settings,
     config: Path | None,
@@ -78,7 +88,7 @@ async def _run(
     sock: socket.socket,
     outages: Sequence[StoreOutage],
 ) -> None:
-    async with bootstrap.open_components(settings) as opened:
+    async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
         if outages:
             await components.store.run(lambda uow: record_outages(uow, outages, components.clock.now()))
@@ -98,7 +108,7 @@ async def _run(
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.stop)
+            loop.add_signal_handler(number, worker.stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, reload.run)
         reload.end_alerts_of_last_run()
         await worker.run()

@@ -239,6 +239,10 @@ class ForeignOrigin(PermanentFailure):
     """The address has another origin than the service; no token is sent there."""
 
 
+class TaskUnreadable(TemporaryFailure):
+    """A Task of an order cannot be read before its handover; a right or a copy may come back."""
+
+
 class AuthenticationRequired(TemporaryFailure):
     """The service does not accept our credentials; run `lab-agent login`, or correct [exchange.oauth]."""
 
@@ -248,6 +252,14 @@ class AuthenticationRequired(TemporaryFailure):
 
 class LisUnavailable(TemporaryFailure):
     """The laboratory system is unavailable."""
+
+
+class LisDiskFull(LisUnavailable):
+    """The disk on which the laboratory system takes orders is full."""
+
+
+class LisNotLoaded(LisUnavailable):
+    """The adapter of the laboratory system is not loaded; see [lis]."""
 
 
 class LisOutcomeUnknown(AmbiguousFailure):

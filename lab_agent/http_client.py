@@ -172,12 +172,28 @@ def _too_large(method: str, limit: int) -> Failure:
 def _failure_reason(exc: Exception) -> str:
     """Say why nothing was sent, without the library's own text, in which the address may stand with its query."""
     if isinstance(exc.__cause__, aiohttp.ClientConnectorCertificateError):
-        return "its certificate is not trusted; set `ca_file` to the certificate of the authority that issued it"
+        return _certificate_fault(exc.__cause__.certificate_error)
     if isinstance(exc.__cause__, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
         return os.strerror(number)
     return "connecting took too long" if isinstance(exc, httpx.TimeoutException) else type(exc).__name__
+
+
+_CERTIFICATE_FAULTS = {
+    9: "its certificate is not valid yet; compare the clocks",
+    10: "its certificate has expired",
+    62: "its certificate is for another name",
+    64: "its certificate is for another address",
+}
+"""By OpenSSL's number of the fault (X509_V_ERR_…)."""
+
+
+def _certificate_fault(error: Exception) -> str:
+    """Say what is wrong with a certificate."""
+    number = error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
+    untrusted = "its certificate is not trusted; set `ca_file` to the certificate of the authority that issued it"
+    return _CERTIFICATE_FAULTS.get(number, untrusted)
 
 
 def _make_transport(options: HttpOptions, proxy: httpx.Proxy | None) -> AiohttpTransport:

@@ -7,9 +7,11 @@ that they are true after a restart and for every worker on one database. `Metric
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import Counter as Tally
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -18,6 +20,9 @@ from platform import python_version
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.table import CONDITIONS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CallObserver = Callable[[str, str, float], None]
@@ -69,18 +74,30 @@ class LoopLag:
 
     def __init__(self) -> None:
         self._late: deque[float] = deque(maxlen=int(60 / _LAG_INTERVAL))
+        self._longest_untaken = 0.0
 
     async def watch(self) -> None:
         """Measure until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _LAG_INTERVAL
+            due = _uptime() + _LAG_INTERVAL
             await asyncio.sleep(_LAG_INTERVAL)
-            self._late.append(loop.time() - due)
+            late = _uptime() - due
+            self._late.append(late)
+            self._longest_untaken = max(self._longest_untaken, late)
 
     def longest(self) -> float:
         """Seconds; 0 before the first measurement."""
         return max(self._late, default=0.0)
+
+    def take_longest(self) -> float:
+        """Seconds, since this was called last; 0 where nothing was measured."""
+        longest, self._longest_untaken = self._longest_untaken, 0.0
+        return longest
+
+
+def _uptime() -> float:
+    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Metrics:
@@ -94,6 +111,11 @@ class Metrics:
         self._jobs = self._gauge("jobs", "Unfinished jobs by kind and state", "kind", "state")
         self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")
         self._alerts = self._gauge("alerts_open", "Open alerts")
+        self._conditions = self._gauge(
+            "condition_open", "How many alerts of a condition are open; docs/conditions.md", "condition", "severity"
+        )
+        self._conditions_since = self._gauge("condition_since_timestamp_seconds", "When the oldest of them began", "condition")
+        self._conditions_affected = self._gauge("condition_affected", "What waits because of them", "condition", "what")
         self._store_reachable = self._gauge("store_reachable", "Whether the store answered when these numbers were read")
         self._last_poll = self._gauge("last_poll_timestamp_seconds", "When the last poll succeeded")
         self._polls = Counter("lab_agent_polls", "Polls for new orders by outcome", ["outcome"], registry=self.registry)
@@ -148,6 +170,32 @@ class Metrics:
         if gauges.last_poll is not None:
             self._last_poll.set(gauges.last_poll)
         self._store_reachable.set(1)
+
+    def update_conditions(self, found: Iterable[OpenCondition], *, is_complete: bool = True) -> None:
+        """Set the gauges of the conditions. Each of the table has a number, so that a rule knows 0 from what is missing.
+
+        Unless `is_complete`, those that were not found are unknown: NaN.
+        """
+        found = tuple(found)
+        numbers = Tally(each.condition.id for each in found)
+        for condition in CONDITIONS.values():
+            number = numbers[condition.id] or (0 if is_complete else nan)
+            self._conditions.labels(condition.id.value, condition.severity.value).set(number)
+        self._update_details(found)
+
+    def _update_details(self, found: Iterable[OpenCondition]) -> None:
+        since: dict[str, float] = {}
+        affected: Tally[tuple[str, str]] = Tally()
+        for each in found:
+            name = each.condition.id.value
+            since[name] = min(since.get(name, math.inf), each.since.timestamp())
+            affected.update({(name, f"{counted.noun}{counted.rest}"): counted.number for counted in each.affected})
+        self._conditions_since.clear()
+        for name, seconds in since.items():
+            self._conditions_since.labels(name).set(seconds)
+        self._conditions_affected.clear()
+        for labels, number in affected.items():
+            self._conditions_affected.labels(*labels).set(number)
 
     def clear_store(self) -> None:
         """Clear the gauges of the store while it is unavailable: an old number would look like a current one."""

@@ -27,12 +27,14 @@ from lab_api.endpoints import Endpoints
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.rate_limit import TokenBuckets
+from lab_api.refusals import RefusalCounter
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import TokenEndpoint
 
 _log = get_logger(__name__)
 
 _HEALTH_PATHS = ("/healthz", "/readyz")
+"""The ends of paths that are asked again and again."""
 
 
 class PlainRoute(Route):
@@ -52,6 +54,7 @@ def create_app(
     tokens: TokenEndpoint | None = None,
     documents: HostedDocuments | None = None,
     rate_limit: TokenBuckets | None = None,
+    refusals: RefusalCounter | None = None,
 ) -> FastAPI:
     """Make the application; the catalogue may be replaced while it runs.
 
@@ -65,7 +68,7 @@ def create_app(
         labels=labels or NoLabels(),
         rate_limit=rate_limit or TokenBuckets(settings.rate, settings.burst),
     )
-    routes: list[BaseRoute] = [*_endpoint_routes(prefix, endpoints), *_health_routes(current_catalogue)]
+    routes: list[BaseRoute] = [*_endpoint_routes(prefix, endpoints), *_health_routes(prefix, current_catalogue)]
     if tokens:
         routes.append(PlainRoute(f"{prefix}/token", tokens.handle, methods=["POST"]))
     if documents:
@@ -80,6 +83,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.state.refusals = refusals
     token_path = f"{prefix}/token" if tokens else None
     app.openapi = cache(lambda: openapi.build_document(prefix, token_path))  # type: ignore[method-assign]  # FastAPI's own way
     return app
@@ -95,15 +99,21 @@ def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[BaseRoute]:
     ]
 
 
-def _health_routes(current_catalogue: CurrentCatalogue) -> list[BaseRoute]:
+def _health_routes(prefix: str, current_catalogue: CurrentCatalogue) -> list[BaseRoute]:
+    """`/healthz` is under the prefix, too: a proxy need not pass on more, and our agent looks from outside whether it does."""
+
     async def healthz(_: Request) -> Response:
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        return Response(b'{"status":"ok","service":"lab-api"}', media_type="application/json")
 
     async def readyz(_: Request) -> Response:
-        body = exact_json.dumps({"status": "ready", "catalogue": current_catalogue.responses.catalogue.version})
-        return Response(body, media_type="application/json")
+        served = current_catalogue
+        body = {"status": "ready", "catalogue": served.responses.catalogue.version, "served_since": served.since.isoformat()}
+        return Response(exact_json.dumps(body), media_type="application/json")
 
-    return [PlainRoute(path, handler, methods=["GET"]) for path, handler in zip(_HEALTH_PATHS, (healthz, readyz), strict=True)]
+    return [
+        *(PlainRoute(path, healthz, methods=["GET"]) for path in sorted({"/healthz", f"{prefix}/healthz"})),
+        PlainRoute("/readyz", readyz, methods=["GET"]),
+    ]
 
 
 class RequestLogMiddleware:
@@ -130,5 +140,5 @@ class RequestLogMiddleware:
         finally:
             path = getattr(scope.get("route"), "path", "unknown")
             elapsed, source = round(perf_counter() - started, 4), scope.get("state", {}).get("client")
-            log = _log.debug if path in _HEALTH_PATHS else _log.info
+            log = _log.debug if path.endswith(_HEALTH_PATHS) else _log.info
             log("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)

@@ -134,10 +134,14 @@ class CurrentCatalogue:
 
     def __init__(self, catalogue: Catalogue, now: Callable[[], datetime]) -> None:
         self.now = now
-        self.responses = PreparedResponses(catalogue, now())
+        self.since = now()
+        """When this version was served first."""
+        self.responses = PreparedResponses(catalogue, self.since)
 
     def replace(self, catalogue: Catalogue, notices: tuple[Notice, ...] = ()) -> None:
         """Serve this one from now on. It is prepared first; requests that are being answered keep the old one."""
+        if catalogue.version != self.responses.catalogue.version:
+            self.since = self.now()
         self.responses = PreparedResponses(catalogue, self.now(), notices, self.responses)
 
 

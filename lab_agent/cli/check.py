@@ -1,10 +1,11 @@
-"""`lab-agent check`: tries everything that the agent needs, line by line, and says how to correct what is wrong."""
+"""`lab-agent check`: tries everything that the agent needs and looks at how it works, and says how to correct what is wrong."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -12,22 +13,43 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap
+from lab_agent.bootstrap import Components
+from lab_agent.cli.check_exchange import SKIPPED, check_service
 from lab_agent.cli.check_local import check_local
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
 from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.cli.operation import Operation, read_operation
+from lab_agent.cli.operation_output import condition_lines, format_worker, number_lines, operation_to_json
 from lab_agent.cli.output import console, print_heading, print_json, print_line
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.text import escape_unprintable
-from lab_agent.errors import AuthenticationRequired, CryptoError, Failure, ServiceUnavailable, SettingsError, StoreError
-from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.repositories import Store
+from lab_agent.errors import CryptoError, LabAgentError, SettingsError
 from lab_agent.settings.introspection import iter_masked_values
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.opening import build_cipher
+from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.unit_of_work import SqlStore
 
 _STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.TODO: "yellow", CheckStatus.WRONG: "bold red", CheckStatus.SKIPPED: "dim"}
-_LINKS_HINT = "set `exchange.base_url` to the address that the service knows itself by, or correct the proxy before it"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was tried, and how operation is; None where there is nothing yet that could work."""
+
+    checks: Sequence[CheckResult]
+    operation: Operation | None = None
+
+    @property
+    def wrong(self) -> int:
+        """How many checks went wrong."""
+        return sum(line.status is CheckStatus.WRONG for line in self.checks)
+
+    @property
+    def needing_person(self) -> int:
+        """How many conditions a person has to see to."""
+        return 0 if self.operation is None else len(self.operation.needing_person)
 
 
 def check(
@@ -36,17 +58,16 @@ def check(
     show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, with secrets masked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check settings, store, catalogue, adapters, service and sign-in. Exit code 1 if something is wrong."""
+    """Check settings, connections and operation. Exit code 1 if something needs a person."""
     settings, found = _check_settings(config)
     if settings and show_settings and not as_json:
         _print_settings(settings)
-    if settings:
-        found += asyncio.run(_run_checks(settings, offline=offline))
+    report = asyncio.run(_run_checks(settings, found, config, offline=offline)) if settings else CheckReport(found)
     if as_json:
-        print_json(found)
+        _print_json(report)
     else:
-        _print_results(found)
-    if any(line.status is CheckStatus.WRONG for line in found):
+        _print_report(report)
+    if report.wrong or report.needing_person:
         raise typer.Exit(1)
 
 
@@ -59,105 +80,90 @@ def _check_settings(config: Path | None) -> tuple[Settings | None, list[CheckRes
         ]
 
 
-async def _run_checks(settings: Settings, *, offline: bool) -> list[CheckResult]:
-    found = await check_local(settings, offline=offline)
-    return found + await _check_exchange(settings, offline=offline)
-
-
-def _print_results(results: list[CheckResult]) -> None:
-    page = console()
-    width = max(len(line.name) for line in results) + 2
-    for line in results:
-        page.print(f"{line.status.value:<9}", style=_STATUS_STYLES[line.status], end="")
-        text = f"{line.name:<{width}}{line.detail}" + (f" — {line.hint}" if line.hint else "")
-        page.print(escape_unprintable(text), soft_wrap=True)
-    wrong = sum(line.status is CheckStatus.WRONG for line in results)
-    print_line(f"\n{wrong} of {len(results)} wrong." if wrong else "\nNothing is wrong.")
-
-
-def _print_settings(settings: Settings) -> None:
-    print_heading("Settings")
-    for key, value in iter_masked_values(settings):
-        print_line(f"{key} = {value}")
-    print_heading("Checks")
-
-
-async def _check_exchange(settings: Settings, *, offline: bool) -> list[CheckResult]:
-    """Check the service, the sign-in and the contracts."""
-    if offline:
-        return [CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "service contracts")]
+async def _run_checks(settings: Settings, found: list[CheckResult], config: Path | None, *, offline: bool) -> CheckReport:
+    local = await check_local(settings, offline=offline)
     try:
-        return await _connect_and_check(settings, None)
-    except StoreError:  # reported already; the service can be checked anyway, with a sign-in that is not kept
-        async with _temporary_store() as store:
-            return await _connect_and_check(settings, store)
+        async with (
+            _open_store(settings, is_readable=local.has_store) as store,
+            bootstrap.open_components(settings, store=store, config=config) as parts,
+        ):
+            # The service first: what its answers tell of, such as its clock, the look at operation knows then.
+            service = SKIPPED if offline else await check_service(settings, parts.exchange)
+            operation = await _read_operation(settings, parts, local.store_error, offline=offline)
+    except (CryptoError, SettingsError) as exc:
+        return CheckReport([*found, *local.results, *failed_checks("exchange", exc)])
+    is_known = local.has_store or local.store_error is not None
+    return CheckReport([*found, *local.results, *service], operation if is_known else replace(operation, store=None))
+
+
+async def _read_operation(
+    settings: Settings, parts: Components, store_error: LabAgentError | None, *, offline: bool
+) -> Operation:
+    """Look at operation. A store that has an error may be readable all the same, so it is tried again, by itself."""
+    if store_error is None:
+        return await read_operation(parts, offline=offline, ask_agent=not offline)
+    store = SqlStore(settings.store.url, build_cipher(settings.store))
+    try:
+        parts = replace(parts, store=store, queries=SqlQueries(store))
+        return await read_operation(parts, offline=offline, ask_agent=not offline, store_error=store_error)
+    finally:
+        await store.close()
 
 
 @asynccontextmanager
-async def _temporary_store() -> AsyncIterator[SqlStore]:
+async def _open_store(settings: Settings, *, is_readable: bool) -> AsyncIterator[SqlStore]:
+    """Open the store. Where it cannot be read, which is reported already, the rest is checked with an empty one of its own."""
     with TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/check.db"
-        upgrade_schema(url)
-        store = SqlStore(url, Cipher(new_key()))
+        url = settings.store.url if is_readable else f"sqlite:///{folder}/check.db"
+        if not is_readable:
+            upgrade_schema(url)
+        store = SqlStore(url, build_cipher(settings.store) if is_readable else Cipher(new_key()))
         try:
             yield store
         finally:
             await store.close()
 
 
-async def _connect_and_check(settings: Settings, store: Store | None) -> list[CheckResult]:
-    try:
-        async with bootstrap.open_components(settings, store=store) as parts:
-            return await _check_service(settings, parts.exchange)
-    except (CryptoError, SettingsError) as exc:
-        return failed_checks("exchange", exc)
+def _print_report(report: CheckReport) -> None:
+    print_heading("Settings and connections")
+    _print_results(report.checks)
+    if (operation := report.operation) is not None:
+        print_heading("Operation")
+        page = console()
+        for line in condition_lines(operation):
+            page.print(line, soft_wrap=True)
+        _print_results(_operation_results(operation))
+    found = [f"{report.wrong} of {len(report.checks)} checks wrong"] if report.wrong else []
+    found += [f"{report.needing_person} to be seen to in operation"] if report.needing_person else []
+    print_line(f"\n{'; '.join(found)}." if found else "\nNothing is wrong.")
 
 
-async def _check_service(settings: Settings, exchange: Exchange) -> list[CheckResult]:
-    address = settings.exchange.base_url
-    try:
-        await exchange.check()
-    except ServiceUnavailable as exc:
-        return [*failed_checks("exchange", exc), CheckResult("sign-in", CheckStatus.SKIPPED, "the service could not be reached")]
-    except AuthenticationRequired as exc:
-        return [CheckResult("exchange", CheckStatus.OK, address), *failed_checks("sign-in", exc)]
-    except Failure as exc:
-        return failed_checks("exchange", exc)
-    reached = [
-        CheckResult("exchange", CheckStatus.OK, address),
-        CheckResult("sign-in", CheckStatus.OK, settings.exchange.oauth.grant),
-    ]
-    reached += await _check_links(exchange)
-    return reached + [await _check_contract(exchange, code) for code in settings.exchange.contracts]
+def _operation_results(operation: Operation) -> list[CheckResult]:
+    """The numbers, as lines that are in order; what is not is a condition."""
+    if operation.store is None:
+        return []
+    agents = [CheckResult("agent", CheckStatus.OK, format_worker(each, operation.at)) for each in operation.living]
+    if not operation.store.agent.workers:
+        agents = [CheckResult("agent", CheckStatus.TODO, "it has never run on this database", "start it: `lab-agent run`")]
+    return agents + [CheckResult(name, CheckStatus.OK, text) for name, text in number_lines(operation)]
 
 
-async def _check_links(exchange: Exchange) -> list[CheckResult]:
-    """Check that the links of the service lead to the address at which we reach it; nothing to say where they do."""
-    try:
-        foreign = await exchange.foreign_links()
-    except Failure as exc:
-        return failed_checks("service links", exc)
-    if "next" in foreign:
-        what = f"its `next` links lead to {foreign['next']}: new orders beyond the first page cannot be fetched"
-        return [CheckResult("service links", CheckStatus.WRONG, what, _LINKS_HINT)]
-    if foreign:
-        names = ", ".join(f"{relation} to {origin}" for relation, origin in sorted(foreign.items()))
-        what = f"its links lead elsewhere ({names}), and its `next` links may"
-        return [CheckResult("service links", CheckStatus.TODO, what, _LINKS_HINT)]
-    return []
+def _print_results(results: Sequence[CheckResult]) -> None:
+    page = console()
+    width = max((len(line.name) for line in results), default=0) + 2
+    for line in results:
+        page.print(f"{line.status.value:<9} ", style=_STATUS_STYLES[line.status], end="")
+        text = f"{line.name:<{width}}{line.detail}" + (f" — {line.hint}" if line.hint else "")
+        page.print(escape_unprintable(text), soft_wrap=True)
 
 
-async def _check_contract(exchange: Exchange, code: str) -> CheckResult:
-    what = f"contract {code}"
-    try:
-        ids = await exchange.contract_ids(code)
-    except Failure as exc:
-        return CheckResult(what, CheckStatus.WRONG, str(exc))
-    if not ids:
-        return CheckResult(
-            what,
-            CheckStatus.WRONG,
-            "the service has no such contract, or does not show it",
-            "correct its code, or ask the service for access to it",
-        )
-    return CheckResult(what, CheckStatus.OK, f"contract/{', contract/'.join(ids)}")
+def _print_json(report: CheckReport) -> None:
+    operation = None if report.operation is None else operation_to_json(report.operation)
+    shown = {"checks": report.checks, "wrong": report.wrong, "needs_person": report.needing_person}
+    print_json({**shown, "conditions": [] if operation is None else operation.pop("conditions"), "operation": operation})
+
+
+def _print_settings(settings: Settings) -> None:
+    print_heading("Settings")
+    for key, value in iter_masked_values(settings):
+        print_line(f"{key} = {value}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 from lab_agent import bootstrap
@@ -17,11 +17,9 @@ from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import issued_ranges
 from lab_agent.catalogue_service.versions import unpack_catalogue
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
-from lab_agent.conditions.table import explain
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
 from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
-from lab_agent.domain.records import FailingJobs
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError, StoreError
 from lab_agent.mappings.loader import MappingsError, load_mapping_tables
 from lab_agent.ports.repositories import UnitOfWork
@@ -30,50 +28,43 @@ from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.integrity import check_integrity
 from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
-_FAILING_FOR = timedelta(minutes=1)
-"""A shorter failure may be over at the next attempt."""
+
+@dataclass(frozen=True, slots=True)
+class LocalChecks:
+    """What was found; whether the store can be read, and what is wrong with it, if it was tried and could not."""
+
+    results: list[CheckResult]
+    has_store: bool
+    store_error: LabAgentError | None
 
 
-async def check_local(settings: Settings, *, offline: bool) -> list[CheckResult]:
+async def check_local(settings: Settings, *, offline: bool) -> LocalChecks:
     """Run all local checks; `offline` skips database servers and laboratory systems."""
-    found, snapshot = _check_encryption_key(settings), None
+    found, snapshot, error = _check_encryption_key(settings), None, None
     if found[0].status is CheckStatus.OK:
-        store_results, snapshot = await _check_store(settings, offline=offline)
+        store_results, snapshot, error = await _check_store(settings, offline=offline)
         found += store_results
-        found += _check_failing_jobs(snapshot.failing if snapshot else ())
     found += _check_rules(settings)
     found += await asyncio.to_thread(_check_api, settings, snapshot)
     found += await asyncio.to_thread(_check_mappings, settings)
     found += await asyncio.to_thread(_check_printed_reports, settings)
     found += await _check_adapters(settings, offline=offline)
-    return found + _check_removed_adapters(settings, snapshot.waiting_lines if snapshot else {})
-
-
-def _check_failing_jobs(failing: Sequence[FailingJobs]) -> list[CheckResult]:
-    """Say what has failed again and again; nothing where nothing has."""
-    return [
-        CheckResult(
-            "jobs",
-            CheckStatus.WRONG,
-            f"{each.count} {each.kind.value} failing since {each.since:%Y-%m-%d %H:%M} UTC: {explain(each.cause.condition)}",
-            f"run `lab-agent outbox show {each.first}`",
-        )
-        for each in failing
-    ]
+    found += _check_removed_adapters(settings, snapshot.waiting_lines if snapshot else {})
+    return LocalChecks(found, snapshot is not None, error)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """What is read from the store: the active catalogue, the valid tokens, labels issued from each pool, failing jobs,
-    and how many lines wait at each laboratory system."""
+    """What is read from the store: the active catalogue, the valid tokens, labels issued from each pool, and how many
+    lines wait at each laboratory system."""
 
     active_version: CatalogueVersion | None
     valid_tokens: tuple[ApiToken, ...]
     labels_issued: Mapping[LabelPool, Mapping[int, int]]
-    failing: tuple[FailingJobs, ...]
     waiting_lines: Mapping[str, int]
 
 
@@ -96,8 +87,7 @@ def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
     issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
-    failing = uow.jobs.failing(since=now - _FAILING_FOR)
-    return StoreSnapshot(uow.catalogues.newest(), tokens, issued, failing, uow.orders.waiting_lines())
+    return StoreSnapshot(uow.catalogues.newest(), tokens, issued, uow.orders.waiting_lines())
 
 
 def _check_api(settings: Settings, snapshot: StoreSnapshot | None) -> list[CheckResult]:
@@ -263,25 +253,30 @@ def _check_encryption_key(settings: Settings) -> list[CheckResult]:
     return [CheckResult("encryption key", CheckStatus.OK, f"{number} key{'s' if number > 1 else ''}")]
 
 
-async def _check_store(settings: Settings, *, offline: bool) -> tuple[list[CheckResult], StoreSnapshot | None]:
+async def _check_store(
+    settings: Settings, *, offline: bool
+) -> tuple[list[CheckResult], StoreSnapshot | None, LabAgentError | None]:
     address = mask_url_password(settings.store.url)
     file = sqlite_file(settings.store.url)
     if file is None and offline:
-        return [CheckResult("store", CheckStatus.SKIPPED, address)], None
+        return [CheckResult("store", CheckStatus.SKIPPED, address)], None, None
     if file is not None and not file.exists():
-        return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")], None
+        return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")], None, None
     try:
         store = open_store(settings.store)
         try:
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))
+            await store.probe()
         finally:
             await store.close()
     except CryptoError as exc:
-        return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", exc)], None
+        return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", exc)], None, exc
     except LabAgentError as exc:
-        return failed_checks("store", exc), None
-    return [CheckResult("store", CheckStatus.OK, f"{address}, schema up to date")], snapshot
+        return failed_checks("store", exc), None, exc
+    if (damage := await check_integrity(settings.store)) is not None:
+        return failed_checks("store", damage), snapshot, damage
+    return [CheckResult("store", CheckStatus.OK, f"{address}, whole, schema up to date")], snapshot, None
 
 
 def _check_mappings(settings: Settings) -> list[CheckResult]:

@@ -17,7 +17,7 @@ from lab_agent.rules.engine import RULES
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.workflow import operator_jobs, operator_orders
 from lab_agent.workflow.order_assessment import AssessedOrder, fetch_and_assess, reassess
-from lab_agent.workflow.order_decision import decide_lines, order_hold_reason
+from lab_agent.workflow.order_decision import decide_lines, find_order_hold
 
 LineArgument = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
@@ -140,14 +140,14 @@ def _check_adapter(adapter: str | None, settings: Settings) -> None:
 
 def _assessment_fields(order: str, assessed: AssessedOrder, settings: Settings, source: str) -> dict[str, Any]:
     decision = decide_lines(assessed, cancel_whole_order=settings.worker.on_line_error == "cancel_order")
-    router = bootstrap.build_decision_policy(settings).router
+    router, hold = bootstrap.build_decision_policy(settings).router, find_order_hold(assessed)
     findings = assessed.assessment.findings()
     rules_with_findings = {each.rule for each in findings}
     return {
         "order": order,
         "judged_from": source,
         "contract": assessed.contract,
-        "held_because": order_hold_reason(assessed) or router.hold_reason(assessed, decision.accepted),
+        "held_because": hold.text if hold else router.hold_reason(assessed, decision.accepted),
         "accepted": list(decision.accepted),
         "routed_to": router.route(assessed, decision.accepted),
         "rejected": sorted(decision.rejected),

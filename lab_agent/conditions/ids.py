@@ -37,6 +37,7 @@ class ConditionId(StrEnum):
 
     # orders and lines
     ORDERS_HELD = "orders.held"
+    ORDERS_OVERDUE = "orders.overdue"
     ORDERS_PART_WAITS = "orders.part_waits"
     ORDERS_TASK_UNREADABLE = "orders.task_unreadable"
     LINES_HELD = "lines.held"
@@ -55,6 +56,7 @@ class ConditionId(StrEnum):
     JOBS_OUTCOME_UNKNOWN = "jobs.outcome_unknown"
     JOBS_INVALID_RESPONSE = "jobs.invalid_response"
     JOBS_READ_REJECTED = "jobs.read_rejected"
+    JOBS_TASK_UNREADABLE = "jobs.task_unreadable"
     JOBS_WRITE_REJECTED = "jobs.write_rejected"
     JOBS_NO_RIGHT = "jobs.no_right"
     JOBS_SEVERAL_MATCHES = "jobs.several_matches"

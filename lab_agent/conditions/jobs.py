@@ -58,8 +58,15 @@ JOB_CONDITIONS = (
     _at_exchange(
         id=ConditionId.JOBS_READ_REJECTED,
         title="The exchange service rejects reads or searches",
-        cause="a right is missing, or a search is not offered",
-        mend="Check our rights and `exchange.paths`.",
+        cause="what is read does not exist any more, or a search is not offered",
+        mend="Check `exchange.paths`, and ask whoever runs the service.",
+        command="lab-agent check",
+    ),
+    _at_exchange(
+        id=ConditionId.JOBS_TASK_UNREADABLE,
+        title="Orders are not handed over, since their Tasks cannot be read",
+        cause="right before a handover the Tasks are read once more, and the exchange service does not give them",
+        mend="Ask whoever runs the service, or the partner, for the right to read them. The orders follow by themselves.",
         command="lab-agent check",
     ),
     _at_exchange(
@@ -118,7 +125,7 @@ JOB_CONDITIONS = (
         title="The laboratory system {subject} rejects orders",
         cause="it takes something in them for wrong",
         mend="Read its reason; correct the map or the laboratory system, then retry them together.",
-        command="lab-agent outbox retry --cause lis_rejected/{subject}",
+        command="lab-agent outbox retry --cause lis_rejected --system {subject}",
     ),
     _at_lis(
         id=ConditionId.JOBS_LIS_NOT_LOADED,

@@ -7,9 +7,11 @@ table says; nothing about trouble is worded elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from shlex import quote
 from typing import NamedTuple
 
 from lab_agent.conditions.ids import ConditionId
@@ -36,7 +38,7 @@ class Affected(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One line of the table. In `title`, `cause`, `mend` and `page`, `{subject}` stands for what it is about."""
+    """One line of the table. In `title`, `cause`, `mend`, `command` and `page`, `{subject}` stands for what it is about."""
 
     id: ConditionId
     severity: Severity
@@ -61,10 +63,16 @@ class Condition:
     """Path on the status page where it is seen to."""
     subject: str = ""
     """What a subject is; empty where there is only one."""
+    subject_words: Mapping[str, str] = field(default_factory=dict)
+    """What subjects that are codes mean: `{words}` stands for it in texts, and for the subject itself where it has no entry."""
     covered_by: frozenset[ConditionId] = frozenset()
     """Conditions that say the same more precisely: while one of them is open, this one is not told."""
     is_unready: bool = False
     """Whether no work can be accepted while it is open: `/readyz` answers 503."""
+
+    def fill(self, text: str, subject: str) -> str:
+        """Give one of its texts about a subject."""
+        return text.replace("{words}", self.subject_words.get(subject, subject)).replace("{subject}", subject)
 
 
 class AlertKey(NamedTuple):
@@ -138,8 +146,8 @@ class OpenCondition:
 
     @property
     def command(self) -> str:
-        """The command that does it; empty where there is none."""
-        return self._about(self.condition.command)
+        """The command that does it, as a shell takes it; empty where there is none."""
+        return self.condition.command.replace("{subject}", quote(self.subject))
 
     @property
     def page(self) -> str:
@@ -147,4 +155,4 @@ class OpenCondition:
         return self._about(self.condition.page)
 
     def _about(self, text: str) -> str:
-        return text.replace("{subject}", self.subject)
+        return self.condition.fill(text, self.subject)

@@ -35,4 +35,4 @@ CONDITIONS: Mapping[ConditionId, Condition] = MappingProxyType(
 def explain(condition: ConditionId, subject: str = "") -> str:
     """What is wrong, and what to do about it, in two sentences."""
     entry = CONDITIONS[condition]
-    return f"{entry.title}. {entry.mend}".replace("{subject}", subject)
+    return entry.fill(f"{entry.title}. {entry.mend}", subject)

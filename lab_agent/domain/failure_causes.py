@@ -11,13 +11,21 @@ from lab_agent.errors import (
     AuthenticationRequired,
     Failure,
     ForeignLink,
+    ForeignOrigin,
     InvalidResponse,
+    LisDiskFull,
+    LisNotLoaded,
     LisOutcomeUnknown,
+    LisRejected,
     LisUnavailable,
+    MultipleMatches,
     OutcomeIssue,
     OutcomeUnknown,
+    ResourceNotReadable,
+    SearchNotSupported,
     ServiceRejected,
     ServiceUnavailable,
+    TaskUnreadable,
 )
 
 _MAX_ISSUES = 10
@@ -32,7 +40,8 @@ class FailureCause(StrEnum):
     SERVICE_ASKS_TO_WAIT = "service_asks_to_wait"  # Retry-After
     OUTCOME_UNKNOWN = "outcome_unknown"  # a write was sent, and 5xx or nothing came back
     INVALID_RESPONSE = "invalid_response"  # what came back is not the JSON of the interface
-    READ_REJECTED = "read_rejected"  # a read or search was rejected in a way that may pass
+    READ_REJECTED = "read_rejected"  # a read or search was rejected
+    TASK_UNREADABLE = "task_unreadable"  # a Task cannot be read right before the handover of its order
     FOREIGN_LINK = "foreign_link"  # a redirect or `next` link leads to another origin
     WRITE_REJECTED = "write_rejected"  # 4xx to a write
     NO_RIGHT = "no_right"  # 403, or 401 with a fresh token, to one resource
@@ -50,15 +59,38 @@ class FailureCause(StrEnum):
         """What it is in the table of conditions."""
         return ConditionId(f"jobs.{self.value}")
 
+    @property
+    def is_about_system(self) -> bool:
+        """Whether it is about the laboratory system that the job goes to, so that each has an alert of its own."""
+        return self in _OF_SYSTEM
 
-_CAUSES: tuple[tuple[type[Failure], FailureCause], ...] = (
+
+_OF_SYSTEM = frozenset(
+    {
+        FailureCause.LIS_UNAVAILABLE,
+        FailureCause.LIS_DISK_FULL,
+        FailureCause.LIS_OUTCOME_UNKNOWN,
+        FailureCause.LIS_REJECTED,
+        FailureCause.LIS_NOT_LOADED,
+    }
+)
+_NO_RIGHT = frozenset({401, 403})
+_CAUSES: tuple[tuple[type[Failure], FailureCause], ...] = (  # of a type and its base, the type comes first
     (AuthenticationRequired, FailureCause.SIGN_IN),
     (ForeignLink, FailureCause.FOREIGN_LINK),
+    (ForeignOrigin, FailureCause.FOREIGN_LINK),
+    (TaskUnreadable, FailureCause.TASK_UNREADABLE),
     (ServiceUnavailable, FailureCause.SERVICE_UNAVAILABLE),
     (OutcomeUnknown, FailureCause.OUTCOME_UNKNOWN),
     (InvalidResponse, FailureCause.INVALID_RESPONSE),
-    (ServiceRejected, FailureCause.READ_REJECTED),
+    (ResourceNotReadable, FailureCause.READ_REJECTED),
+    (SearchNotSupported, FailureCause.READ_REJECTED),
+    (MultipleMatches, FailureCause.SEVERAL_MATCHES),
+    (ServiceRejected, FailureCause.WRITE_REJECTED),
+    (LisDiskFull, FailureCause.LIS_DISK_FULL),
+    (LisNotLoaded, FailureCause.LIS_NOT_LOADED),
     (LisUnavailable, FailureCause.LIS_UNAVAILABLE),
+    (LisRejected, FailureCause.LIS_REJECTED),
     (LisOutcomeUnknown, FailureCause.LIS_OUTCOME_UNKNOWN),
 )
 
@@ -67,6 +99,8 @@ def find_cause(failure: Failure) -> FailureCause:
     """Give the cause that a failure stands for."""
     if isinstance(failure, ServiceUnavailable) and failure.retry_after:
         return FailureCause.SERVICE_ASKS_TO_WAIT
+    if isinstance(failure, ServiceRejected) and (failure.may_pass or failure.status in _NO_RIGHT):
+        return FailureCause.NO_RIGHT if failure.status in _NO_RIGHT else FailureCause.READ_REJECTED
     return next((cause for kind, cause in _CAUSES if isinstance(failure, kind)), FailureCause.OTHER)
 
 

@@ -45,6 +45,7 @@ def submit_order(order: OrderKey, adapter: str, now: datetime, reopened: int = 0
         order=order,
         payload={"adapter": adapter, "reopened": reopened},
         due_at=now,
+        system=adapter,
     )
 
 
@@ -61,6 +62,7 @@ def cancel_at_lis(
         order=order,
         payload={"adapter": adapter, "lines": line_keys, "reason": reason},
         due_at=now,
+        system=adapter,
     )
 
 

@@ -16,9 +16,13 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey, ResourceId
+from lab_agent.domain.order_holds import OrderHold
 from lab_agent.domain.state_machines import (
+    ENDED_LINES,
     JOB_TRANSITIONS,
+    JOBS_NEEDING_OPERATOR,
     LINE_TRANSITIONS,
+    OPEN_JOBS,
     ORDER_TRANSITIONS,
     REPORT_TRANSITIONS,
     JobState,
@@ -42,6 +46,9 @@ class OrderRecord:
     Task ended, whoever set it; None while it is open, or was left alone. A closed order is checked once more at `recheck_at`.
     `reopened` counts how often the order was taken up again after a decision. `unreadable_since` is the time since when it
     could not be read whole, although the service answers; None once it could.
+
+    While it is held, `held_since` is since when, whatever has held it meanwhile, and `hold_cause` the code of what holds it now:
+    the id of a rule, or a `HoldCause`. `task_unreadable_since` is the time since when the Task of a decided order cannot be read.
     """
 
     key: OrderKey
@@ -64,10 +71,23 @@ class OrderRecord:
     recheck_at: datetime | None = None
     reopened: int = 0
     unreadable_since: datetime | None = None
+    held_since: datetime | None = None
+    hold_cause: str | None = None
+    task_unreadable_since: datetime | None = None
 
     def transition_to(self, state: OrderState, now: datetime, reason: str | None = None) -> OrderRecord:
-        """Move to `state`. Raises `InvalidTransitionError`."""
-        return replace(self, state=transition(ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+        """Move to `state`. Raises `InvalidTransitionError`, and `ValueError` for the held one, which needs a cause: `hold`."""
+        if state is OrderState.HELD:
+            raise ValueError("an order is held by `hold`, with a cause")
+        moved = replace(self, state=transition(ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+        unreadable_since = None if state is OrderState.CLOSED else self.task_unreadable_since
+        return replace(moved, held_since=None, hold_cause=None, task_unreadable_since=unreadable_since)
+
+    def hold(self, now: datetime, hold: OrderHold) -> OrderRecord:
+        """Hold it, or hold it still. Raises `InvalidTransitionError`."""
+        state = transition(ORDER_TRANSITIONS, self.state, OrderState.HELD)
+        since = self.held_since or now
+        return replace(self, state=state, changed_at=now, reason=hold.text, held_since=since, hold_cause=hold.cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +98,7 @@ class LineRecord:
     `outputs` are the sentences that its Task has (or will have) in `output[].valueString`; `sent_statuses` every status that we
     ever *sent* for its Task, answered or not: those are ours, any other is somebody else's. `ended_as` is the status with which
     its Task ended, whoever set it: one that is requested after that was put back. `reopened` counts how often that happened.
+    `task_unreadable_since` is the time since when its Task cannot be read; None once it can, or the line has ended.
     """
 
     key: LineKey
@@ -93,6 +114,7 @@ class LineRecord:
     sent_statuses: tuple[str, ...] = ()
     ended_as: str | None = None
     reopened: int = 0
+    task_unreadable_since: datetime | None = None
 
     def reopen(self, state: LineState, now: datetime) -> LineRecord:
         """Take up a line that had ended, as `state`; what we sent for its Task is not ours any more."""
@@ -106,6 +128,7 @@ class LineRecord:
             state=transition(LINE_TRANSITIONS, self.state, state),
             changed_at=now,
             outputs=self.outputs if outputs is None else outputs,
+            task_unreadable_since=None if state in ENDED_LINES else self.task_unreadable_since,
         )
 
 
@@ -142,7 +165,8 @@ class NewJob:
     """A job to be written in the transaction that decides it.
 
     A second job with the same `dedup_key` is not written (law 5). Jobs with the same `ordering_key` run one after the other, in
-    the order in which they were decided. `target` is what the job is about (a line key, a report key, an order key).
+    the order in which they were decided. `target` is what the job is about (a line key, a report key, an order key), `system` the
+    laboratory system that it goes to; empty for a job that goes to none.
     """
 
     kind: JobKind
@@ -152,9 +176,7 @@ class NewJob:
     order: OrderKey | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     due_at: datetime
-
-
-_RETRIED_STATES = frozenset({JobState.DUE, JobState.IN_FLIGHT, JobState.OUTCOME_UNKNOWN})
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +185,9 @@ class Job:
 
     `started` is true from the commit just before the job may first have consequences outside; until then a lost lease needs no
     verification. `fencing_token` grows with every claim; a write with an older one is rejected (`LeaseLostError`).
-    `failing_since` is the time of the first of the attempts that failed in a row, while it is tried again by itself;
-    `failure_cause` is why the last of them failed.
+    `first_due_at` is when it was due first: it stays, however often the job is tried, set aside, or retried by an operator.
+    `failing_since` is the time of the first of the `failures` attempts that failed in a row, `failure_cause` why the last of them
+    did. They are kept while it is tried again or waits for a person, until an attempt does not fail.
     """
 
     id: JobId
@@ -178,6 +201,8 @@ class Job:
     started: bool = False
     attempts: int = 0
     due_at: datetime
+    system: str = ""
+    first_due_at: datetime
     created_at: datetime
     changed_at: datetime
     reason: str | None = None
@@ -186,6 +211,12 @@ class Job:
     lease_until: datetime | None = None
     failing_since: datetime | None = None
     failure_cause: FailureCause | None = None
+    failures: int = 0
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether its last attempt failed, and it is tried again by itself."""
+        return self.failing_since is not None and self.state not in JOBS_NEEDING_OPERATOR
 
     def _transition_to(self, state: JobState, now: datetime, reason: str | None, due_at: datetime | None = None) -> Job:
         return replace(
@@ -196,17 +227,22 @@ class Job:
             due_at=due_at or self.due_at,
             owner=None,
             lease_until=None,
-            failing_since=self.failing_since if state in _RETRIED_STATES else None,
+            failing_since=self.failing_since if state in OPEN_JOBS else None,
         )
 
     def failed(self, now: datetime, cause: FailureCause) -> Job:
-        """Record why an attempt failed; where it is not tried again, only that."""
-        since = (self.failing_since or now) if self.state in _RETRIED_STATES else None
-        return replace(self, failing_since=since, failure_cause=cause)
+        """Record why an attempt failed; of a job that has ended, only that."""
+        since = (self.failing_since or now) if self.state in OPEN_JOBS else None
+        return replace(self, failing_since=since, failure_cause=cause, failures=self.failures + 1)
 
     def recovered(self) -> Job:
-        """Record that an attempt did not fail, whatever it decided."""
-        return replace(self, failing_since=None, failure_cause=None)
+        """Record that an attempt did not fail, whatever it decided. What waits for a person keeps the cause."""
+        return self if self.state in JOBS_NEEDING_OPERATOR else replace(self, failing_since=None, failure_cause=None, failures=0)
+
+    def _set_aside(self, state: JobState, now: datetime, reason: str, cause: FailureCause | None) -> Job:
+        moved = self._transition_to(state, now, reason)
+        known = cause or self.failure_cause or FailureCause.OTHER
+        return replace(moved, failing_since=self.failing_since or now, failure_cause=known)
 
     def claim(self, owner: str, now: datetime, lease: timedelta) -> Job:
         """Claim it for `owner`: a due job becomes in flight; one of unknown outcome stays so, as its owner verifies it first."""
@@ -248,13 +284,13 @@ class Job:
         """Let it be verified at `at`: it may have happened."""
         return self._transition_to(JobState.OUTCOME_UNKNOWN, now, reason, at)
 
-    def dead_letter(self, now: datetime, reason: str) -> Job:
-        """Set it aside for a person: it will not succeed by itself."""
-        return self._transition_to(JobState.DEAD_LETTER, now, reason)
+    def dead_letter(self, now: datetime, reason: str, cause: FailureCause | None = None) -> Job:
+        """Set it aside for a person: it will not succeed by itself. Without a `cause` it is that of the attempt before."""
+        return self._set_aside(JobState.DEAD_LETTER, now, reason, cause)
 
-    def needs_review(self, now: datetime, reason: str) -> Job:
-        """Leave it to a person: the program cannot tell whether it has happened."""
-        return self._transition_to(JobState.NEEDS_REVIEW, now, reason)
+    def needs_review(self, now: datetime, reason: str, cause: FailureCause | None = None) -> Job:
+        """Leave it to a person: the program cannot tell whether it has happened. `cause` as of `dead_letter`."""
+        return self._set_aside(JobState.NEEDS_REVIEW, now, reason, cause)
 
     def mark_obsolete(self, now: datetime, reason: str) -> Job:
         """End it: it is not needed any more."""
@@ -271,6 +307,20 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingGroup:
+    """How many orders, lines or results wait for one cause: the alert that says so, the oldest `since` when, and which that is.
+
+    `order` is that of the oldest, if it has one, `reason` why it waits, where that is kept; neither identifies a patient.
+    """
+
+    key: AlertKey
+    count: int
+    since: datetime
+    order: OrderKey | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailingJobs:
     """How many jobs of one kind have been failing of one cause: the longest `since` then, the oldest of them `first`."""
 
@@ -279,6 +329,31 @@ class FailingJobs:
     count: int
     since: datetime
     first: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """Open jobs of one kind whose last attempt failed of one cause, at one laboratory system (empty: at none).
+
+    `set_aside` of the `count` wait for a person (`in_review` of these, as nobody knows what came of them), and the others are
+    tried again: of those, `failing_since` is since when the longest has failed, and `failures` the most that one has failed in a
+    row. `since` is when the oldest of all was first due.
+    """
+
+    cause: FailureCause
+    system: str
+    kind: JobKind
+    count: int
+    set_aside: int
+    in_review: int
+    since: datetime
+    failing_since: datetime | None
+    failures: int
+
+    @property
+    def key(self) -> AlertKey:
+        """The alert of its cause: one for each laboratory system where it is about that, else one for all."""
+        return AlertKey(self.cause.condition, self.system if self.cause.is_about_system else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +376,18 @@ class HoldReason(StrEnum):
     WAITS_FOR_VERSION = "waits_for_version"  # another version of the report goes first; it follows by itself
     PATIENT_MISMATCH = "patient_mismatch"  # it names another patient than its order
     SUPERSEDED_BY_NEWER = "superseded_by_newer"  # what it says is missing in a newer version that was delivered
+
+
+_RESULT_CONDITIONS = {
+    ReportState.UNMATCHED: ConditionId.RESULTS_UNMATCHED,
+    ReportState.UNMAPPED: ConditionId.RESULTS_UNMAPPED,
+    ReportState.HELD: ConditionId.RESULTS_HELD,
+}
+
+
+def result_alert_key(state: ReportState, hold_reason: HoldReason | None) -> AlertKey:
+    """The alert of all results that wait in this state, of held ones for this reason. Raises `KeyError` if it needs no one."""
+    return AlertKey(_RESULT_CONDITIONS[state], hold_reason.value if hold_reason else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from lab_agent.domain.state_machines import WORK_ORDER_TRANSITIONS, WorkOrderSta
 class WorkOrder:
     """The part of an order that goes to one laboratory system: its lines that are routed to the `adapter`.
 
-    `accession` is the number that this laboratory system gave the order; `reason` says why it is in its state.
+    `accession` is the number that this laboratory system gave the order; `reason` says why it is in its state. `waits_since` is
+    the time since when it is held back although another laboratory system has its part; None where it is not.
     """
 
     order: OrderKey
@@ -23,6 +24,7 @@ class WorkOrder:
     changed_at: datetime
     accession: str | None = None
     reason: str | None = None
+    waits_since: datetime | None = None
 
     @property
     def key(self) -> WorkOrderKey:
@@ -31,7 +33,8 @@ class WorkOrder:
 
     def transition_to(self, state: WorkOrderState, now: datetime, reason: str | None = None) -> WorkOrder:
         """Move to `state`. Raises `InvalidTransitionError`."""
-        return replace(self, state=transition(WORK_ORDER_TRANSITIONS, self.state, state), changed_at=now, reason=reason)
+        moved = transition(WORK_ORDER_TRANSITIONS, self.state, state)
+        return replace(self, state=moved, changed_at=now, reason=reason, waits_since=None)
 
 
 def route_line(line: LineRecord, adapter: str) -> LineRecord:

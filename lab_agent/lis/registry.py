@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.errors import LisUnavailable, Problem, did_you_mean
+from lab_agent.errors import LisNotLoaded, Problem, did_you_mean
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.reloading import AdapterReloader, ReloadResult
 from lab_agent.metrics import Metrics
@@ -113,18 +113,22 @@ class AdapterRegistry:
     reloaders: Sequence[AdapterReloader] = ()
 
     def get(self, name: str | None = None) -> GuardedAdapter:
-        """The adapter with that name, or the default one. Raises `LisUnavailable` with the reason if it was not loaded."""
+        """The adapter with that name, or the default one. Raises `LisNotLoaded` with the reason if it was not loaded."""
         wanted = name or self.default
         if adapter := self.loaded.get(wanted):
             return adapter
         reasons = [status.reason for status in self.statuses if status.name == wanted]
         known = [status.name for status in self.statuses]
         why = reasons[0] if reasons else f"there is no table [lis.{wanted}] {did_you_mean(wanted, known)}".rstrip()
-        raise LisUnavailable(f"the adapter {wanted} is not loaded: {why}")
+        raise LisNotLoaded(f"the adapter {wanted} is not loaded: {why}")
 
     async def reload(self) -> tuple[ReloadResult, ...]:
         """Read the files again that the adapters' settings name, such as maps. What is invalid leaves its adapter as it is."""
         return tuple([await each.reload() for each in self.reloaders])
+
+    def settings(self) -> Mapping[str, BaseModel]:
+        """The settings of the adapters that were loaded, as they are in force, by name."""
+        return {each.name: each.settings for each in self.reloaders}
 
     def running(self) -> Iterator[tuple[str, GuardedAdapter]]:
         """The adapters that were loaded, with their names."""

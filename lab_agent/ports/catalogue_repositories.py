@@ -24,6 +24,10 @@ class CatalogueRepository(Protocol):
         """The active version; None if none was ever imported."""
         ...
 
+    def active(self) -> tuple[str, datetime] | None:
+        """The name of the active version, and since when it is that, without its content; None if none was ever imported."""
+        ...
+
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         """Every version that was active at that time or later, newest first."""
         ...

@@ -192,6 +192,33 @@ class AffectedNumbers:
     """By adapter: lines that went there, or go there, and have no final result."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentActivity:
+    """How much was done of late. Of what is done again and again only the newest `MAX_COUNTED` are looked at."""
+
+    orders_seen: int
+    orders_handed_over: int
+    """Handovers that ended: of an order for several laboratory systems, each counts."""
+    results_received: int
+    results_delivered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueResults:
+    """What a laboratory system (`adapter`) owes beyond a limit: results of `orders`, the first of which was due at `since`.
+
+    `last_result_at` is when it last sent a result of any order, None if it never did; `lines_since_last` are the lines that were
+    due only after that, the first of them at `since_last`.
+    """
+
+    adapter: str
+    orders: int
+    since: datetime
+    last_result_at: datetime | None
+    lines_since_last: int
+    since_last: datetime | None
+
+
 class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
@@ -205,6 +232,14 @@ class Queries(Protocol):
 
     async def affected_numbers(self) -> AffectedNumbers:
         """How much is unfinished, for the conditions that hold."""
+        ...
+
+    async def overdue_results(self, *, before: datetime) -> tuple[OverdueResults, ...]:
+        """What should have been reported before then, by laboratory system; only of those that owe something."""
+        ...
+
+    async def recent_activity(self, *, since: datetime) -> RecentActivity:
+        """How much was done since then."""
         ...
 
     async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
@@ -273,6 +308,6 @@ class Queries(Protocol):
         """Approximate sizes in bytes of documents in the vault, by id; purged ones are left out."""
         ...
 
-    async def alerts(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
-        """Alerts, open and closed, newest first."""
+    async def alerts(self, *, is_open: bool | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[Alert]:
+        """Alerts, newest first; or those alone that are open, the oldest first, or that are closed."""
         ...

@@ -17,6 +17,7 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
     Alert,
     Event,
+    HoldReason,
     HostedDocument,
     JobKind,
     LabelUse,
@@ -25,13 +26,18 @@ from lab_agent.domain.records import (
     ReportRecord,
     ServiceMessage,
     UploadRecord,
+    WaitingGroup,
 )
+from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.job_repository import JobRepository
+from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
+from lab_agent.ports.workers import WorkerRepository
 
 T = TypeVar("T")
 
@@ -50,6 +56,7 @@ class UnitOfWork(Protocol):
     hosted_documents: HostedDocumentRepository
     events: EventRepository
     alerts: AlertRepository
+    notifications: NotificationRepository
     rejections: RejectionRepository
     refused_messages: RefusedMessageRepository
     key_values: KeyValueRepository
@@ -59,6 +66,8 @@ class UnitOfWork(Protocol):
     turnaround_notices: TurnaroundNoticeRepository
     issued_labels: IssuedLabelRepository
     api_tokens: ApiTokenRepository
+    api_refusals: ApiRefusalRepository
+    workers: WorkerRepository
     purge: Purge
 
     def commit(self) -> None:
@@ -213,6 +222,14 @@ class OrderRepository(Protocol):
         """
         ...
 
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        """Orders that are held for this cause, by key and from after one on, so that all can be gone through in portions."""
+        ...
+
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """Held orders by cause, held lines, parts that wait by laboratory system, and orders and lines with unreadable Tasks."""
+        ...
+
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
         ...
@@ -239,6 +256,14 @@ class ReportRepository(Protocol):
 
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
         """All versions of one report that the laboratory system `source` sent about an order, by sequence."""
+        ...
+
+    def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        """Reports that wait in this state, held ones for this reason, by sequence and from after one on."""
+        ...
+
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """Reports that are unmatched, unmapped, or held: those by why they are."""
         ...
 
     def needing_operator(self) -> tuple[ReportRecord, ...]:
@@ -345,6 +370,10 @@ class AlertRepository(Protocol):
 
     def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
         """The open alerts of these conditions."""
+        ...
+
+    def all_open(self) -> tuple[Alert, ...]:
+        """The open alerts, in the order in which they were opened."""
         ...
 
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:

@@ -31,6 +31,7 @@ from lab_agent.settings.groups import (
 )
 from lab_agent.settings.introspection import is_list
 from lab_agent.settings.monitoring import MonitoringSettings
+from lab_agent.settings.notify import NotifySettings
 from lab_agent.settings.sources import (
     Source,
     credentials_folder,
@@ -58,6 +59,7 @@ class Settings(SettingsGroup):
     rules: RulesSettings = Field(default_factory=RulesSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
+    notify: NotifySettings = Field(default_factory=NotifySettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
 
     @property

@@ -16,13 +16,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_agent.catalogue_service.notices import NoticeBoard
-from lab_agent.domain.store_health import to_open_condition
-from lab_agent.errors import LabAgentError, StoreUnreachableError
+from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
 from lab_agent.logs import get_logger
-from lab_agent.status import actions, health, login, notice_pages, pages, refused_pages, result_pages
-from lab_agent.status.auth import HttpError, LoginRequired, Sessions
+from lab_agent.monitoring.verdict import give_verdict
+from lab_agent.status import actions, condition_pages, health, login, notice_pages, pages, refused_pages, result_pages
+from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
+from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
-from lab_agent.status.store_page import render_store_page
 
 _log = get_logger(__name__)
 
@@ -40,6 +40,7 @@ SECURITY_HEADERS = {
 }
 STATIC_FOLDER = Path(__file__).parent / "static"
 STATIC_PREFIX = "/static/"
+_RETRY_AFTER = "10"
 _HTTP_ERROR_MESSAGES = {404: "Page not found.", 405: "This address does not support this method."}
 
 
@@ -52,7 +53,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime)
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
-    for module in (health, login, pages, result_pages, actions, refused_pages, notice_pages):
+    for module in (health, login, pages, condition_pages, result_pages, actions, refused_pages, notice_pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)
@@ -122,13 +123,33 @@ async def _show_bad_request(request: Request, _: Exception) -> Response:
 
 
 async def _show_agent_error(request: Request, exc: Exception) -> Response:
-    """The database is unavailable, or its content has changed since the page showed it."""
-    context: StatusContext = request.app.state.context
-    if isinstance(exc, StoreUnreachableError) and exc.fault is not None:
-        _log.debug("page without database", action="page_failed", reason=str(exc))  # the outage has its own line
-        now = context.clock.now()
-        return render_store_page(request, to_open_condition(exc, context.store.health, now), now)
+    """The database does not work, or its content has changed since the page showed it."""
+    if isinstance(exc, StoreUnreachableError | CryptoError) and getattr(exc, "fault", StoreFault.OTHER_KEY) is not None:
+        return _store_page(request, exc)
+    if request.method in {"GET", "HEAD"}:
+        return _error_page(request, 500, f"This page cannot be shown: {exc}")
     return _error_page(request, 409, f"Nothing was done: {exc}")
+
+
+def _store_page(request: Request, exc: StoreUnreachableError | CryptoError) -> Response:
+    """What is wrong with the database, without reading it. What may name a path is for whoever has a session."""
+    context: StatusContext = request.app.state.context
+    renderer: TemplateRenderer = request.app.state.renderer
+    sessions: Sessions = request.app.state.sessions
+    now = context.clock.now()
+    conditions = list_store_conditions(context, exc)
+    _log.debug("page without database", action="page_failed", reason=str(exc))
+    response = renderer.render(
+        "store_unavailable.html",
+        status=503,
+        conditions=conditions,
+        verdict=give_verdict(conditions, now),
+        with_detail=sessions.has_session(request.cookies.get(SESSION_COOKIE)),
+        was_action=request.method not in {"GET", "HEAD"},
+        path=request.url.path if request.method == "GET" else "/",
+    )
+    response.headers["Retry-After"] = _RETRY_AFTER
+    return response
 
 
 def _error_page(request: Request, status: int, message: str) -> Response:

@@ -93,19 +93,27 @@ class Sessions:
 
     async def current_user(self, cookie: str | None) -> CurrentUser | None:
         """The user of this cookie; None if it is no valid session (any more)."""
-        session = self._decrypt(cookie) if cookie else None
-        if session is None or session.id in self._ended_sessions or not self._is_current(session):
+        session = self._current_session(cookie)
+        if session is None:
             return None
         account = await self._accounts.get(session.user)
         if account is None or account.changed_at.isoformat() != session.account_changed_at:
             return None
         return CurrentUser(session, account)
 
+    def has_session(self, cookie: str | None) -> bool:
+        """Whether somebody signed in with it, as far as that is known without the database."""
+        return self._current_session(cookie) is not None
+
     def end(self, session: Session) -> None:
         """End a session before its time, whoever else holds a copy of its cookie."""
         now = self._clock.now()
         self._ended_sessions = {key: until for key, until in self._ended_sessions.items() if until > now}
         self._ended_sessions[session.id] = now + self.lifetime
+
+    def _current_session(self, cookie: str | None) -> Session | None:
+        session = self._decrypt(cookie) if cookie else None
+        return session if session and session.id not in self._ended_sessions and self._is_current(session) else None
 
     def _is_current(self, session: Session) -> bool:
         started = datetime.fromisoformat(session.started_at)

@@ -13,10 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import explain
 from lab_agent.crypto import Cipher
 from lab_agent.domain import value_text
+from lab_agent.domain.ages import format_age
+from lab_agent.domain.text import shorten
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AttentionKind, Queries
@@ -66,7 +69,10 @@ class StatusContext:
 
 
 class TemplateRenderer:
-    """Renders pages. Values are escaped, an undefined variable is an error; every page has the time, the mode and its user."""
+    """Renders pages. Values are escaped, control characters too; an undefined variable is an error.
+
+    Every page has the time, the mode and its user.
+    """
 
     def __init__(self, context: StatusContext) -> None:
         self._context = context
@@ -74,6 +80,7 @@ class TemplateRenderer:
             loader=FileSystemLoader(TEMPLATE_FOLDER),
             autoescape=True,
             undefined=StrictUndefined,
+            finalize=formatting.without_control_characters,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -87,6 +94,9 @@ class TemplateRenderer:
             "concept": value_text.format_concept,
             "reference_ranges": value_text.format_reference_ranges,
             "order_references": formatting.order_references,
+            "shortened": shorten,
+            "with_code": formatting.with_code,
+            "general": lambda text, condition: condition.fill(text, "…"),
         }
         self._environment.globals |= {
             "next_step": formatting.next_step,
@@ -98,8 +108,8 @@ class TemplateRenderer:
     async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Render a page for a signed-in user; its navigation shows how much is waiting."""
         counts = await self._context.queries.attention_counts()
-        attention_counts = {"/waiting": sum(counts.values()), "/results": counts.get(AttentionKind.REPORT, 0)}
-        return self.render(template, user, status=status, attention_counts=attention_counts, **fields)
+        fields |= {"attention_counts": {"/waiting": sum(counts.values()), "/results": counts.get(AttentionKind.REPORT, 0)}}
+        return self.render(template, user, status=status, **fields)
 
     def render(self, template: str, user: CurrentUser | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Render a page without reading the store."""
@@ -108,8 +118,11 @@ class TemplateRenderer:
             "mode": self._context.mode,
             "now": now,
             "utc_offset": formatting.utc_offset(now),
-            "age": lambda since: formatting.format_age(since, now),
+            "age": lambda since: format_age(since, now),
+            "age_until_now": lambda since: format_age(min(since, now), now),
+            "lasted": lambda since, until: format_age(since, max(until or now, since)),
             "account": user and user.account,
+            "agent_gone": explain(ConditionId.AGENT_NOT_RUNNING),
             "csrf_token": user.session.csrf_token if user else "",
             "can_act": user is not None and user.account.has_role(Role.OPERATOR),
         }

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from markupsafe import Markup, escape
+
 from lab_agent.domain import value_text
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Alert, Job, JobKind, ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
@@ -193,6 +196,20 @@ def alert_text(alert: Alert) -> str:
     return f"{found.title}: {found.cause}"
 
 
+def without_control_characters(value: object) -> object:
+    """What a template prints, where it is text from elsewhere: it steers no terminal and reorders nothing on the page."""
+    return escape_unprintable(value) if type(value) is str and not value.isprintable() else value
+
+
+def with_code(text: str) -> Markup:
+    """Text with what stands in backticks as code, as in the table of conditions; everything else is escaped."""
+    parts = escape_unprintable(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without its fellow, as in a foreign text
+        return escape("`".join(parts))
+    code = Markup("<code>{}</code>")
+    return Markup().join(code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts))
+
+
 def state_meaning(state: OrderState | WorkOrderState | LineState | ReportState | JobState) -> str:
     """What a state means, in one line; for the pages and for docs/states.md."""
     match state:
@@ -239,27 +256,6 @@ def is_unconfirmed_submit(job: Job) -> bool:
 def find_unconfirmed_submit(detail: OrderDetail) -> Job | None:
     """The job that an operator has to settle before the whole order may be retried."""
     return next((job for job in detail.jobs if is_unconfirmed_submit(job)), None)
-
-
-def format_age(since: datetime | None, now: datetime) -> str:
-    """How long ago, in the two largest units: `3 d 4 h`, `12 min`, `8 s`; `in 5 min` for the future."""
-    if since is None:
-        return "never"
-    seconds = int((now - since).total_seconds())
-    if seconds < 0:
-        return f"in {_format_duration(-seconds)}"
-    return _format_duration(seconds)
-
-
-def _format_duration(seconds: int) -> str:
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if minutes < 60:
-        return f"{minutes} min"
-    if hours < 24:
-        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
-    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
 
 
 def format_timestamp(at: DateOrTime | None) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
+from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.state_machines import OPEN_ORDERS
-from lab_agent.errors import StoreError
+from lab_agent.errors import CryptoError, StoreError
 from lab_agent.metrics import CONTENT_TYPE, StoreGauges
+from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import Overview, StateCounts
+from lab_agent.status.condition_pages import list_store_conditions, load_conditions
 from lab_agent.status.context import Context, StatusContext
 
 router = APIRouter()
@@ -28,33 +32,57 @@ async def readyz(context: Context) -> Response:
     """Whether work can be accepted: the database can be read and written. 200 or 503.
 
     An unavailable exchange service or laboratory system does not make it unready, since work waits for it in the database;
-    `alerts` lists what is open.
+    `conditions` lists all that holds, worst first. Details are left out: whoever reaches the port may read this.
     """
     try:
         overview = await context.queries.overview(now=context.clock.now())
-    except StoreError as exc:
-        return _not_ready(context, type(exc).__name__)
-    if any(each.condition.is_unready for each in context.observed_conditions()):
-        return _not_ready(context, "cannot be written")
-    last_poll = None if overview.last_poll is None else overview.last_poll.isoformat()
-    alerts = sorted(str(alert.key) for alert in overview.alerts)
-    return JSONResponse({"status": "ready", "mode": context.mode, "store": "ok", "last_poll": last_poll, "alerts": alerts})
+        conditions = await load_conditions(context, overview)
+    except (StoreError, CryptoError) as exc:
+        return _tell_readiness(context, list_store_conditions(context, exc), None)
+    return _tell_readiness(context, conditions, overview.last_poll)
 
 
-def _not_ready(context: StatusContext, store: str) -> Response:
-    return JSONResponse({"status": "not ready", "mode": context.mode, "store": store}, 503)
+def _tell_readiness(context: StatusContext, conditions: Sequence[OpenCondition], last_poll: datetime | None) -> Response:
+    reason = next((each for each in conditions if each.condition.is_unready), None)
+    body = {
+        "status": "not ready" if reason else "ready",
+        "mode": context.mode,
+        "store": reason.condition.id.value if reason else "ok",
+        "last_poll": None if last_poll is None else last_poll.isoformat(),
+        "conditions": [_to_json(each) for each in conditions],
+    }
+    if reason:
+        body |= {"reason": reason.condition.id.value, "title": reason.title, "mend": reason.mend}
+    return JSONResponse(body, 503 if reason else 200)
+
+
+def _to_json(each: OpenCondition) -> dict[str, object]:
+    return {
+        "id": each.condition.id.value,
+        "subject": each.subject,
+        "severity": each.condition.severity.value,
+        "since": each.since.isoformat(),
+        "title": each.title,
+        "affected": [{"number": one.number, "text": str(one), "is_exact": one.is_exact} for one in each.affected],
+    }
 
 
 @router.get("/metrics")
 async def metrics(context: Context) -> Response:
-    """The metrics in Prometheus' text format. While the database is unavailable its gauges are missing rather than stale."""
-    now = context.clock.now()
+    """The metrics in Prometheus' text format. While the database is unavailable its gauges are missing rather than stale.
+
+    What this process knows of the database's own trouble is told all the same.
+    """
+    now, observed = context.clock.now(), context.observed_conditions()
     try:
         counts, overview = await context.queries.counts(now=now), await context.queries.overview(now=now)
+        numbers = await context.queries.affected_numbers()
     except StoreError:
         context.metrics.clear_store()
+        context.metrics.update_conditions(list_conditions((), None, observed), is_complete=False)
     else:
         context.metrics.update_store(_build_gauges(counts, overview, now))
+        context.metrics.update_conditions(list_conditions(overview.alerts, numbers, observed))
     return Response(context.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -79,9 +79,11 @@ class LoginRateLimit:
 
 
 @router.get("/sign-in")
-async def show_login(request: Request, renderer: Renderer) -> Response:
-    """The form."""
-    return renderer.render("login.html", next_path=local_path(request.query_params.get("next", "/")), error=None)
+async def show_login(request: Request, context: Context, renderer: Renderer) -> Response:
+    """The form; and why nobody can sign in, where the database does not work."""
+    next_path = local_path(request.query_params.get("next", "/"))
+    conditions = [each for each in context.observed_conditions() if each.condition.is_unready]
+    return renderer.render("login.html", next_path=next_path, error=None, conditions=conditions)
 
 
 @router.post("/sign-in")
@@ -93,7 +95,7 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
     if wait := limit.remaining_wait(name, address, now):
         seconds = int(wait.total_seconds()) + 1
         error = f"Too many attempts. Try again in {seconds} s."
-        response = renderer.render("login.html", status=429, next_path=next_path, error=error)
+        response = renderer.render("login.html", status=429, next_path=next_path, error=error, conditions=())
         response.headers["Retry-After"] = str(seconds)
         return response
     async with limit.password_checks:
@@ -102,7 +104,7 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
         limit.record_failure(name, address, now)
         # Without the name: people type passwords into the wrong field.
         _log.warning("sign-in rejected", action="sign_in_rejected", address=address)
-        return renderer.render("login.html", status=401, next_path=next_path, error="Wrong name or password.")
+        return renderer.render("login.html", status=401, next_path=next_path, error="Wrong name or password.", conditions=())
     limit.record_success(name)
     _log.info("signed in", action="signed_in", by=account.name)
     return _start_session(request, account, next_path)

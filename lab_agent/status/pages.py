@@ -1,4 +1,4 @@
-"""The pages that only show: overview, orders, one order, what is waiting for an operator, alerts."""
+"""The pages that only show: overview, orders, one order, what is waiting for an operator."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from lab_agent.accounts import Role
-from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
-from lab_agent.monitoring.report import list_conditions
-from lab_agent.ports.queries import DEFAULT_PAGE_SIZE
+from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status.auth import HttpError, Viewer, one_line
+from lab_agent.status.condition_pages import load_conditions
 from lab_agent.status.context import Context, Renderer
 from lab_agent.status.formatting import find_unconfirmed_submit, flash_message
+from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.workflow.operator_jobs import can_be_marked_done
 
 router = APIRouter()
 
 _MAX_SEARCH_LENGTH = 200
-_MAX_PAGE_NUMBER = 100_000
 _OVERVIEW_LIMIT = 10
-
-
-async def page_number(page: str = "1") -> int:
-    """The number of the page, from 1; nonsense is the first page."""
-    return min(int(page), _MAX_PAGE_NUMBER) if page.isascii() and page.isdigit() and len(page) < 10 and int(page) else 1
 
 
 async def search_text(search: str = "") -> str:
@@ -36,7 +30,6 @@ async def search_text(search: str = "") -> str:
     return one_line(search)[:_MAX_SEARCH_LENGTH]
 
 
-PageNumber = Annotated[int, Depends(page_number)]
 SearchText = Annotated[str, Depends(search_text)]
 StateNames = Annotated[list[str], Query(alias="state", default_factory=list)]
 """The states that a list is filtered by; what is no state is ignored."""
@@ -44,23 +37,21 @@ Flash = Annotated[str | None, Depends(flash_message)]
 """What a page says after an action redirected to it."""
 
 
-def page_offset(number: int) -> int:
-    """How many items stand before the page of this number."""
-    return (number - 1) * DEFAULT_PAGE_SIZE
-
-
 @router.get("/")
 async def show_overview(user: Viewer, context: Context, renderer: Renderer, flash: Flash) -> Response:
     """How things are."""
-    overview = await context.queries.overview(now=context.clock.now())
+    now = context.clock.now()
+    overview = await context.queries.overview(now=now)
+    conditions = await load_conditions(context, overview)
+    attention = await context.queries.needs_attention(limit=_OVERVIEW_LIMIT)
     return await renderer.render_page(
         "overview.html",
         user,
+        verdict=give_verdict(conditions, now, attention.total),
         overview=overview,
-        attention=await context.queries.needs_attention(limit=_OVERVIEW_LIMIT),
+        attention=attention,
         adapters=context.adapters,
-        conditions=list_conditions(overview.alerts, await context.queries.affected_numbers(), context.observed_conditions()),
-        unavailable_systems={each.subject for each in overview.alerts if each.condition is ConditionId.LIS_UNAVAILABLE},
+        conditions=conditions,
         states={"orders": OrderState, "lines": LineState, "jobs": JobState, "reports": ReportState},
         flash=flash,
     )
@@ -118,10 +109,3 @@ async def show_needs_attention(user: Viewer, context: Context, renderer: Rendere
         can_be_marked_done=can_be_marked_done,
         flash=flash,
     )
-
-
-@router.get("/alerts")
-async def show_alerts(user: Viewer, context: Context, renderer: Renderer, page: PageNumber) -> Response:
-    """Alerts, open and closed."""
-    found = await context.queries.alerts(offset=page_offset(page))
-    return await renderer.render_page("alerts.html", user, page=found, page_number=page, query_string="")

@@ -21,7 +21,8 @@ from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.status.auth import Form, HttpError, Note, Operator, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
-from lab_agent.status.pages import Flash, PageNumber, StateNames, page_offset
+from lab_agent.status.pages import Flash, StateNames
+from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.workflow.refused_message_desk import Preview, describe_content
 from lab_agent.workflow.refused_messages import list_refused_messages
 

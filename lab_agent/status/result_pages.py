@@ -21,7 +21,8 @@ from lab_agent.ports.queries import Page, ReportSummary
 from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result
-from lab_agent.status.pages import Flash, PageNumber, SearchText, StateNames, page_offset
+from lab_agent.status.pages import Flash, SearchText, StateNames
+from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.refused_messages import rejected_messages_alert_key
 

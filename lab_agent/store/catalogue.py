@@ -71,6 +71,12 @@ class SqlCatalogueRepository(CatalogueRepository):
         return None if row is None else to_record(CatalogueVersion, row)
 
     @override
+    def active(self) -> tuple[str, datetime] | None:
+        found = select(catalogues.c.version, catalogues.c.since).order_by(catalogues.c.number.desc()).limit(1)
+        row = self._connection.execute(found).one_or_none()
+        return None if row is None else (row.version, row.since)
+
+    @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         begun_before = select(catalogues.c.number).where(catalogues.c.since <= moment).order_by(catalogues.c.number.desc())
         oldest = self._connection.scalar(begun_before.limit(1)) or 0

@@ -58,6 +58,7 @@ _OPEN_OF = Query(
         alerts.c.closed_at.is_(None),
     )
 )
+_ALL_OPEN = Query(select(*_ALERTS.columns).where(alerts.c.closed_at.is_(None)).order_by(alerts.c.opened_at, alerts.c.number))
 _NEWEST_CLOSED = Query(
     select(alerts.c.number)
     .where(
@@ -120,6 +121,10 @@ class SqlAlertRepository(AlertRepository):
     def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
         found = self._session.execute(_OPEN_OF, {"conditions": sorted(conditions)})
         return frozenset(AlertKey(*row) for row in found)
+
+    @override
+    def all_open(self) -> tuple[Alert, ...]:
+        return _ALERTS.to_records(self._session.execute(_ALL_OPEN))
 
     @override
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import FailingJobs, Job, JobKind, NewJob
+from lab_agent.domain.records import FailingJobs, FailureGroup, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.errors import LeaseLostError
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
@@ -148,6 +149,18 @@ class SqlJobRepository(JobRepository):
         return tuple(to_record(FailingJobs, row) for row in found.mappings())
 
     @override
+    def failure_groups(self) -> tuple[FailureGroup, ...]:
+        found = self._session.execute(job_statements.FAILURE_GROUPS).mappings()
+        return tuple(to_record(FailureGroup, row) for row in found)
+
+    @override
+    def of_cause(
+        self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
+    ) -> tuple[Job, ...]:
+        asked = {"of": cause, "at_system": system, "of_kind": kind, "after": after, "at_most": limit}
+        return self._fetch(job_statements.OF_CAUSE, asked)
+
+    @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
         statement = job_statements.MAKE_FAILING_DUE if failing_only else job_statements.MAKE_DUE
         changed = self._session.send(statement, {"at": now, "of": kind}).rowcount
@@ -184,8 +197,9 @@ class SqlJobRepository(JobRepository):
 
 def _new_row(job: NewJob) -> dict[str, Any]:
     born = min(job.due_at, datetime.now(UTC))
-    start = {"state": JobState.DUE, "started": False, "attempts": 0, "fencing_token": 0}
-    return {**job_statements.NEW_JOBS.to_values(job), **start, "created_at": born, "changed_at": born}
+    start = {"state": JobState.DUE, "started": False, "attempts": 0, "failures": 0, "fencing_token": 0}
+    times = {"first_due_at": job.due_at, "created_at": born, "changed_at": born}
+    return {**job_statements.NEW_JOBS.to_values(job), **start, **times}
 
 
 def _changes(job: Job, fencing_token: int) -> dict[str, Any]:

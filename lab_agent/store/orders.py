@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, insert, literal_c
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, WaitingGroup
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     LABEL_RELEASING,
@@ -30,6 +30,7 @@ from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, unindexed, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Values, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
+from lab_agent.store.waiting_groups import load_order_groups
 
 _ORDERS = RecordMapping(OrderRecord, orders)
 _LINES = RecordMapping(LineRecord, lines)
@@ -50,6 +51,13 @@ _KNOWN_TASKS = Query(select(orders.c.task_id).where(orders.c.task_id.in_(bindpar
 _OPEN_ORDERS = Query(
     select(*_ORDERS.columns)
     .where(orders.c.state != literal_column("'closed'"), orders.c.key > bindparam("after"))
+    .order_by(orders.c.key)
+    .limit(bindparam("at_most"))
+)
+_HELD_ORDERS = Query(
+    select(*_ORDERS.columns)
+    .where(in_states(orders.c.state, {OrderState.HELD}), orders.c.hold_cause == bindparam("held_for"))
+    .where(orders.c.key > bindparam("after"))
     .order_by(orders.c.key)
     .limit(bindparam("at_most"))
 )
@@ -301,6 +309,15 @@ class SqlOrderRepository(OrderRepository):
             asked = {"same": same or (), "requests": requests or (), "not_of": except_order}
             found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
         return tuple(dict.fromkeys(found))
+
+    @override
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        asked = {"held_for": cause, "after": after or "", "at_most": limit}
+        return _ORDERS.to_records(self._session.execute(_HELD_ORDERS, asked))
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        return load_order_groups(self._session)
 
     @override
     def unassessed_since(self) -> datetime | None:

@@ -19,7 +19,7 @@ class RefusedMessageRow(TableRow, table=True):
     __tablename__ = "refused_messages"
     __table_args__ = (
         Index("ix_refused_messages_source_first_seen_at", "source", "first_seen_at"),
-        partial_index("ix_refused_messages_waiting", states_condition({RefusedState.WAITING}), "source"),
+        partial_index("ix_refused_messages_waiting", states_condition({RefusedState.WAITING}), "source", "first_seen_at", "key"),
         partial_index("ix_refused_messages_kept", "is_kept", "last_seen_at"),
     )
 

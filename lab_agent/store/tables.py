@@ -24,6 +24,7 @@ from lab_agent.domain.state_machines import (
     CLAIMABLE_STATES,
     IN_FLIGHT_STATES,
     JOBS_NEEDING_OPERATOR,
+    OPEN_JOBS,
     OPEN_LINES,
     REPORTS_NEEDING_OPERATOR,
     JobState,
@@ -48,6 +49,11 @@ from lab_agent.store.column_types import (
 from lab_agent.store.row_mapping import states_condition
 from lab_agent.store.table_base import METADATA, TableRow, partial_index
 
+_FAILURE_COLUMNS = ("failure_cause", "system", "kind", "state", "first_due_at", "failing_since", "failures", "id")
+"""What failing jobs are grouped and counted by: all of it is read from the index."""
+_WAITING_COLUMNS = ("state", "hold_reason", "source", "received_at", "sequence")
+"""The same of results that wait for a person."""
+
 
 # --- medical ------------------------------------------------------------------------------------------------------------
 class OrderRow(TableRow, table=True):
@@ -58,7 +64,11 @@ class OrderRow(TableRow, table=True):
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
         partial_index("ix_orders_open", "state <> 'closed'", "key"),
+        partial_index("ix_orders_expected", "state <> 'closed'", "expected_at", "key"),
         partial_index("ix_orders_recheck", "recheck_at IS NOT NULL", "recheck_at"),
+        partial_index("ix_orders_held", states_condition({OrderState.HELD}), "held_since", "key"),
+        partial_index("ix_orders_hold_cause", states_condition({OrderState.HELD}), "hold_cause", "held_since", "key"),
+        partial_index("ix_orders_task_unreadable", "task_unreadable_since IS NOT NULL", "task_unreadable_since"),
     )
 
     key: str = Field(sa_type=PlainText, primary_key=True)
@@ -82,18 +92,27 @@ class OrderRow(TableRow, table=True):
     recheck_at: datetime | None = Field(sa_type=UtcDateTime)
     reopened: int
     unreadable_since: datetime | None = Field(sa_type=UtcDateTime)
+    held_since: datetime | None = Field(sa_type=UtcDateTime)
+    hold_cause: str | None = Field(sa_type=IndexableText)
+    task_unreadable_since: datetime | None = Field(sa_type=UtcDateTime)
 
 
 class WorkOrderRow(TableRow, table=True):
     """The part of an order that goes to one laboratory system (`WorkOrder`)."""
 
     __tablename__ = "work_orders"
+    __table_args__ = (
+        partial_index("ix_work_orders_to_hand_over", states_condition({WorkOrderState.ACCEPTED}), "adapter"),
+        partial_index("ix_work_orders_waiting", "waits_since IS NOT NULL", "adapter", "waits_since"),
+    )
+
     order_key: str = Field(sa_type=PlainText, foreign_key="orders.key", ondelete="CASCADE", primary_key=True)
     adapter: str = Field(sa_type=PlainText, primary_key=True)
     state: WorkOrderState = Field(sa_column=Column(EnumText(WorkOrderState), nullable=False))
     changed_at: datetime = Field(sa_type=UtcDateTime)
     accession: str | None = Field(sa_type=IndexableText, index=True)
     reason: str | None = Field(sa_type=PlainText)
+    waits_since: datetime | None = Field(sa_type=UtcDateTime)
 
 
 class LineRow(TableRow, table=True):
@@ -102,6 +121,7 @@ class LineRow(TableRow, table=True):
     __tablename__ = "lines"
     __table_args__ = (
         partial_index("ix_lines_open", states_condition(OPEN_LINES), "state", "adapter"),
+        partial_index("ix_lines_task_unreadable", "task_unreadable_since IS NOT NULL", "task_unreadable_since"),
         {"sqlite_autoincrement": True},
     )
 
@@ -119,6 +139,7 @@ class LineRow(TableRow, table=True):
     sent_statuses: tuple[str, ...] = Field(sa_type=TextTuple)
     ended_as: str | None = Field(sa_type=PlainText)
     reopened: int
+    task_unreadable_since: datetime | None = Field(sa_type=UtcDateTime)
 
 
 class LabelUseRow(TableRow, table=True):
@@ -141,11 +162,12 @@ class JobRow(TableRow, table=True):
         partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "kind", "due_at", "id"),
         partial_index("ix_jobs_ordering_key", states_condition(BLOCKING_STATES), "ordering_key", "id"),
         partial_index("ix_jobs_leased", states_condition(IN_FLIGHT_STATES), "lease_until"),
-        partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "changed_at"),
+        partial_index("ix_jobs_open", states_condition(OPEN_JOBS), "first_due_at", "id", "kind", "state"),
+        partial_index("ix_jobs_needing_operator", states_condition(JOBS_NEEDING_OPERATOR), "first_due_at", "id"),
         partial_index("ix_jobs_order_key_id", "order_key IS NOT NULL", "order_key", "id"),
         Index("ix_jobs_kind_state_id", "kind", "state", "id"),
         partial_index("ix_jobs_without_order", "order_key IS NULL", "changed_at"),
-        partial_index("ix_jobs_failing", "failing_since IS NOT NULL", "failing_since"),
+        partial_index("ix_jobs_failing", "failing_since IS NOT NULL", *_FAILURE_COLUMNS),
         {"sqlite_autoincrement": True},
     )
 
@@ -160,6 +182,8 @@ class JobRow(TableRow, table=True):
     started: bool
     attempts: int
     due_at: datetime = Field(sa_type=UtcDateTime)
+    system: str = Field(sa_type=IndexableText)
+    first_due_at: datetime = Field(sa_type=UtcDateTime)
     created_at: datetime = Field(sa_type=UtcDateTime)
     changed_at: datetime = Field(sa_type=UtcDateTime)
     reason: str | None = Field(sa_type=PlainText)
@@ -168,6 +192,7 @@ class JobRow(TableRow, table=True):
     lease_until: datetime | None = Field(sa_type=UtcDateTime)
     failing_since: datetime | None = Field(sa_type=UtcDateTime)
     failure_cause: FailureCause | None = Field(sa_column=Column(EnumText(FailureCause), nullable=True))
+    failures: int
 
 
 class ReportRow(TableRow, table=True):
@@ -176,10 +201,12 @@ class ReportRow(TableRow, table=True):
     __tablename__ = "reports"
     __table_args__ = (
         Index("ix_reports_source_message", "source", "message"),
+        Index("ix_reports_source_received_at", "source", "received_at"),
         partial_index("ix_reports_order_key_report_id", "order_key IS NOT NULL", "order_key", "report_id"),
         Index("ix_reports_state", "state", "sequence"),
         partial_index("ix_reports_without_order", "order_key IS NULL", "changed_at"),
         partial_index("ix_reports_needing_operator", states_condition(REPORTS_NEEDING_OPERATOR), "sequence"),
+        partial_index("ix_reports_waiting", states_condition(REPORTS_NEEDING_OPERATOR), *_WAITING_COLUMNS),
         {"sqlite_autoincrement": True},
     )
 

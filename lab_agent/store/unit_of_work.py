@@ -25,6 +25,7 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
@@ -34,12 +35,14 @@ from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKe
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.integrity import check_content, check_identity, read_instance
 from lab_agent.store.jobs import SqlJobRepository
+from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
 from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
 from lab_agent.store.retention import SqlPurge
 from lab_agent.store.session import Session, SessionConnection, Transaction
 from lab_agent.store.vault import SqlVault, verify_key
+from lab_agent.store.workers import SqlWorkerRepository
 
 T = TypeVar("T")
 
@@ -67,6 +70,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.hosted_documents = SqlHostedDocumentRepository(session)
         self.events = SqlEventRepository(session)
         self.alerts = SqlAlertRepository(session)
+        self.notifications = SqlNotificationRepository(session)
         self.rejections = SqlRejectionRepository(session)
         self.refused_messages = SqlRefusedMessageRepository(connection, cipher)
         self.key_values = SqlKeyValueRepository(session)
@@ -76,6 +80,8 @@ class SqlUnitOfWork(UnitOfWork):
         self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
         self.issued_labels = SqlIssuedLabelRepository(session)
         self.api_tokens = SqlApiTokenRepository(connection)
+        self.api_refusals = SqlApiRefusalRepository(session)
+        self.workers = SqlWorkerRepository(session)
         self.purge = SqlPurge(connection)
 
     @override

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from lab_agent.domain.failure_causes import find_cause, format_issues
+from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
 from lab_agent.domain.records import Job, JobKind
 from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
 from lab_agent.domain.state_machines import JobState
@@ -187,7 +187,7 @@ class JobRunner:
         if ending.failure is not None and ending.decision is not None:
             await self.outages.record_failure(ending.failure, before.kind.value, repeated=was_failing)
             self._log_failure(ending.failure, before, ending.decision)
-        if ending.job.failing_since is None:
+        if not ending.job.is_failing:
             await self.outages.end_part(ending.job.kind, was_failing=was_failing)
 
     def _after_failure(self, failure: Failure, job: Job, decision: RetryDecision, *, verifying: bool) -> Job:
@@ -207,7 +207,8 @@ class JobRunner:
         now = self.clock.now()
         text = str(error) if isinstance(error, LabAgentError) else f"internal error {type(error).__name__}"
         reason = f"{text}; the log of {now:%Y-%m-%d %H:%M:%S} UTC says more"
-        return job.dead_letter(now, reason) if job.safe_to_retry else job.needs_review(now, reason)
+        set_aside = job.dead_letter(now, reason) if job.safe_to_retry else job.needs_review(now, reason)
+        return set_aside.failed(now, FailureCause.INTERNAL_ERROR)
 
     def _log_failure(self, failure: Failure, job: Job, decision: RetryDecision) -> None:
         """One line when a job first fails, and one when it becomes a dead letter; an outage has its own line."""

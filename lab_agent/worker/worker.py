@@ -13,12 +13,15 @@ from lab_agent.errors import Failure, LabAgentError
 from lab_agent.ports.lis import AdapterSource, Inbox
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.outages import OutageTracker
+from lab_agent.worker.presence import Presence
 from lab_agent.worker.schedule import ScheduledTask, Scheduler
 
 log = structlog.get_logger(__name__)
 
 WAKE_INTERVAL = 1.0
 """Seconds between two looks for work: how late a job may be taken, at most, that others have added or that time has made due."""
+PRESENCE_TASK = "presence"
+"""Name of the asyncio task that writes the worker's heartbeat."""
 DISPATCHER_TASK = "dispatcher"
 """Name of the asyncio task that runs the jobs."""
 
@@ -36,20 +39,23 @@ class Worker:
     dispatcher: JobDispatcher
     scheduler: Scheduler
     outages: OutageTracker
+    presence: Presence
     adapters: AdapterSource
     inbox_for: Callable[[str], Inbox]
     scheduled_tasks: Mapping[str, tuple[float, ScheduledTask]]
     background_tasks: Mapping[str, BackgroundTask]
     drain_timeout: float
     _stop_requested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _stopped_by: str | None = field(default=None, init=False)
 
     @property
     def task_names(self) -> tuple[str, ...]:
         """The names of the asyncio tasks that run as long as the worker does."""
-        return (DISPATCHER_TASK, *self.background_tasks)
+        return (DISPATCHER_TASK, PRESENCE_TASK, *self.background_tasks)
 
-    def stop(self) -> None:
-        """Request the stop: nothing new is started, what is running is finished."""
+    def stop(self, by: str | None = None) -> None:
+        """Request the stop: nothing new is started, what is running is finished. `by` names the signal that asks for it."""
+        self._stopped_by = self._stopped_by or by
         self._stop_requested.set()
 
     async def run(self) -> None:
@@ -57,6 +63,7 @@ class Worker:
         await self._start_adapters()
         dispatcher = asyncio.create_task(self.dispatcher.run(), name=DISPATCHER_TASK)
         background = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
+        background.add(asyncio.create_task(self.presence.run(), name=PRESENCE_TASK))
         self._start_scheduler()
         sd_notify.notify_ready("working")
         log.info("worker started", action="worker_started", queues=self.dispatcher.queue_names)
@@ -64,11 +71,14 @@ class Worker:
         ended, _ = await asyncio.wait({stopping, dispatcher, *background}, return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in ended if task is not stopping]
         sd_notify.notify_stopping("finishing running jobs")
+        if failed:  # before anything else: the process may not get to its end
+            await self.presence.tell_fault(failed[0].get_name(), _error_of(failed[0]))
         await self._shut_down(dispatcher, background | {stopping})
+        await self.presence.tell_stopped(self._stopped_by)
         log.info("worker stopped", action="worker_stopped")
         if failed:
             names = ", ".join(task.get_name() for task in failed)
-            raise BackgroundTaskFailed(f"{names} ended by itself; the worker stops") from failed[0].exception()
+            raise BackgroundTaskFailed(f"{names} ended by itself; the worker stops") from _error_of(failed[0])
 
     async def _start_adapters(self) -> None:
         """Start the LIS adapters concurrently; one that cannot start now is tried again when it is needed."""
@@ -112,3 +122,8 @@ class Worker:
         """Wait for what is running, also where the dispatcher has failed and waits for nothing."""
         await asyncio.wait({dispatcher})
         await self.dispatcher.drain()
+
+
+def _error_of(task: asyncio.Task[object]) -> BaseException | None:
+    """What a task that has ended by itself ended with."""
+    return None if task.cancelled() else task.exception()

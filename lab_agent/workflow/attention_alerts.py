@@ -1,6 +1,7 @@
-"""Alerts about what waits for an operator, and about what has failed for long: open as long as it does (law 11).
+"""Alerts about what waits for an operator, and about what keeps failing: open as long as it does (law 11).
 
-One is for the results, one for the jobs that are set aside, and one for each cause of which jobs fail that are tried again.
+One is for all that waits or fails of the same cause: held orders, late lines, parts, results, and jobs, whether they are tried
+again or set aside. However many there are, the store counts them.
 
 They follow from what the store holds, not from what set something aside: so a worker that restarts, a second worker, and whatever
 an operator decides all lead to the same alerts.
@@ -9,7 +10,7 @@ an operator decides all lead to the same alerts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,18 +19,25 @@ import structlog
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import Alert, FailingJobs, Job, ReportRecord
-from lab_agent.domain.state_machines import ReportState
+from lab_agent.domain.records import Alert, FailureGroup, WaitingGroup
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.group_alerts import describe_oldest
 
 log = structlog.get_logger(__name__)
 
-_RESULT_CONDITIONS = {
-    ReportState.UNMATCHED: ConditionId.RESULTS_UNMATCHED,
-    ReportState.UNMAPPED: ConditionId.RESULTS_UNMAPPED,
-    ReportState.HELD: ConditionId.RESULTS_HELD,
+_CONDITIONS = frozenset(cause.condition for cause in FailureCause) | {
+    ConditionId.ORDERS_HELD,
+    ConditionId.ORDERS_PART_WAITS,
+    ConditionId.ORDERS_TASK_UNREADABLE,
+    ConditionId.LINES_HELD,
+    ConditionId.LINES_TASK_UNREADABLE,
+    ConditionId.RESULTS_UNMATCHED,
+    ConditionId.RESULTS_UNMAPPED,
+    ConditionId.RESULTS_HELD,
 }
+"""What is decided here alone."""
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +50,40 @@ class AttentionAlerts:
     """How long a job has to fail before an alert says so."""
     adapters: Mapping[str, str | None] | None = None
     """The adapters of the settings by name, each with why it is not loaded, None for one that is; if not given, not looked at."""
+    alert_after_attempts: int = _ATTEMPTS
+    """How often in a row a job has to fail before an alert says so, even if it has failed for less than `alert_after`."""
 
     async def run(self) -> None:
         """Check once."""
         await self.store.run(lambda uow: self._refresh(uow, self.clock.now()))
 
     def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
-        waiting = uow.reports.needing_operator()
-        for state, condition in _RESULT_CONDITIONS.items():
-            _update_results_alert(uow, condition, [each for each in waiting if each.state is state], now)
         if self.adapters is not None:
             self._tell_unusable_systems(uow, self.adapters, now)
-        failing, set_aside = uow.jobs.failing(since=now - self.alert_after), uow.jobs.needing_operator()
-        for cause in FailureCause:
-            _update_jobs_alert(
-                uow,
-                cause,
-                [each for each in failing if each.cause is cause],
-                [each for each in set_aside if (each.failure_cause or FailureCause.OTHER) is cause],
-                now,
-            )
+        waiting = (_to_alert(each, now) for each in (*uow.orders.waiting_groups(), *uow.reports.waiting_groups()))
+        found = [*waiting, *self._failure_alerts(uow, now)]
+        for key in sorted(uow.alerts.open_of(_CONDITIONS) - {each.key for each in found}):
+            _close(uow, key, now)
+        for each in found:
+            _open(uow, each)
         uow.commit()
+
+    def _failure_alerts(self, uow: UnitOfWork, now: datetime) -> Iterator[Alert]:
+        for key, groups in group_failures(uow.jobs.failure_groups()).items():
+            if any(self._is_told(each, now) for each in groups):
+                yield Alert(
+                    condition=key.condition,
+                    subject=key.subject,
+                    detail=_count_kinds(groups),
+                    since=min(each.since for each in groups),
+                    opened_at=now,
+                    count=sum(each.count for each in groups),
+                )
+
+    def _is_told(self, group: FailureGroup, now: datetime) -> bool:
+        """Whether one of them waits for a person, or has failed for long or often enough."""
+        is_old = group.failing_since is not None and group.failing_since <= now - self.alert_after
+        return group.set_aside > 0 or is_old or group.failures >= self.alert_after_attempts
 
     def _tell_unusable_systems(self, uow: UnitOfWork, adapters: Mapping[str, str | None], now: datetime) -> None:
         broken = {AlertKey(ConditionId.LIS_NOT_LOADED, name): reason for name, reason in adapters.items() if reason is not None}
@@ -84,29 +105,41 @@ def find_removed_adapters(adapters: Collection[str], waiting_lines: Mapping[str,
     return {name: number for name, number in sorted(waiting_lines.items()) if name not in adapters}
 
 
-def _update_alert(
-    uow: UnitOfWork, key: AlertKey, detail: str | None, now: datetime, *, since: datetime | None = None, count: int | None = None
-) -> None:
-    """Open the alert, or close it where `detail` is None; each is logged once at its start and once at its end."""
+def group_failures(groups: Iterable[FailureGroup]) -> dict[AlertKey, list[FailureGroup]]:
+    """Put what fails of the same cause together: one alert says it, whatever kinds of jobs these are."""
+    by_key: dict[AlertKey, list[FailureGroup]] = {}
+    for each in groups:
+        by_key.setdefault(each.key, []).append(each)
+    return by_key
+
+
+def _count_kinds(groups: Sequence[FailureGroup]) -> str:
+    kinds: Counter[str] = Counter()
+    for each in groups:
+        kinds[each.kind.value] += each.count
+    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+
+
+def _to_alert(group: WaitingGroup, now: datetime) -> Alert:
+    """Nothing of a result is quoted: it may name the patient (law 7)."""
+    condition, subject = group.key
+    detail = describe_oldest(group.order, group.reason)
+    return Alert(condition=condition, subject=subject, detail=detail, since=group.since, opened_at=now, count=group.count)
+
+
+def _update_alert(uow: UnitOfWork, key: AlertKey, detail: str | None, now: datetime, *, count: int | None = None) -> None:
+    """Open the alert, or close it where `detail` is None."""
     if detail is None:
-        if uow.alerts.close(key, now=now):
-            log.info("condition ended", action="condition_ended", alert=str(key))
-        return
-    alert = Alert(condition=key.condition, subject=key.subject, detail=detail, since=since or now, opened_at=now, count=count)
+        _close(uow, key, now)
+    else:
+        _open(uow, Alert(condition=key.condition, subject=key.subject, detail=detail, since=now, opened_at=now, count=count))
+
+
+def _open(uow: UnitOfWork, alert: Alert) -> None:
     if uow.alerts.open(alert):
-        log.warning("condition found", action="condition_found", alert=str(key), count=count)
+        log.warning("condition found", action="condition_found", alert=str(alert.key), count=alert.count)
 
 
-def _update_results_alert(uow: UnitOfWork, condition: ConditionId, reports: Sequence[ReportRecord], now: datetime) -> None:
-    """Nothing of the messages is quoted: it may name the patient (law 7)."""
-    since = min((each.received_at for each in reports), default=None)
-    _update_alert(uow, AlertKey(condition), "" if reports else None, now, since=since, count=len(reports))
-
-
-def _update_jobs_alert(
-    uow: UnitOfWork, cause: FailureCause, failing: Sequence[FailingJobs], set_aside: Sequence[Job], now: datetime
-) -> None:
-    kinds = Counter({each.kind: each.count for each in failing}) + Counter(each.kind for each in set_aside)
-    since = min([each.since for each in failing] + [each.created_at for each in set_aside], default=None)
-    detail = ", ".join(f"{number} {kind.value}" for kind, number in sorted(kinds.items())) if kinds else None
-    _update_alert(uow, AlertKey(cause.condition), detail, now, since=since, count=kinds.total())
+def _close(uow: UnitOfWork, key: AlertKey, now: datetime) -> None:
+    if uow.alerts.close(key, now=now):
+        log.info("condition ended", action="condition_ended", alert=str(key))

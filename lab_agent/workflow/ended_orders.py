@@ -30,8 +30,8 @@ from lab_agent.workflow.line_lifecycle import RECHECK_AFTER, LateLineFinder
 from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, load_known_order, read_order_tasks
 from lab_agent.workflow.reopening import (
     OFFERED_AGAIN_AFTER_HANDOVER,
-    describe_lines_after_the_end,
     hold_again,
+    hold_for_lines_after_the_end,
     hold_lines_again,
     offer_again,
 )
@@ -124,8 +124,8 @@ class EndedOrderChecker:
         elif revival is Revival.HOLD_LINES:
             hold_lines_again(uow, key, back, late, now)
         else:
-            reason = OFFERED_AGAIN_AFTER_HANDOVER if known.submitted else describe_lines_after_the_end(tasks.open_lines)
-            hold_again(uow, key, now, reason)
+            hold = OFFERED_AGAIN_AFTER_HANDOVER if known.submitted else hold_for_lines_after_the_end(tasks.open_lines)
+            hold_again(uow, key, now, hold)
         uow.commit()
         log.warning("ended order came back", action="order_came_back", order=key, decision=revival.name.lower())
         return True

@@ -15,9 +15,10 @@ from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.order_holds import HoldCause, OrderHold
+from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
-from lab_agent.errors import LisRejected, PermanentFailure, TemporaryFailure
+from lab_agent.errors import LisRejected, PermanentFailure, TaskUnreadable
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
@@ -26,11 +27,11 @@ from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.settings.groups import WorkerSettings
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
+from lab_agent.workflow.group_alerts import open_at_once, waiting_parts_alert_key
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
     find_work_order,
     settle_handover,
-    waiting_part_alert_key,
     withdraw_line,
     withdraw_order,
 )
@@ -150,13 +151,13 @@ class SubmitOrderHandler:
         return Submitted(answer)
 
     async def _inspect(self, part: KnownPart, job: Job) -> Standing:
-        """Inspect the Tasks. Raises `TemporaryFailure` for a while if only a read fails: a lost right or copy may come back."""
+        """Inspect the Tasks. Raises `TaskUnreadable` for a while if only a read fails: a lost right or copy may come back."""
         standing = await self.inspector.inspect(part.order, part.lines)
         if standing.unreadable is None or standing.ended or standing.ended_lines or standing.waiting:
             return replace(standing, unreadable=None)
-        since = job.failing_since if job.failure_cause is FailureCause.OTHER else None
+        since = job.failing_since if job.failure_cause is FailureCause.TASK_UNREADABLE else None
         if since is None or self.clock.now() < since + timedelta(seconds=self.settings.unreadable_after):
-            raise TemporaryFailure(standing.unreadable)
+            raise TaskUnreadable(standing.unreadable)
         return standing
 
     async def verify(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
@@ -191,7 +192,8 @@ class SubmitOrderHandler:
                 return self._complete_not_requested(uow, job, standing, now)
             case Unverifiable():
                 doubt = f"it is not known whether the laboratory system {jobs.adapter_of(job)} has this order"
-                return job.needs_review(now, f"{doubt}: ask there, then retry it or mark it done")
+                reason = f"{doubt}: ask there, then retry it or mark it done"
+                return job.needs_review(now, reason, FailureCause.LIS_OUTCOME_UNKNOWN)
 
     def _complete_submitted(self, uow: UnitOfWork, job: Job, answer: SubmitResult, now: datetime) -> Job:
         key, adapter = OrderKey(job.target), jobs.adapter_of(job)
@@ -200,7 +202,6 @@ class SubmitOrderHandler:
             save_submit_accessions(uow, key, adapter, answer)
         rematch_waiting_reports(uow, key, adapter, answer, now)
         self._add_acknowledgements(uow, key, adapter, now)
-        uow.alerts.close_all([waiting_part_alert_key(key, adapter)], now=now)
         uow.events.add(Event(order=key, at=now, action="handed_over", text=f"handed to {adapter}"))
         if answer.unnamed_lines:
             text = (
@@ -240,10 +241,13 @@ class SubmitOrderHandler:
         if reason is None:
             return job.reschedule(now, now, "lines were withdrawn before the handover")
         if _is_sibling_started(uow, job):  # the order is at another laboratory system: only this part of it waits
-            condition, subject = waiting_part_alert_key(key, adapter)
-            uow.alerts.open(Alert(condition=condition, subject=subject, detail=reason, since=now, opened_at=now, count=1))
+            part = find_work_order(uow, key, adapter)
+            since = part.waits_since or now
+            uow.orders.save_work_order(replace(part, waits_since=since))
+            open_at_once(uow, waiting_parts_alert_key(adapter), key, since, now)
             return job.reschedule(now, retry_at, reason)
-        take_back(uow, key, now, reason, retry_at=retry_at)
+        cause = HoldCause.UNREADABLE if standing.waiting is None else HoldCause.NOT_REQUESTED
+        take_back(uow, key, now, OrderHold(cause, reason), retry_at=retry_at)
         log.warning("order held", action="order_held", order=key, rules=[])
         return job.mark_obsolete(now, reason)
 
@@ -322,7 +326,6 @@ def cancel_unsubmitted_part(uow: UnitOfWork, key: OrderKey, adapter: str, now: d
     part = find_work_order(uow, key, adapter)
     if part.state is WorkOrderState.ACCEPTED:
         uow.orders.save_work_order(part.transition_to(WorkOrderState.CANCELLED, now, reason))
-    uow.alerts.close(waiting_part_alert_key(key, adapter), now=now)
     settle_handover(uow, key, now, reason)
 
 
@@ -341,6 +344,9 @@ def _check_part(uow: UnitOfWork, job: Job, loaded: KnownPart) -> None:
         raise _PartChangedError(reason)
     if _accepted_lines(uow, order.key, jobs.adapter_of(job)) != loaded.lines:
         raise _PartChangedError("its lines changed right before the handover")
+    part = find_work_order(uow, order.key, jobs.adapter_of(job))
+    if part.waits_since is not None:
+        uow.orders.save_work_order(replace(part, waits_since=None))
 
 
 def _not_needed_reason(uow: UnitOfWork, job: Job, order: OrderRecord) -> str | None:

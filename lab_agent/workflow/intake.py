@@ -9,6 +9,7 @@ from typing import ClassVar
 import structlog
 
 from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.ports.clock import Clock
@@ -21,9 +22,9 @@ from lab_agent.workflow.order_decision import (
     Decision,
     DecisionPolicy,
     decide_lines,
+    find_order_hold,
     hold_order,
     ignore_order,
-    order_hold_reason,
     save_decision,
 )
 from lab_agent.workflow.order_reading import (
@@ -111,8 +112,8 @@ class FetchOrderHandler:
             case Waiting(reason=reason, seconds=seconds):
                 _record_waiting(uow, key, reason, now)
                 return job.reschedule(now, now + timedelta(seconds=seconds), reason)
-            case Held(reason, assessed, seconds):
-                return self._hold(uow, job, assessed, reason, now, seconds)
+            case Held(hold, assessed, seconds):
+                return self._hold(uow, job, assessed, hold, now, seconds)
             case Decided(assessed, decision):
                 return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
@@ -128,12 +129,13 @@ class FetchOrderHandler:
         before = self.settings.ignore_before
         if before is not None and _are_all_made_before(assessed, before):
             return Ignored(assessed, before)
-        reason = result.waiting or find_other_order(uow, order.key, assessed) or order_hold_reason(assessed)
+        hold = result.waiting or find_other_order(uow, order.key, assessed) or find_order_hold(assessed)
         if self.settings.mode == "observe":
             unreadable = bool(assessed.graph.unreadable)
-            return Waiting(f"observe: {reason or _summary(assessed)}", self.settings.hold_retry, unreadable)
-        if reason is not None:
-            return Held(reason, assessed)
+            found = _summary(assessed) if hold is None else hold.text
+            return Waiting(f"observe: {found}", self.settings.hold_retry, unreadable)
+        if hold is not None:
+            return Held(hold, assessed)
         return self._decide_lines(uow, assessed, result)
 
     def _add_what_is_stored(self, uow: UnitOfWork, order: OrderRecord, result: Assessed) -> AssessedOrder:
@@ -152,9 +154,10 @@ class FetchOrderHandler:
             offered_again=known.order.ended_as is not None,
         )
         if (unrouted := self.policy.router.hold_reason(assessed, decision.accepted)) is not None:
-            return Held(unrouted, assessed)
+            return Held(OrderHold(HoldCause.NO_ROUTE, unrouted), assessed)
         if rule := self.policy.breaker.tripped(uow, decision.rules, self.clock.now()):
-            return Held(f"rule {rule} rejects too many orders; a person must check it first", assessed)
+            text = f"rule {rule} rejects too many orders; a person must check it first"
+            return Held(OrderHold(HoldCause.RULE_STOPPED, text), assessed)
         return Decided(assessed, decision)
 
     def _save(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
@@ -164,13 +167,13 @@ class FetchOrderHandler:
         return job.complete(now)
 
     def _hold(
-        self, uow: UnitOfWork, job: Job, assessed: AssessedOrder | None, reason: str, now: datetime, seconds: float = 0.0
+        self, uow: UnitOfWork, job: Job, assessed: AssessedOrder | None, hold: OrderHold, now: datetime, seconds: float = 0.0
     ) -> Job:
         key = OrderKey(job.target)
-        hold_order(uow, key, assessed, now, reason)
+        hold_order(uow, key, assessed, now, hold)
         rules = sorted({each.rule for each in assessed.assessment.holds}) if assessed else []
         log.warning("order held", action="order_held", order=key, rules=rules)
-        return job.reschedule(now, now + timedelta(seconds=max(seconds, self.settings.hold_retry)), reason)
+        return job.reschedule(now, now + timedelta(seconds=max(seconds, self.settings.hold_retry)), hold.text)
 
 
 def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchDecision, now: datetime) -> None:

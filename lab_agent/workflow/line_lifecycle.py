@@ -10,13 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.records import Alert, Event, Job, JobKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.report_coverage import determine_coverage
 from lab_agent.domain.state_machines import (
     ENDED_LINES,
@@ -39,6 +37,7 @@ from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.fetching import fetch_linked
+from lab_agent.workflow.group_alerts import HELD_LINES_ALERT, open_at_once
 from lab_agent.workflow.order_lookup import load_part
 
 RECHECK_AFTER = timedelta(minutes=5)
@@ -243,35 +242,7 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     uow.orders.add_line(line)
     text = f"line {line.key} (Task {line.task_id}) came after the order had been assessed; it is held"
     uow.events.add(Event(order=line.order, at=now, action="late_line", text=text))
-    hint = f"enter it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
-    condition, subject = late_line_alert_key(line.key)
-    detail = f"order {line.order}: {text}; {hint}"
-    uow.alerts.open(Alert(condition=condition, subject=subject, detail=detail, since=now, opened_at=now, count=1))
-
-
-def held_order_alert_key(key: OrderKey) -> AlertKey:
-    """The alert of a held order."""
-    return AlertKey(ConditionId.ORDERS_HELD, key)
-
-
-def order_task_alert_key(order: OrderKey) -> AlertKey:
-    """The alert of an order-level Task that cannot be read after the handover."""
-    return AlertKey(ConditionId.ORDERS_TASK_UNREADABLE, order)
-
-
-def waiting_part_alert_key(order: OrderKey, adapter: str) -> AlertKey:
-    """The alert of a part that waits while another laboratory system has its own."""
-    return AlertKey(ConditionId.ORDERS_PART_WAITS, f"{order}/{adapter}")
-
-
-def line_task_alert_key(line: LineKey) -> AlertKey:
-    """The alert of a line's Task that cannot be read after the handover."""
-    return AlertKey(ConditionId.LINES_TASK_UNREADABLE, line)
-
-
-def late_line_alert_key(line: LineKey) -> AlertKey:
-    """The alert of a late line."""
-    return AlertKey(ConditionId.LINES_HELD, line)
+    open_at_once(uow, HELD_LINES_ALERT, line.order, now, now)
 
 
 def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
@@ -293,7 +264,6 @@ def _withdraw_lines(uow: UnitOfWork, key: OrderKey, lines: Sequence[LineRecord],
         return
     for line in open_lines:
         uow.orders.save_line(line.transition_to(LineState.WITHDRAWN, now, (reason,)))
-    uow.alerts.close_all([late_line_alert_key(line.key) for line in open_lines], now=now)
     names = ", ".join(line.key for line in open_lines)
     uow.events.add(Event(order=key, at=now, action="withdrawn", text=f"lines {names}: {reason}"))
     at_lis = [line for line in open_lines if line.state is not LineState.HELD]  # a held one never went to the LIS
@@ -354,15 +324,4 @@ def _save_closed(uow: UnitOfWork, order: OrderRecord, now: datetime, text: str) 
     """Close it. One that ended is checked once more some minutes later: an index may have been slow to show all its lines."""
     closed = order.transition_to(OrderState.CLOSED, now, text)
     uow.orders.save(replace(closed, recheck_at=now + RECHECK_AFTER if order.ended_as is not None else None))
-    _close_alerts(uow, order.key, now)
     uow.events.add(Event(order=order.key, at=now, action="closed", text=text))
-
-
-def _close_alerts(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
-    """Close the alerts of an order and its lines: nobody has to see to one that is closed, however it came to that."""
-    alerts = [held_order_alert_key(key), order_task_alert_key(key)]
-    lines = uow.orders.lines(key)
-    alerts += [waiting_part_alert_key(key, adapter) for adapter in sorted({line.adapter for line in lines if line.adapter})]
-    for line in lines:
-        alerts += [late_line_alert_key(line.key), line_task_alert_key(line.key)]
-    uow.alerts.close_all(alerts, now=now)

@@ -10,8 +10,9 @@ from lab_agent.domain import jobs
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
+from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.received_order import ReceivedLine
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.fhir.lab_order_mapper import make_lab_order
@@ -19,7 +20,8 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
-from lab_agent.workflow.line_lifecycle import advance_order, close_order, held_order_alert_key
+from lab_agent.workflow.group_alerts import held_orders_alert_key, open_at_once
+from lab_agent.workflow.line_lifecycle import advance_order, close_order
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import AssessedOrder
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
@@ -77,13 +79,19 @@ def decide_lines(
     return Decision(accepted, rejected, ended, assessed.assessment.rejecting_rules(rejected))
 
 
-def order_hold_reason(assessed: AssessedOrder) -> str | None:
-    """Why the order must be held instead of decided; None if it need not be."""
+def find_order_hold(assessed: AssessedOrder) -> OrderHold | None:
+    """Why the order must be held instead of decided; None if it need not be.
+
+    Of several rules the cause is one that cannot be released: what may be released does not free the order alone.
+    """
     if holds := assessed.assessment.holds:
         reasons = "; ".join(dict.fromkeys(finding.message for finding in holds))
-        return reasons + (RELEASE_HINT if {finding.rule for finding in holds} & RELEASABLE_RULES else "")
+        rules = [finding.rule for finding in holds]
+        cause = next((rule for rule in rules if rule not in RELEASABLE_RULES), rules[0])
+        return OrderHold(cause, reasons + (RELEASE_HINT if not RELEASABLE_RULES.isdisjoint(rules) else ""))
     if assessed.contract is None and assessed.assessment.accepted_lines:
-        return "no contract is known, though the rules let this pass: see [exchange.contracts] and [rules.severities]"
+        text = "no contract is known, though the rules let this pass: see [exchange.contracts] and [rules.severities]"
+        return OrderHold(HoldCause.NO_CONTRACT, text)
     return None
 
 
@@ -94,8 +102,6 @@ def save_decision(
     order = replace(uow.orders.get_for_update(key), sent_statuses=(), ended_as=None)
     lines = _save_lines(uow, order, assessed, decision, policy, now)
     policy.breaker.record_rejections(uow, decision.rules, key, now)
-    if order.state is OrderState.HELD:
-        uow.alerts.close(held_order_alert_key(key), now=now)
     for finding in assessed.assessment.findings():
         if finding.line not in decision.ended:
             uow.events.add(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
@@ -108,18 +114,17 @@ def save_decision(
     return order
 
 
-def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, reason: str) -> None:
+def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, hold: OrderHold) -> None:
     """Hold the order and alert somebody: it may be our own fault, so nothing is rejected (law 10).
 
     `assessed` is None for an order that could not even be read.
     """
     order = uow.orders.get_for_update(key)
-    if order.state is not OrderState.HELD or order.reason != reason:
-        uow.events.add(Event(order=key, at=now, action="held", text=reason))
-    held = order.transition_to(OrderState.HELD, now, reason)
+    if order.state is not OrderState.HELD or order.reason != hold.text:
+        uow.events.add(Event(order=key, at=now, action="held", text=hold.text))
+    held = order.hold(now, hold)
     uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
-    condition, subject = held_order_alert_key(key)
-    uow.alerts.open(Alert(condition=condition, subject=subject, detail=reason, since=now, opened_at=now, count=1))
+    open_at_once(uow, held_orders_alert_key(hold.cause), key, held.held_since or now, now, hold.text)
 
 
 def ignore_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, before: datetime) -> None:

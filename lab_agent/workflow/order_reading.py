@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.retry import rest_after_hold
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
@@ -35,7 +36,7 @@ from lab_agent.workflow.order_tasks import (
 from lab_agent.workflow.reopening import (
     OFFERED_AGAIN_AFTER_HANDOVER,
     OFFERED_AGAIN_WITHOUT_LINES,
-    describe_lines_after_the_end,
+    hold_for_lines_after_the_end,
 )
 from lab_agent.workflow.task_standing import DELETED, waiting_reason
 
@@ -88,7 +89,7 @@ class Held:
     are not known to be complete.
     """
 
-    reason: str
+    hold: OrderHold
     assessed: AssessedOrder | None = None
     seconds: float = 0.0
     line_tasks: tuple[str, ...] | None = None
@@ -106,13 +107,13 @@ class LinesBack:
 class Assessed:
     """The order was read whole, and assessed as if nobody else used its labels; it is decided together with what is stored.
 
-    `waiting` says why it waits whatever the rules say.
+    `waiting` is why it is held whatever the rules say.
     """
 
     known: KnownOrder
     tasks: OrderTasks
     assessed: AssessedOrder
-    waiting: str | None
+    waiting: OrderHold | None
 
 
 FetchResult = NothingToDo | LinesChanging | Waiting | TaskEnded | Held | LinesBack | Assessed
@@ -171,50 +172,50 @@ class OrderReader:
         try:
             graph = await add_answers(self.exchange, graph)
         except UnfilteredSearch as unfiltered:  # the answers stay unknown; the rest is assessed, for a person to see
-            return await self._assess(known, tasks, graph, str(unfiltered))
+            return await self._assess(known, tasks, graph, OrderHold(HoldCause.SEARCH_NOT_FILTERED, str(unfiltered)))
         return await self._assess(known, tasks, graph)
 
     def _after_new_list(self, order: OrderRecord, found: tuple[str, ...]) -> FetchResult:
         """Read a list of lines that differs from the one before it once more; hold the order if that goes on for long."""
         differs = order.seen_lines not in {None, found}
         if differs and self._is_unreadable_for(order, self.settings.unreadable_after):
-            return Held(LINES_DIFFER, line_tasks=found)
+            return Held(OrderHold(HoldCause.LINES_DIFFER, LINES_DIFFER), line_tasks=found)
         return LinesChanging(found)
 
     async def _assess(
-        self, known: KnownOrder, tasks: OrderTasks, graph: OrderGraph, unfiltered: str | None = None
+        self, known: KnownOrder, tasks: OrderTasks, graph: OrderGraph, unfiltered: OrderHold | None = None
     ) -> FetchResult:
-        """Assess what was read. `unfiltered` says why the order is held whatever the rules say."""
+        """Assess what was read. `unfiltered` is why the order is held whatever the rules say."""
         order = known.order
         may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
         if graph.unreadable and may_pass and not self._is_unreadable_for(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True)
         reject_unreadable = self._is_unreadable_for(order, self.settings.unreadable_refuse_after)
-        waiting = self._waiting_reason(known, tasks)
+        waiting = self._find_hold(known, tasks)
         if waiting == OFFERED_AGAIN_WITHOUT_LINES and not self._is_offered_for(order, self.settings.unreadable_after):
-            return Waiting(waiting, self.settings.backoff_longest / 10)  # a partner puts Tasks back one by one
+            return Waiting(waiting.text, self.settings.backoff_longest / 10)  # a partner puts Tasks back one by one
         assessed = await self.assessor.assess(
             graph, parse_order(graph), released=order.released_findings, reject_unreadable=reject_unreadable
         )
         return Assessed(known, tasks, assessed, waiting or unfiltered)
 
-    def _waiting_reason(self, known: KnownOrder, tasks: OrderTasks) -> str | None:
+    def _find_hold(self, known: KnownOrder, tasks: OrderTasks) -> OrderHold | None:
         """Why the order waits although it can be read: somebody else has it, or it is not clear what is wanted of it."""
         if tasks.has_ended:
-            return describe_lines_after_the_end(tasks.open_lines)
+            return hold_for_lines_after_the_end(tasks.open_lines)
         if known.submitted:
             return OFFERED_AGAIN_AFTER_HANDOVER
         waiting = waiting_reason(tasks.order_task, tasks.line_tasks, self.line_codes)
         if waiting is None and known.order.ended_as is not None and not tasks.has_open_lines:
             return OFFERED_AGAIN_WITHOUT_LINES
-        return waiting
+        return None if waiting is None else OrderHold(HoldCause.NOT_REQUESTED, waiting)
 
     def _after_rejection(self, order: OrderRecord, failure: UnfilteredSearch | ServiceRejected | InvalidResponse) -> FetchResult:
         """Wait or hold: a right may be granted later, and invalid JSON be corrected. Never a reason to reject (law 10)."""
         match failure:
             case UnfilteredSearch():  # what else it holds may be another order's: nothing is decided on it
-                return Held(str(failure))
+                return Held(OrderHold(HoldCause.SEARCH_NOT_FILTERED, str(failure)))
             case ServiceRejected():
                 may_pass = isinstance(failure, ResourceNotReadable) and failure.status in UNREADABLE_STATUSES
                 return self._wait_or_hold(order, str(failure), at_once=not (may_pass or failure.status == NO_STATUS))
@@ -223,7 +224,7 @@ class OrderReader:
     def _wait_or_hold(self, order: OrderRecord, reason: str, *, at_once: bool = False) -> FetchResult:
         """Wait for what cannot be read; after a while, or at once, the order is held, and somebody is alerted."""
         if at_once or self._is_unreadable_for(order, self.settings.unreadable_after):
-            return Held(reason)
+            return Held(OrderHold(HoldCause.UNREADABLE, reason))
         return Waiting(reason, self.settings.backoff_longest / 10, unreadable=True)
 
     async def _hold_after_pause(self, order: OrderRecord, failure: ServiceUnavailable, wait: float) -> Held:
@@ -237,7 +238,8 @@ class OrderReader:
                 raise failure
             raise ServicePaused(str(failure), retry_after=wait + rest_after_hold(wait, now - since)) from failure
         if since is not None and self._is_unreadable_for(order, self.settings.unreadable_after):
-            return Held(ASKED_TO_WAIT, seconds=wait + max(self.settings.hold_retry, rest_after_hold(wait, now - since)))
+            hold = OrderHold(HoldCause.MAKES_SERVICE_PAUSE, ASKED_TO_WAIT)
+            return Held(hold, seconds=wait + max(self.settings.hold_retry, rest_after_hold(wait, now - since)))
         if since is None:
             await self.store.run(lambda uow: _mark_unreadable(uow, order.key, now))
         raise failure

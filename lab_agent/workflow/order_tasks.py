@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lab_agent.domain.ids import OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
+from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LINES_WITH_RESULT, UNDECIDED_ORDERS, LineState
 from lab_agent.errors import ResourceNotReadable, ServiceRejected
@@ -112,15 +113,16 @@ async def read_lines(exchange: Exchange, known: KnownOrder, *, strict: bool = Tr
     return tuple([await _confirm(exchange, known, task) for task in await search(known.order.task_id)])
 
 
-def find_other_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder) -> str | None:
-    """Say which other order has a line Task of this one, or works on one of its ProcedureRequests; None if there is none."""
+def find_other_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder) -> OrderHold | None:
+    """Why to hold an order of which another one has a line Task, or works on a ProcedureRequest; None if there is none."""
     lines = assessed.received.lines
     tasks = {line_key(assessed.graph.base_url, ResourceId(line.id)): line.id for line in lines}
     requests = [line.request.ref.id for line in lines if line.request and line.task.status not in TERMINAL_TASK_STATUSES]
     others = uow.orders.other_lines(tasks, requests, except_order=key)
     if (same := next((other for other in others if other.key in tasks), None)) is not None:
-        return f"task/{tasks[same.key]} is a line of order {same.order} already. Ask the partner, or refuse this order"
-    return _describe_other_line(others[0]) if others else None
+        text = f"task/{tasks[same.key]} is a line of order {same.order} already. Ask the partner, or refuse this order"
+        return OrderHold(HoldCause.IN_OTHER_ORDER, text)
+    return OrderHold(HoldCause.IN_OTHER_ORDER, _describe_other_line(others[0])) if others else None
 
 
 def _describe_other_line(other: LineRecord) -> str:

@@ -13,19 +13,23 @@ from datetime import datetime
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.jobs import TASK_REQUESTED
-from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.order_holds import HoldCause, OrderHold
+from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.text import join_limited
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.workflow.line_lifecycle import held_order_alert_key, hold_late_line, late_line_alert_key
+from lab_agent.workflow.group_alerts import HELD_LINES_ALERT, open_at_once
+from lab_agent.workflow.line_lifecycle import hold_late_line
 from lab_agent.workflow.order_decision import hold_order
 
-OFFERED_AGAIN_WITHOUT_LINES = (
-    "the order is offered again, but none of its lines is requested; it goes on when the partner requests lines again"
+OFFERED_AGAIN_WITHOUT_LINES = OrderHold(
+    HoldCause.OFFERED_AGAIN,
+    "the order is offered again, but none of its lines is requested; it goes on when the partner requests lines again",
 )
-OFFERED_AGAIN_AFTER_HANDOVER = (
+OFFERED_AGAIN_AFTER_HANDOVER = OrderHold(
+    HoldCause.OFFERED_AGAIN,
     "the order is open again after the laboratory had it, but none of its lines is requested. Ask the partner what is wanted; "
-    "the order goes on when lines are requested again, and ends when its Task is ended"
+    "the order goes on when lines are requested again, and ends when its Task is ended",
 )
 
 
@@ -61,7 +65,7 @@ def offer_again(uow: UnitOfWork, key: OrderKey, now: datetime, text: str) -> Non
     uow.jobs.add(jobs.fetch_order(key, now, order.reopened))
 
 
-def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, retry_at: datetime | None = None) -> None:
+def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, hold: OrderHold, *, retry_at: datetime | None = None) -> None:
     """Hold an order that had been decided, and fetch it again (at `retry_at`, if not at once).
 
     What was stored of it may not be what is wanted now.
@@ -70,11 +74,11 @@ def hold_again(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, re
     reopened = order.reopened + 1
     order = replace(order, seen_lines=None, received=None, recheck_at=None, reopened=reopened, released_findings=())
     uow.orders.save(order)
-    hold_order(uow, key, None, now, reason)
+    hold_order(uow, key, None, now, hold)
     uow.jobs.add(jobs.fetch_order(key, retry_at or now, reopened))
 
 
-def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, retry_at: datetime) -> None:
+def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, hold: OrderHold, *, retry_at: datetime) -> None:
     """Take an accepted order back before its handover: it waits, and is assessed again from `retry_at` on.
 
     Not at once: a search that is behind would have it accepted again, and so on.
@@ -84,8 +88,8 @@ def take_back(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, *, ret
         if line.state is LineState.ACCEPTED:
             uow.orders.save_line(line.transition_to(LineState.REQUESTED, now))
     for part in uow.orders.work_orders(key):
-        uow.orders.save_work_order(part.transition_to(WorkOrderState.CANCELLED, now, reason))
-    hold_again(uow, key, now, reason, retry_at=retry_at)
+        uow.orders.save_work_order(part.transition_to(WorkOrderState.CANCELLED, now, hold.text))
+    hold_again(uow, key, now, hold, retry_at=retry_at)
 
 
 def hold_lines_again(
@@ -95,7 +99,6 @@ def hold_lines_again(
     order = uow.orders.get_for_update(key)
     if order.state in {OrderState.CLOSED, OrderState.HELD}:
         uow.orders.save(_reopen(order, OrderState.HANDED_OVER, now))
-        uow.alerts.close(held_order_alert_key(key), now=now)
     for line in uow.orders.lines(key):
         if line.key in back and line.state in ENDED_LINES:
             _hold_line_again(uow, line, now)
@@ -113,21 +116,19 @@ def reopen_for_held_lines(uow: UnitOfWork, key: OrderKey, now: datetime, ended_a
     uow.events.add(Event(order=key, at=now, action="left_open", text=text))
 
 
-def describe_lines_after_the_end(tasks: Iterable[str]) -> str:
-    """Say of an order whose Task has ended which of its line Tasks are requested."""
+def hold_for_lines_after_the_end(tasks: Iterable[str]) -> OrderHold:
+    """Why an order is held whose Task has ended: these line Tasks of it are requested."""
     names = join_limited(f"task/{task}" for task in tasks)
     hint = "Ask the partner to request the order again, or refuse it"
-    return f"its Task has ended, and these lines of it are requested: {names}. {hint}"
+    text = f"its Task has ended, and these lines of it are requested: {names}. {hint}"
+    return OrderHold(HoldCause.OFFERED_AGAIN, text)
 
 
 def _hold_line_again(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
     uow.orders.save_line(line.reopen(LineState.HELD, now))
     text = f"line {line.key} (Task {line.task_id}) was {line.state.value} and is requested again; it is held"
     uow.events.add(Event(order=line.order, at=now, action="line_put_back", text=text))
-    hint = f"see to it in the laboratory system and run `lab-agent orders accept-line {line.key}`, or `refuse-line`"
-    condition, subject = late_line_alert_key(line.key)
-    detail = f"order {line.order}: {text}; {hint}"
-    uow.alerts.open(Alert(condition=condition, subject=subject, detail=detail, since=now, opened_at=now, count=1))
+    open_at_once(uow, HELD_LINES_ALERT, line.order, now, now)
 
 
 def _reopen(order: OrderRecord, state: OrderState, now: datetime) -> OrderRecord:

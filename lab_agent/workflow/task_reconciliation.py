@@ -11,7 +11,7 @@ import structlog
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Alert, Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
 from lab_agent.domain.text import join_limited
 from lab_agent.errors import (
@@ -28,12 +28,11 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, raise_if_unavailable, read_or_reject
+from lab_agent.workflow.group_alerts import LINE_TASKS_ALERT, ORDER_TASKS_ALERT, open_at_once
 from lab_agent.workflow.line_lifecycle import (
     LateLineFinder,
     advance_order,
     hold_late_line,
-    line_task_alert_key,
-    order_task_alert_key,
     read_line_tasks,
     withdraw_line,
     withdraw_order,
@@ -72,16 +71,21 @@ class OrderReading:
 
 @dataclass(frozen=True, slots=True)
 class KnownOpenOrder:
-    """A decided order as it is stored, with its lines; `alerts` are those open alerts that its Tasks cannot be read."""
+    """A decided order as it is stored, with its lines."""
 
     order: OrderRecord
     lines: tuple[LineRecord, ...]
-    alerts: frozenset[AlertKey]
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether it was told that a Task of it cannot be read."""
+        told = (self.order.task_unreadable_since, *(line.task_unreadable_since for line in self.lines))
+        return any(each is not None for each in told)
 
     def is_confirmed_by(self, reading: OrderReading) -> bool:
         """Whether the Tasks are as is known, so that there is nothing to write. Pure."""
         statuses = {task: each.status for task, each in reading.lines.items()}
-        if reading.late or reading.others or self.alerts or find_lines_put_back(self.lines, statuses):
+        if reading.late or reading.others or self.is_unreadable or find_lines_put_back(self.lines, statuses):
             return False
         open_lines = [line for line in self.lines if line.state not in ENDED_LINES]
         lines = [(reading.lines[line.task_id], line.sent_statuses) for line in open_lines if line.task_id in reading.lines]
@@ -179,14 +183,11 @@ class Reconciler:
             hold_late_line(uow, late, now)
         _tell_other_tasks(uow, key, reading.others, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
-        what = "the order-level Task, or the list of the line Tasks,"
-        tell_unreadable(uow, key, order_task_alert_key(key), what, reading.order.unreadable, now)
+        tell_order_unreadable(uow, key, reading.order.unreadable, now)
         if key not in busy:
             _compare_order(uow, order, reading.order.status, now)
         for line in uow.orders.lines(key):
-            if line.state in ENDED_LINES:
-                tell_unreadable(uow, key, line_task_alert_key(line.key), "", None, now)
-            elif line.key not in busy and line.task_id in reading.lines:
+            if line.state not in ENDED_LINES and line.key not in busy and line.task_id in reading.lines:
                 _compare_line(uow, line, reading.lines[line.task_id], now)
         self._hold_lines_put_back(uow, key, busy, reading, now)
         advance_order(uow, key, now)
@@ -204,9 +205,7 @@ class Reconciler:
 
 
 def _load_open_order(uow: UnitOfWork, key: OrderKey) -> KnownOpenOrder:
-    lines = uow.orders.lines(key)
-    names = (order_task_alert_key(key), *(line_task_alert_key(line.key) for line in lines))
-    return KnownOpenOrder(uow.orders.get(key), lines, uow.alerts.open_among(names))
+    return KnownOpenOrder(uow.orders.get(key), uow.orders.lines(key))
 
 
 def _is_read_by_id(line: LineRecord, found: TaskReading | None) -> bool:
@@ -224,21 +223,35 @@ def _compare_order(uow: UnitOfWork, order: OrderRecord, status: str | None, now:
 
 def _compare_line(uow: UnitOfWork, line: LineRecord, reading: TaskReading, now: datetime) -> None:
     if _is_ended_by_others(reading.status, line.sent_statuses):
-        tell_unreadable(uow, line.order, line_task_alert_key(line.key), "", None, now)
         withdraw_line(uow, line.key, now, f"its Task was set to {reading.status} by somebody else", str(reading.status))
     else:
-        tell_unreadable(uow, line.order, line_task_alert_key(line.key), f"the Task of line {line.key}", reading.unreadable, now)
+        tell_line_unreadable(uow, line, reading.unreadable, now)
 
 
-def tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: AlertKey, what: str, reason: str | None, now: datetime) -> None:
-    """Tell once that a Task of an order at the laboratory cannot be read, by an alert and in its timeline, until it can be."""
-    if reason is None:
-        uow.alerts.close(alert, now=now)
+def tell_order_unreadable(uow: UnitOfWork, key: OrderKey, reason: str | None, now: datetime) -> None:
+    """Tell once, until it can be read again, that the order-level Task of an order at the laboratory cannot be read."""
+    order = uow.orders.get_for_update(key)
+    if (order.task_unreadable_since is None) is (reason is None):
         return
+    uow.orders.save(replace(order, task_unreadable_since=None if reason is None else now))
+    if reason is not None:
+        what = "the order-level Task, or the list of the line Tasks,"
+        _tell_unreadable(uow, key, ORDER_TASKS_ALERT, what, reason, now)
+
+
+def tell_line_unreadable(uow: UnitOfWork, line: LineRecord, reason: str | None, now: datetime) -> None:
+    """Tell once, until it can be read again, that the Task of a line at the laboratory cannot be read."""
+    if (line.task_unreadable_since is None) is (reason is None):
+        return
+    uow.orders.save_line(replace(line, task_unreadable_since=None if reason is None else now))
+    if reason is not None:
+        _tell_unreadable(uow, line.order, LINE_TASKS_ALERT, f"the Task of line {line.key}", reason, now)
+
+
+def _tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: AlertKey, what: str, reason: str, now: datetime) -> None:
     text = f"{what} cannot be read: {reason}. Results are uploaded all the same; ask the partner, or whoever runs the service"
-    detail = f"order {order}: {reason}"
-    if uow.alerts.open(Alert(condition=alert.condition, subject=alert.subject, detail=detail, since=now, opened_at=now)):
-        uow.events.add(Event(order=order, at=now, action="task_unreadable", text=text))
+    uow.events.add(Event(order=order, at=now, action="task_unreadable", text=text))
+    open_at_once(uow, alert, order, now, now)
 
 
 def _tell_other_tasks(uow: UnitOfWork, key: OrderKey, tasks: Sequence[Json], now: datetime) -> None:

@@ -22,14 +22,18 @@ from typing_extensions import override
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
+from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import (
     PASSED_IN_REVIEW,
     Alert,
     Event,
     FailingJobs,
+    FailureGroup,
+    HoldReason,
     HostedDocument,
     Job,
     JobKind,
@@ -40,6 +44,8 @@ from lab_agent.domain.records import (
     ReportRecord,
     ServiceMessage,
     UploadRecord,
+    WaitingGroup,
+    result_alert_key,
 )
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.domain.state_machines import (
@@ -56,11 +62,15 @@ from lab_agent.domain.state_machines import (
     WAITING_LINES,
     WITHDRAWN_LINES,
     JobState,
+    LineState,
     OrderState,
+    ReportState,
 )
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
+from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -70,6 +80,7 @@ from lab_agent.ports.credential_repositories import (
     UserRepository,
 )
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
+from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import (
     AlertRepository,
@@ -85,6 +96,7 @@ from lab_agent.ports.repositories import (
     UploadRepository,
     Vault,
 )
+from lab_agent.ports.workers import WorkerRepository
 
 
 @dataclass(slots=True)
@@ -106,6 +118,9 @@ class MemoryData:
     service_messages: dict[JobId, tuple[OrderKey, ServiceMessage]] = field(default_factory=dict)
     hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
+    notifications: dict[tuple[str, AlertKey], Notification] = field(default_factory=dict)
+    notification_channels: dict[str, ChannelRecord] = field(default_factory=dict)
+    notification_lease: tuple[str, datetime] | None = None
     events: list[Event] = field(default_factory=list)
     rejections: list[tuple[str, str, datetime]] = field(default_factory=list)
     refused_messages: dict[RefusedKey, RefusedMessage] = field(default_factory=dict)
@@ -118,6 +133,8 @@ class MemoryData:
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
+    api_refusals: list[ApiRefusals] = field(default_factory=list)
+    workers: dict[str, WorkerRecord] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -237,7 +254,9 @@ class MemoryAlertRepository(AlertRepository):
         if index is None:
             self._data.alerts.append(alert)
             return True
-        self._data.alerts[index] = replace(self._data.alerts[index], detail=alert.detail, since=alert.since, count=alert.count)
+        known = self._data.alerts[index]
+        since = min(known.since, alert.since)
+        self._data.alerts[index] = replace(known, detail=alert.detail, since=since, count=alert.count)
         return False
 
     @override
@@ -255,6 +274,10 @@ class MemoryAlertRepository(AlertRepository):
     @override
     def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
         return frozenset(each.key for each in self._data.alerts if each.closed_at is None and each.condition in conditions)
+
+    @override
+    def all_open(self) -> tuple[Alert, ...]:
+        return tuple(sorted((each for each in self._data.alerts if each.closed_at is None), key=lambda each: each.opened_at))
 
     @override
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
@@ -275,6 +298,47 @@ class MemoryAlertRepository(AlertRepository):
         return next(
             (index for index, alert in enumerate(self._data.alerts) if alert.key == key and alert.closed_at is None), None
         )
+
+
+class MemoryNotificationRepository(NotificationRepository):
+    """What notification channels have told."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        held = self._data.notification_lease
+        if held is not None and held[0] != owner and held[1] > now:
+            return False
+        self._data.notification_lease = (owner, now + lease)
+        return True
+
+    @override
+    def release_lease(self, owner: str) -> None:
+        if self._data.notification_lease and self._data.notification_lease[0] == owner:
+            self._data.notification_lease = None
+
+    @override
+    def all(self) -> tuple[Notification, ...]:
+        return tuple(sorted(self._data.notifications.values(), key=lambda each: (each.noticed_at, each.subject)))
+
+    @override
+    def save(self, notifications: Iterable[Notification]) -> None:
+        self._data.notifications |= {(each.channel, each.key): each for each in notifications}
+
+    @override
+    def delete(self, notifications: Iterable[Notification]) -> None:
+        for each in notifications:
+            self._data.notifications.pop((each.channel, each.key), None)
+
+    @override
+    def channels(self) -> tuple[ChannelRecord, ...]:
+        return tuple(self._data.notification_channels[name] for name in sorted(self._data.notification_channels))
+
+    @override
+    def save_channel(self, channel: ChannelRecord) -> None:
+        self._data.notification_channels[channel.name] = channel
 
 
 class MemoryRejectionRepository(RejectionRepository):
@@ -399,6 +463,8 @@ class MemoryJobRepository(JobRepository):
             payload=payload,
             state=JobState.DUE,
             due_at=job.due_at,
+            system=job.system,
+            first_due_at=job.due_at,
             created_at=born,
             changed_at=born,
         )
@@ -481,7 +547,7 @@ class MemoryJobRepository(JobRepository):
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
         groups: dict[tuple[FailureCause, JobKind], list[Job]] = {}
         for job in self._data.jobs.values():
-            if job.failure_cause and job.failing_since and job.failing_since <= since and kind in {None, job.kind}:
+            if job.is_failing and job.failure_cause and job.failing_since <= since and kind in {None, job.kind}:
                 groups.setdefault((job.failure_cause, job.kind), []).append(job)
         return tuple(
             FailingJobs(
@@ -493,6 +559,21 @@ class MemoryJobRepository(JobRepository):
             )
             for (cause, kind), found in sorted(groups.items())
         )
+
+    @override
+    def failure_groups(self) -> tuple[FailureGroup, ...]:
+        groups: dict[tuple[FailureCause, str, JobKind], list[Job]] = {}
+        for job in self._data.jobs.values():
+            if job.failure_cause and job.failing_since:
+                groups.setdefault((job.failure_cause, job.system, job.kind), []).append(job)
+        return tuple(_failure_group(*key, found) for key, found in sorted(groups.items()))
+
+    @override
+    def of_cause(
+        self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
+    ) -> tuple[Job, ...]:
+        found = (job for job in self._data.jobs.values() if job.failing_since and job.failure_cause is cause and job.id > after)
+        return tuple(job for job in found if system in {None, job.system} and kind in {None, job.kind})[:limit]
 
     @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
@@ -519,6 +600,31 @@ class MemoryJobRepository(JobRepository):
             return False
         others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
         return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)
+
+
+def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, str | None]]) -> tuple[WaitingGroup, ...]:
+    groups: dict[AlertKey, list[tuple[AlertKey, datetime, OrderKey | None, str | None]]] = {}
+    for each in sorted(found, key=lambda each: each[1]):
+        groups.setdefault(each[0], []).append(each)
+    return tuple(
+        WaitingGroup(key=key, count=len(members), since=members[0][1], order=members[0][2], reason=members[0][3])
+        for key, members in groups.items()
+    )
+
+
+def _failure_group(cause: FailureCause, system: str, kind: JobKind, found: Sequence[Job]) -> FailureGroup:
+    tried = [job for job in found if job.is_failing]
+    return FailureGroup(
+        cause=cause,
+        system=system,
+        kind=kind,
+        count=len(found),
+        set_aside=len(found) - len(tried),
+        in_review=sum(job.state is JobState.NEEDS_REVIEW for job in found),
+        since=min(job.first_due_at for job in found),
+        failing_since=min((job.failing_since for job in tried if job.failing_since), default=None),
+        failures=max((job.failures for job in tried), default=0),
+    )
 
 
 def _is_blocking(job: Job) -> bool:
@@ -549,6 +655,11 @@ class MemoryCatalogueRepository(CatalogueRepository):
     @override
     def newest(self) -> CatalogueVersion | None:
         return self._data.catalogues[-1] if self._data.catalogues else None
+
+    @override
+    def active(self) -> tuple[str, datetime] | None:
+        newest = self.newest()
+        return None if newest is None else (newest.version, newest.since)
 
     @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
@@ -634,6 +745,29 @@ class MemoryApiTokenRepository(ApiTokenRepository):
         ended = [each for each in tokens.values() if id_or_name in (each.id, each.name) and each.revoked_at is None]
         tokens.update({each.id: replace(each, revoked_at=now) for each in ended})
         return len(ended)
+
+
+class MemoryApiRefusalRepository(ApiRefusalRepository):
+    """What the laboratory's API refused, one entry for each time that it was written."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def add(self, refusals: Sequence[ApiRefusals], *, now: datetime) -> None:
+        kept = [each for each in self._data.api_refusals if period_start(each.first_at) >= now - KEPT]
+        self._data.api_refusals = [*kept, *refusals]
+
+    @override
+    def since(self, moment: datetime) -> tuple[ApiRefusals, ...]:
+        found: dict[tuple[RefusalReason, str], ApiRefusals] = {}
+        for each in self._data.api_refusals:
+            if period_start(each.first_at) > moment - PERIOD:
+                before = found.get((each.reason, each.client), replace(each, count=0))
+                first, last = min(before.first_at, each.first_at), max(before.last_at, each.last_at)
+                summed = replace(each, count=before.count + each.count, first_at=first, last_at=last)
+                found[each.reason, each.client] = summed
+        return tuple(found[key] for key in sorted(found))
 
 
 class MemoryOrderRepository(OrderRepository):
@@ -777,6 +911,32 @@ class MemoryOrderRepository(OrderRepository):
 
     def _closed(self) -> list[OrderRecord]:
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
+
+    @override
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        found = (each for each in self._data.orders.values() if each.state is OrderState.HELD and each.hold_cause == cause)
+        return tuple(each for each in sorted(found, key=lambda each: each.key) if each.key > (after or ""))[:limit]
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        orders, lines = self._data.orders.values(), self._data.lines.values()
+        found = [
+            (AlertKey(ConditionId.ORDERS_HELD, each.hold_cause or ""), each.held_since, each.key, each.reason)
+            for each in orders
+            if each.state is OrderState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.LINES_HELD), each.changed_at, each.order, None)
+            for each in lines
+            if each.state is LineState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.ORDERS_PART_WAITS, each.adapter), each.waits_since, each.order, None)
+            for each in self._data.work_orders.values()
+        ]
+        found += [(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE), each.task_unreadable_since, each.key, None) for each in orders]
+        found += [(AlertKey(ConditionId.LINES_TASK_UNREADABLE), each.task_unreadable_since, each.order, None) for each in lines]
+        return _waiting_groups([each for each in found if each[1] is not None])
 
     @override
     def unassessed_since(self) -> datetime | None:
@@ -926,6 +1086,18 @@ class MemoryReportRepository(ReportRepository):
         return tuple(each for each in self._data.reports.values() if (each.order, each.source, each.report_id) == wanted)
 
     @override
+    def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        found = (each for each in self.needing_operator() if (each.state, each.hold_reason) == (state, hold_reason))
+        return tuple(each for each in found if each.sequence > after)[:limit]
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        waiting = self.needing_operator()
+        return _waiting_groups(
+            [(result_alert_key(each.state, each.hold_reason), each.received_at, None, None) for each in waiting]
+        )
+
+    @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         return tuple(report for report in self._data.reports.values() if report.state in REPORTS_NEEDING_OPERATOR)
 
@@ -1005,6 +1177,29 @@ class MemoryRefusedMessageRepository(RefusedMessageRepository):
         return max((at for at in others if at > since), default=None)
 
 
+class MemoryWorkerRepository(WorkerRepository):
+    """Workers."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, worker: WorkerRecord) -> None:
+        self._data.workers[worker.name] = worker
+
+    @override
+    def newest(self, *, limit: int = 100) -> tuple[WorkerRecord, ...]:
+        named = sorted(self._data.workers.values(), key=lambda each: each.name)
+        return tuple(sorted(named, key=lambda each: each.beat_at, reverse=True)[:limit])
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        gone = [each.name for each in self._data.workers.values() if each.beat_at < before]
+        for name in gone:
+            del self._data.workers[name]
+        return len(gone)
+
+
 T = TypeVar("T")
 
 
@@ -1024,6 +1219,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.hosted_documents = MemoryHostedDocumentRepository(data)
         self.events = MemoryEventRepository(data)
         self.alerts = MemoryAlertRepository(data)
+        self.notifications = MemoryNotificationRepository(data)
         self.rejections = MemoryRejectionRepository(data)
         self.refused_messages = MemoryRefusedMessageRepository(data)
         self.key_values = MemoryKeyValueRepository(data)
@@ -1033,6 +1229,8 @@ class MemoryUnitOfWork(UnitOfWork):
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)
         self.api_tokens = MemoryApiTokenRepository(data)
+        self.api_refusals = MemoryApiRefusalRepository(data)
+        self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
 
     @override

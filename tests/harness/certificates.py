@@ -26,11 +26,18 @@ class CertificateAuthority:
         self.ca = folder / f"{name}.pem"
         self.ca.write_bytes(self._own.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """Sign a certificate for 127.0.0.1 and localhost; returns the files of the certificate and of its key."""
+    def issue(
+        self, name: str, *, lifetime: timedelta = timedelta(days=1), hosts: tuple[str, ...] = ("localhost",)
+    ) -> tuple[Path, Path]:
+        """Sign a certificate for 127.0.0.1 and `hosts`; returns the files of the certificate and of its key.
+
+        With a negative `lifetime` it has expired.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        addresses = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        builder = _builder(_name(name), self._name, key.public_key()).add_extension(addresses, critical=False)
+        addresses = x509.SubjectAlternativeName(
+            [*map(x509.DNSName, hosts), *([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))] if "localhost" in hosts else [])]
+        )
+        builder = _builder(_name(name), self._name, key.public_key(), lifetime).add_extension(addresses, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         files = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -44,7 +51,9 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: timedelta = timedelta(days=1)
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -53,5 +62,5 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now + lifetime)
     )

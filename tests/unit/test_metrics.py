@@ -3,7 +3,11 @@
 import asyncio
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AffectedCount, OpenCondition
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.metrics import Metrics, StoreGauges
 
@@ -51,6 +55,44 @@ def test_registries_are_independent():
     first, second = Metrics(), Metrics()
     first.record_poll("ok", new=1, at=1.0)
     assert "lab_agent_orders_seen_total 0.0" in text(second)
+
+
+def unavailable(subject: str, second: int, number: int) -> OpenCondition:
+    return OpenCondition(
+        condition=CONDITIONS[ConditionId.LIS_UNAVAILABLE],
+        subject=subject,
+        since=datetime.fromtimestamp(second, UTC),
+        affected=(AffectedCount(number=number, noun="order", rest=" to hand over"),),
+    )
+
+
+def test_conditions_have_number_beginning_and_what_they_affect():
+    metrics = Metrics()
+    metrics.update_conditions([unavailable("folder", 200, 3), unavailable("micro", 100, 4)])
+    shown = text(metrics)
+    assert 'lab_agent_condition_open{condition="lis.unavailable",severity="critical"} 2.0' in shown
+    assert 'lab_agent_condition_since_timestamp_seconds{condition="lis.unavailable"} 100.0' in shown
+    assert 'lab_agent_condition_affected{condition="lis.unavailable",what="order to hand over"} 7.0' in shown
+    assert 'lab_agent_condition_open{condition="store.locked",severity="critical"} 0.0' in shown
+    assert shown.count("lab_agent_condition_open{") == len(ConditionId)
+
+
+def test_condition_that_ended_leaves_zero_and_no_details():
+    metrics = Metrics()
+    metrics.update_conditions([unavailable("folder", 200, 3)])
+    metrics.update_conditions([])
+    shown = text(metrics)
+    assert 'lab_agent_condition_open{condition="lis.unavailable",severity="critical"} 0.0' in shown
+    assert "lab_agent_condition_since_timestamp_seconds{" not in shown
+    assert "lab_agent_condition_affected{" not in shown
+
+
+def test_conditions_not_known_are_nan():
+    metrics = Metrics()
+    metrics.update_conditions([unavailable("folder", 200, 3)], is_complete=False)
+    shown = text(metrics)
+    assert 'lab_agent_condition_open{condition="lis.unavailable",severity="critical"} 1.0' in shown
+    assert 'lab_agent_condition_open{condition="exchange.poll",severity="critical"} NaN' in shown
 
 
 async def test_loop_lag_shows_what_kept_loop() -> None:

@@ -1,23 +1,28 @@
-"""Write every generated page: `python -m tools.docs`."""
+"""Write every generated page, and the files for Prometheus and Grafana: `python -m tools.docs`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from lab_agent.rules.engine import RULES
+from tools.docs.alert_rules import render_alert_rules
 from tools.docs.commands import commands_page
+from tools.docs.conditions import render_conditions_page
 from tools.docs.configuration import built_in_adapter_settings, settings_page
+from tools.docs.dashboard import render_dashboard
 from tools.docs.dialects import read_dialects, render_dialects_page
 from tools.docs.rules import render_rules_page
 from tools.docs.states import states_page
 
 DOCS = Path(__file__).parents[2] / "docs"
+MONITORING = Path(__file__).parents[2] / "config" / "monitoring"
 
 
 def main() -> None:
-    """Write the pages into `docs/`."""
+    """Write the pages into `docs/`, and the files of other programs into `config/monitoring/`."""
     pages = {
         "commands.md": commands_page(),
+        "conditions.md": render_conditions_page(),
         "configuration.md": settings_page(built_in_adapter_settings()),
         "dialects.md": render_dialects_page(read_dialects()),
         "rules.md": render_rules_page(RULES),
@@ -25,6 +30,9 @@ def main() -> None:
     }
     for name, text in pages.items():
         (DOCS / name).write_text(text, encoding="utf-8")
+    MONITORING.mkdir(exist_ok=True)
+    (MONITORING / "lab-agent.rules.yml").write_text(render_alert_rules(), encoding="utf-8")
+    (MONITORING / "lab-agent-dashboard.json").write_text(render_dashboard(), encoding="utf-8")
 
 
 if __name__ == "__main__":

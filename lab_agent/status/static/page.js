@@ -1,7 +1,9 @@
 // Keeps the page fresh: every few seconds its content is fetched again, unless somebody is busy in it. Every page works without.
+// Where nothing answers any more, it says so: what stands there is old.
 "use strict";
 
 const EVERY = 10000;
+const PATIENCE = 8000;
 
 function busy(region) {
   const active = document.activeElement;
@@ -13,15 +15,24 @@ function busy(region) {
   return typing || filled || opened || selecting || document.hidden;
 }
 
+function say(gone) {
+  const banner = document.getElementById("agent-gone");
+  if (banner !== null) banner.hidden = !gone;
+}
+
 async function refresh() {
   const region = document.querySelector("[data-auto-refresh]");
   if (region === null || busy(region)) return;
   const here = new URL(location.href);
   here.searchParams.delete("flash");
-  const answer = await fetch(here, { credentials: "same-origin", redirect: "manual" });
+  const answer = await fetch(here, { credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(PATIENCE) });
+  const text = await answer.text();
+  say(false);
+  const reload = region.dataset.autoRefresh === "reload";
   if (answer.type === "opaqueredirect") return location.reload(); // signed out meanwhile
-  if (!answer.ok || busy(region)) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (busy(region) || (!answer.ok && (reload || answer.status !== 503))) return;
+  if (reload || answer.status === 503) return location.reload(); // the database has begun, or ceased, to work
+  const fresh = new DOMParser().parseFromString(text, "text/html");
   for (const part of ["[data-auto-refresh]", "footer"]) {
     const now = document.querySelector(part);
     const next = fresh.querySelector(part);
@@ -29,4 +40,4 @@ async function refresh() {
   }
 }
 
-setInterval(() => refresh().catch(() => {}), EVERY); // the agent may be restarting: the next round asks again
+setInterval(() => refresh().catch(() => say(true)), EVERY); // the agent may be restarting: the next round asks again

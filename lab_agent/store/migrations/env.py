@@ -2,10 +2,11 @@
 
 from alembic import context
 
-from lab_agent.store import catalogue_tables, refused_tables, tables
+from lab_agent.store import api_refusals, catalogue_tables, notification_tables, refused_tables, tables, workers
 from lab_agent.store.table_base import METADATA
 
-__all__ = ["catalogue_tables", "refused_tables", "tables"]  # imported to declare their tables in METADATA
+# Imported to declare their tables in METADATA.
+__all__ = ["api_refusals", "catalogue_tables", "notification_tables", "refused_tables", "tables", "workers"]
 
 context.configure(
     connection=context.config.attributes["connection"],

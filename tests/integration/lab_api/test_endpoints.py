@@ -213,9 +213,12 @@ async def test_internal_error_shows_no_traceback(api: httpx.AsyncClient, current
 
 
 async def test_health_and_readiness_need_no_credentials(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
-    assert (await api.get("http://lab/healthz", headers={"Authorization": ""})).json() == {"status": "ok"}
+    alive = {"status": "ok", "service": "lab-api"}
+    assert (await api.get("http://lab/healthz", headers={"Authorization": ""})).json() == alive
+    assert (await api.get("healthz", headers={"Authorization": ""})).json() == alive
     ready = await api.get("http://lab/readyz", headers={"Authorization": ""})
-    assert ready.json() == {"status": "ready", "catalogue": current_catalogue.responses.catalogue.version}
+    served = current_catalogue.responses.catalogue.version
+    assert ready.json() == {"status": "ready", "catalogue": served, "served_since": current_catalogue.since.isoformat()}
 
 
 async def test_response_bodies_prepared_once_per_version(current_catalogue: CurrentCatalogue) -> None:

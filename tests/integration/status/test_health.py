@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import JobKind
 from lab_agent.errors import StoreUnreachableError
+from tests.integration.status.conftest import NOW
 
 
 class Away:
@@ -35,7 +37,7 @@ async def test_healthz_names_the_stopped_worker_part(pages: Any):
 
 
 async def test_readyz_names_outage_and_stays_ready(seeded: Any):
-    """It tells which remote system is unavailable and is ready all the same."""
+    """It tells which remote system is unavailable and is ready all the same; what was found may name a path, and is not told."""
     answer = await seeded.new_client().get("/readyz")
     assert answer.status_code == 200
     assert answer.json() == {
@@ -43,26 +45,60 @@ async def test_readyz_names_outage_and_stays_ready(seeded: Any):
         "mode": "normal",
         "store": "ok",
         "last_poll": "2026-03-01T02:59:48+00:00",
-        "alerts": ["lis.unavailable/folder", "rule.stopped/line.specimen"],
+        "conditions": [
+            {
+                "id": "rule.stopped",
+                "subject": "line.specimen",
+                "severity": "critical",
+                "since": "2026-03-01T02:53:00+00:00",
+                "title": "Rule line.specimen rejected too many orders and was stopped",
+                "affected": [{"number": 2, "text": "2 orders", "is_exact": True}],
+            },
+            {
+                "id": "lis.unavailable",
+                "subject": "folder",
+                "severity": "critical",
+                "since": NOW.isoformat(),
+                "title": "The laboratory system folder does not answer",
+                "affected": [],
+            },
+        ],
     }
+    assert "gone" not in answer.text
 
 
 async def test_readyz_is_unready_without_store(pages: Any):
     pages.context = replace(pages.context, queries=Away())
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "not ready", "mode": "normal", "store": "StoreUnreachableError"}
+    entry = CONDITIONS[ConditionId.STORE_UNREACHABLE]
+    told = answer.json()
+    assert [each["id"] for each in told.pop("conditions")] == ["store.unreachable"]
+    assert told == {
+        "status": "not ready",
+        "mode": "normal",
+        "store": "store.unreachable",
+        "last_poll": None,
+        "reason": "store.unreachable",
+        "title": entry.title,
+        "mend": entry.mend,
+    }
     assert (await pages.new_client().get("/healthz")).status_code == 200
 
 
 async def test_read_only_store_is_unready_and_on_overview(pages: Any):
-    """A store that takes no writes is unready, and the overview says so."""
-    read_only = OpenCondition(condition=CONDITIONS[ConditionId.STORE_READ_ONLY], since=pages.clock.now())
+    """A store that takes no writes is unready, and the overview says so, with since when; its path stays in the page."""
+    read_only = OpenCondition(
+        condition=CONDITIONS[ConditionId.STORE_READ_ONLY], detail="/srv/lab.db", since=NOW - timedelta(minutes=12)
+    )
     pages.context = replace(pages.context, observed_conditions=lambda: (read_only,))
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "not ready", "mode": "normal", "store": "cannot be written"}
-    assert "The database cannot be written" in (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+    assert (answer.json()["reason"], answer.json()["title"]) == ("store.read_only", "The database cannot be written")
+    assert "/srv/lab.db" not in answer.text
+    overview = (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+    assert "The database cannot be written, for 12 min; no order is accepted" in overview
+    assert "/srv/lab.db" in overview
 
 
 async def test_metrics_are_computed_on_request(seeded: Any):

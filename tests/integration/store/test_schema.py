@@ -16,9 +16,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from lab_agent.domain import records
+from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import UserRecord
-from lab_agent.store import table_base, tables
+from lab_agent.store import table_base, tables, workers
 from lab_agent.store.engine import create_file, open_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import to_values
@@ -173,6 +174,7 @@ def test_each_record_field_has_a_column():
         (records.Alert, tables.alerts),
         (records.Event, tables.events),
         (UserRecord, tables.users),
+        (WorkerRecord, workers.workers),
     ):
         blank = object.__new__(record)
         for field in fields(record):

@@ -17,9 +17,12 @@ from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import Inbox
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
+from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.schedule import Scheduler
 from lab_agent.worker.worker import BackgroundTaskFailed, Worker
 from tests.integration.worker.conftest import Outcome, WorkerBench
+
+IDENTITY = WorkerIdentity(name="host-1", host="host", version="1", mode="normal")
 
 
 def make_worker(bench: WorkerBench, *, drain_timeout: float) -> Worker:
@@ -32,6 +35,7 @@ def make_worker(bench: WorkerBench, *, drain_timeout: float) -> Worker:
         dispatcher=dispatcher,
         scheduler=Scheduler(bench.outages),
         outages=bench.outages,
+        presence=Presence(bench.store, bench.clock, IDENTITY, 10.0, lambda: 0.0),
         adapters=NoAdapters(),
         inbox_for=inbox_for,
         scheduled_tasks={},

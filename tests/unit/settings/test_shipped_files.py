@@ -26,7 +26,7 @@ def keys_in(table: dict, path: str = "") -> set[str]:
     found: set[str] = set()
     for name, value in table.items():
         here = f"{path}.{name}" if path else name
-        here = re.sub(r"^exchange\.contracts\.[^.]+", f"exchange.contracts.{NAME_PLACEHOLDER}", here)
+        here = re.sub(r"^(exchange\.contracts|notify\.(?:email|webhook|command))\.[^.]+", rf"\1.{NAME_PLACEHOLDER}", here)
         if isinstance(value, dict) and here != "rules.severities":
             found |= keys_in(value, here)
         elif isinstance(value, list) and value and isinstance(value[0], dict):

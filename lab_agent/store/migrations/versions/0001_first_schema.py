@@ -35,6 +35,17 @@ def upgrade() -> None:
     op.create_index("uq_alerts_open", "alerts", ["condition", "subject"], unique=True, **_where("closed_at IS NULL"))
 
     op.create_table(
+        "api_refusals",
+        sa.Column("start", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("client", sa.Text(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("first_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("start", "reason", "client", name="pk_api_refusals"),
+    )
+
+    op.create_table(
         "api_tokens",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -139,6 +150,8 @@ def upgrade() -> None:
         sa.Column("started", sa.Boolean(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("system", sa.Text(), nullable=False),
+        sa.Column("first_due_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
@@ -147,16 +160,30 @@ def upgrade() -> None:
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("failing_since", sa.DateTime(timezone=True), nullable=True),
         sa.Column("failure_cause", sa.Text(), nullable=True),
+        sa.Column("failures", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
         sa.UniqueConstraint("dedup_key", name="uq_jobs_dedup_key"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_jobs_claimable", "jobs", ["kind", "due_at", "id"], **_where("state IN ('due', 'outcome_unknown')"))
     op.create_index("ix_jobs_without_order", "jobs", ["changed_at"], **_where("order_key IS NULL"))
-    op.create_index("ix_jobs_failing", "jobs", ["failing_since"], **_where("failing_since IS NOT NULL"))
+    op.create_index(
+        "ix_jobs_failing",
+        "jobs",
+        ["failure_cause", "system", "kind", "state", "first_due_at", "failing_since", "failures", "id"],
+        **_where("failing_since IS NOT NULL"),
+    )
     op.create_index("ix_jobs_kind_state_id", "jobs", ["kind", "state", "id"])
     op.create_index("ix_jobs_leased", "jobs", ["lease_until"], **_where("state IN ('in_flight')"))
-    op.create_index("ix_jobs_needing_operator", "jobs", ["changed_at"], **_where("state IN ('dead_letter', 'needs_review')"))
+    op.create_index(
+        "ix_jobs_needing_operator", "jobs", ["first_due_at", "id"], **_where("state IN ('dead_letter', 'needs_review')")
+    )
+    op.create_index(
+        "ix_jobs_open",
+        "jobs",
+        ["first_due_at", "id", "kind", "state"],
+        **_where("state IN ('dead_letter', 'due', 'in_flight', 'needs_review', 'outcome_unknown')"),
+    )
     op.create_index("ix_jobs_order_key_id", "jobs", ["order_key", "id"], **_where("order_key IS NOT NULL"))
     op.create_index(
         "ix_jobs_ordering_key",
@@ -187,6 +214,31 @@ def upgrade() -> None:
         sa.Column("owner", sa.Text(), nullable=False),
         sa.Column("until", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_leases"),
+    )
+
+    op.create_table(
+        "notification_channels",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("reminded_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("sent_at", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_notification_channels"),
+    )
+
+    op.create_table(
+        "notifications",
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("condition", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("told_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("affected", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("channel", "condition", "subject", name="pk_notifications"),
     )
 
     op.create_table(
@@ -221,14 +273,23 @@ def upgrade() -> None:
         sa.Column("recheck_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reopened", sa.Integer(), nullable=False),
         sa.Column("unreadable_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("held_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("hold_cause", sa.Text(), nullable=True),
+        sa.Column("task_unreadable_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
+    op.create_index("ix_orders_expected", "orders", ["expected_at", "key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_recheck", "orders", ["recheck_at"], **_where("recheck_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
     op.create_index("ix_orders_seen_at_key", "orders", ["seen_at", "key"])
     op.create_index("ix_orders_state_changed_at", "orders", ["state", "changed_at"])
+    op.create_index("ix_orders_held", "orders", ["held_since", "key"], **_where("state IN ('held')"))
+    op.create_index("ix_orders_hold_cause", "orders", ["hold_cause", "held_since", "key"], **_where("state IN ('held')"))
+    op.create_index(
+        "ix_orders_task_unreadable", "orders", ["task_unreadable_since"], **_where("task_unreadable_since IS NOT NULL")
+    )
 
     op.create_table(
         "refused_contents",
@@ -254,7 +315,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_refused_messages_kept", "refused_messages", ["last_seen_at"], **_where("is_kept"))
     op.create_index("ix_refused_messages_source_first_seen_at", "refused_messages", ["source", "first_seen_at"])
-    op.create_index("ix_refused_messages_waiting", "refused_messages", ["source"], **_where("state IN ('waiting')"))
+    op.create_index(
+        "ix_refused_messages_waiting", "refused_messages", ["source", "first_seen_at", "key"], **_where("state IN ('waiting')")
+    )
 
     op.create_table(
         "work_orders",
@@ -264,10 +327,13 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("accession", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("waits_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("order_key", "adapter", name="pk_work_orders"),
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_work_orders_order_key", ondelete="CASCADE"),
     )
     op.create_index("ix_work_orders_accession", "work_orders", ["accession"])
+    op.create_index("ix_work_orders_to_hand_over", "work_orders", ["adapter"], **_where("state IN ('accepted')"))
+    op.create_index("ix_work_orders_waiting", "work_orders", ["adapter", "waits_since"], **_where("waits_since IS NOT NULL"))
 
     op.create_table(
         "rejections",
@@ -308,8 +374,15 @@ def upgrade() -> None:
     op.create_index(
         "ix_reports_needing_operator", "reports", ["sequence"], **_where("state IN ('held', 'unmapped', 'unmatched')")
     )
+    op.create_index(
+        "ix_reports_waiting",
+        "reports",
+        ["state", "hold_reason", "source", "received_at", "sequence"],
+        **_where("state IN ('held', 'unmapped', 'unmatched')"),
+    )
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"], **_where("order_key IS NOT NULL"))
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
+    op.create_index("ix_reports_source_received_at", "reports", ["source", "received_at"])
     op.create_index("ix_reports_without_order", "reports", ["changed_at"], **_where("order_key IS NULL"))
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
 
@@ -375,6 +448,26 @@ def upgrade() -> None:
     )
 
     op.create_table(
+        "workers",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("mode", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("beat_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("loop_lag_ms", sa.Integer(), nullable=False),
+        sa.Column("stalled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stalled_ms", sa.Integer(), nullable=False),
+        sa.Column("ended_part", sa.Text(), nullable=True),
+        sa.Column("fault", sa.Text(), nullable=True),
+        sa.Column("stopped_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stopped_by", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name="pk_workers"),
+    )
+    op.create_index("ix_workers_beat_at", "workers", ["beat_at"])
+
+    op.create_table(
         "label_uses",
         sa.Column("number", _NUMBER, nullable=False),
         sa.Column("barcode", sa.Text(), nullable=False),
@@ -405,6 +498,7 @@ def upgrade() -> None:
         sa.Column("sent_statuses", sa.Text(), nullable=False),
         sa.Column("ended_as", sa.Text(), nullable=True),
         sa.Column("reopened", sa.Integer(), nullable=False),
+        sa.Column("task_unreadable_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("number", name="pk_lines"),
         sa.ForeignKeyConstraint(["order_key"], ["orders.key"], name="fk_lines_order_key", ondelete="CASCADE"),
         sa.UniqueConstraint("key", name="uq_lines_key"),
@@ -414,6 +508,7 @@ def upgrade() -> None:
         "ix_lines_open", "lines", ["state", "adapter"], **_where("state IN ('accepted', 'held', 'requested', 'resulted')")
     )
     op.create_index("ix_lines_accession", "lines", ["accession"])
+    op.create_index("ix_lines_task_unreadable", "lines", ["task_unreadable_since"], **_where("task_unreadable_since IS NOT NULL"))
     op.create_index("ix_lines_order_key", "lines", ["order_key"])
     op.create_index("ix_lines_procedure_request_id", "lines", ["procedure_request_id"])
     op.create_index("ix_lines_task_id", "lines", ["task_id"])

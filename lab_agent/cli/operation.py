@@ -1,0 +1,164 @@
+"""How operation is now: the open alerts, what the probes find at once, whether the agent runs, and how much waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.bootstrap import Components, build_probes
+from lab_agent.cli.agent_life import UNASKED, ask_agent_page, find_absence, find_absence_without_store
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
+from lab_agent.domain.records import Alert, FailingJobs
+from lab_agent.domain.store_health import StoreOutage
+from lab_agent.domain.workers import WorkerRecord
+from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
+from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
+from lab_agent.monitoring.monitor import Finding, Probe
+from lab_agent.monitoring.report import list_conditions
+from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
+from lab_agent.ports.repositories import UnitOfWork
+
+_FAILING_FOR = timedelta(minutes=1)
+"""A shorter failure may be over at the next attempt."""
+_RECENT = timedelta(hours=1)
+_NEEDS_NETWORK = frozenset({"api", "clock", "exchange", "lis"})
+"""Subjects of conditions whose probes ask other systems."""
+_OF_OPERATION = frozenset({ConditionId.API_NOT_ANSWERING, ConditionId.API_NOT_PUBLIC, ConditionId.API_CATALOGUE_OUTDATED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreState:
+    """What the store says, as of one moment each."""
+
+    overview: Overview
+    numbers: AffectedNumbers
+    recent: RecentActivity
+    agent: AgentState
+    failing: tuple[FailingJobs, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What holds `at` a time, worst first; `store` is None where the store cannot be read, which is then a condition."""
+
+    at: datetime
+    conditions: tuple[OpenCondition, ...]
+    store: StoreState | None
+    living: tuple[WorkerRecord, ...] = ()
+
+    @property
+    def needing_person(self) -> tuple[OpenCondition, ...]:
+        """The conditions that a person has to see to."""
+        return tuple(each for each in self.conditions if each.condition.severity is not Severity.NOTICE)
+
+
+async def read_operation(
+    parts: Components, *, offline: bool, ask_agent: bool, store_error: LabAgentError | None = None
+) -> Operation:
+    """Look at everything once.
+
+    `offline` leaves out what asks other systems, and `ask_agent` asks the agent's own page how it is. `store_error` is what is
+    known to be wrong with the store, which may be readable all the same.
+    """
+    now, status = parts.clock.now(), parts.settings.status
+    answer = await ask_agent_page(status) if ask_agent else UNASKED
+    found, decided = await _look(build_probes(parts, once=True), offline=offline)
+    try:
+        store = await _read_store(parts, now)
+    except (StoreError, CryptoError) as exc:
+        observed = answer.store_conditions or (store_condition(store_error or exc, now),)
+        found += find_absence_without_store(answer, status) if ask_agent else ()
+        return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None, observed), store=None)
+    limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
+    found += find_absence(store.agent, limits, answer, status, now)
+    known = (store_condition(store_error, now),) if store_error is not None else ()
+    return Operation(
+        at=now,
+        conditions=list_conditions(_merge_alerts(store, found, decided, now), store.numbers, answer.store_conditions or known),
+        store=store,
+        living=living_workers(store.agent.workers, limits, now),
+    )
+
+
+def _merge_alerts(store: StoreState, found: Sequence[Finding], decided: frozenset[ConditionId], now: datetime) -> list[Alert]:
+    """Give what holds: what was found now, and the open alerts that could not be decided about; what comes later counts."""
+    kept = [each for each in store.overview.alerts if each.condition not in decided]
+    if not store.agent.workers:  # nothing is in operation yet, so that the API does not run is no trouble
+        found = [each for each in found if each.condition not in _OF_OPERATION]
+    return [*_failing_alerts(store.failing, now), *kept, *_to_alerts(found, store.overview.alerts, now)]
+
+
+async def _read_store(parts: Components, now: datetime) -> StoreState:
+    queries: Queries | None = parts.queries
+    if queries is None:
+        raise StoreError("There is no database.")
+
+    def read(uow: UnitOfWork) -> tuple[AgentState, tuple[FailingJobs, ...]]:
+        return read_agent_state(uow), uow.jobs.failing(since=now - _FAILING_FOR)
+
+    agent, failing = await parts.store.run_read_only(read)
+    return StoreState(
+        overview=await queries.overview(now=now),
+        numbers=await queries.affected_numbers(),
+        recent=await queries.recent_activity(since=now - _RECENT),
+        agent=agent,
+        failing=failing,
+    )
+
+
+async def _look(probes: Iterable[Probe], *, offline: bool) -> tuple[list[Finding], frozenset[ConditionId]]:
+    """Look with the probes; what they found, and the conditions that they could decide about."""
+    found: list[Finding] = []
+    decided: frozenset[ConditionId] = frozenset()
+    for probe in probes:
+        if offline and any(each.value.partition(".")[0] in _NEEDS_NETWORK for each in probe.conditions):
+            continue
+        try:
+            found += await probe.look()
+        except LabAgentError:
+            continue  # it cannot tell: what the agent has found before stays
+        decided |= probe.conditions
+    return found, decided
+
+
+def _to_alerts(found: Iterable[Finding], known: Sequence[Alert], now: datetime) -> list[Alert]:
+    """Give what was found as alerts; one that is open already has begun earlier."""
+    since = {each.key: each.since for each in known}
+    return [
+        Alert(
+            condition=each.condition,
+            subject=each.subject,
+            detail=each.detail,
+            since=each.since or since.get(each.key, now),
+            opened_at=now,
+            count=each.count,
+        )
+        for each in found
+    ]
+
+
+def _failing_alerts(failing: Sequence[FailingJobs], now: datetime) -> list[Alert]:
+    """Give the jobs that fail, before they have failed for long enough for an alert; an open alert says it better."""
+    together: dict[AlertKey, list[FailingJobs]] = {}
+    for each in failing:
+        together.setdefault(AlertKey(each.cause.condition), []).append(each)
+    return [
+        Alert(
+            condition=key.condition,
+            detail=", ".join(f"{each.count} {each.kind.value}" for each in jobs),
+            since=min(each.since for each in jobs),
+            opened_at=now,
+            count=sum(each.count for each in jobs),
+        )
+        for key, jobs in together.items()
+    ]
+
+
+def store_condition(error: LabAgentError, now: datetime) -> OpenCondition:
+    """Give what is wrong with the store as the condition that it is."""
+    fault = StoreFault.OTHER_KEY if isinstance(error, CryptoError) else StoreFault.UNREACHABLE
+    if isinstance(error, StoreUnreachableError) and error.fault is not None:
+        fault = error.fault
+    return StoreOutage(fault, str(error), now).to_condition()

@@ -1,0 +1,164 @@
+"""What the machine and the settings say: free room on disks, rights of files, equal ports, the age of backups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import ClassVar
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.monitoring.monitor import Finding
+from lab_agent.ports.clock import Clock
+
+_MEGABYTE = 1_000_000
+_GIGABYTE = 1_000_000_000
+_ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, nothing listens there
+
+
+@dataclass(frozen=True, slots=True)
+class DiskProbe:
+    """Looks at the free room of the disks on which `folders` are; `reserve` bytes must be free.
+
+    Of several folders on one disk the first is told. One that is missing is left out: whoever needs it says so.
+    """
+
+    folders: Callable[[], Sequence[Path]]
+    reserve: int
+    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.DISK_LOW})
+
+    async def look(self) -> Sequence[Finding]:
+        """Look at each disk once."""
+        return await asyncio.to_thread(lambda: tuple(self._look()))
+
+    def _look(self) -> Iterator[Finding]:
+        for folder in first_of_each_disk(self.folders()):
+            room = os.statvfs(folder)
+            free, size = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+            if free < self.reserve:
+                detail = f"{free // _MEGABYTE} MB of {size / _GIGABYTE:.1f} GB are free"
+                yield Finding(condition=ConditionId.DISK_LOW, subject=str(folder), detail=detail)
+
+
+def first_of_each_disk(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Give the first folder on each disk, of those that exist; of a file, its folder."""
+    found: dict[int, Path] = {}
+    for each in folders:
+        folder = each.absolute() if each.is_dir() else each.absolute().parent
+        try:
+            found.setdefault(folder.stat().st_dev, folder)
+        except OSError:
+            continue
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFilesProbe:
+    """Looks whether other users can read `files`, which hold secrets. A folder that they may not enter protects them."""
+
+    files: Callable[[], Sequence[Path]]
+    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.SETTINGS_READABLE_BY_OTHERS})
+
+    async def look(self) -> Sequence[Finding]:
+        """Look at each file."""
+        return await asyncio.to_thread(lambda: tuple(self._look()))
+
+    def _look(self) -> Iterator[Finding]:
+        for file in self.files():
+            if is_readable_by_others(file):
+                detail = f"its rights are {stat.filemode(file.stat().st_mode)}"
+                yield Finding(condition=ConditionId.SETTINGS_READABLE_BY_OTHERS, subject=str(file.absolute()), detail=detail)
+
+
+def is_readable_by_others(file: Path) -> bool:
+    """Whether any user of the machine can read a file; False for one that is missing."""
+    try:
+        whole = file.resolve(strict=True)
+        may_enter = all(each.stat().st_mode & stat.S_IXOTH for each in whole.parents)
+        return may_enter and bool(whole.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListeningAddress:
+    """Where a part of the settings listens; `setting` is the dotted key of its port."""
+
+    setting: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortsProbe:
+    """Compares the ports on which parts of the settings listen."""
+
+    addresses: Sequence[ListeningAddress]
+    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.SETTINGS_EQUAL_PORTS})
+
+    async def look(self) -> Sequence[Finding]:
+        """Compare them."""
+        ports = sorted((each for each in self.addresses if each.port), key=lambda each: each.port)
+        grouped = (list(group) for _, group in groupby(ports, key=lambda each: each.port))
+        return tuple(_equal_ports(group) for group in grouped if _collides(group))
+
+
+def _collides(group: Sequence[ListeningAddress]) -> bool:
+    hosts = [each.host for each in group]
+    return len(hosts) > 1 and (len(set(hosts)) < len(hosts) or not _ANY_ADDRESS.isdisjoint(hosts))
+
+
+def _equal_ports(group: Sequence[ListeningAddress]) -> Finding:
+    names = ", ".join(sorted(each.setting for each in group))
+    return Finding(condition=ConditionId.SETTINGS_EQUAL_PORTS, subject=names, detail=f"port {group[0].port}")
+
+
+@dataclass(frozen=True, slots=True)
+class BackupProbe:
+    """Looks at the age of the newest file in the folder of backups, and in the folders in it."""
+
+    folder: Path
+    max_age: timedelta
+    clock: Clock
+    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.BACKUP_OLD})
+
+    async def look(self) -> Sequence[Finding]:
+        """Look at the folder."""
+        finding = await asyncio.to_thread(self._look)
+        return () if finding is None else (finding,)
+
+    def _look(self) -> Finding | None:
+        if not self.folder.is_dir():
+            return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no folder {self.folder}")
+        newest = max(_modification_times(self.folder), default=None)
+        if newest is None:
+            return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no file in {self.folder}")
+        if self.clock.now() - newest <= self.max_age:
+            return None
+        detail = f"the newest is of {newest:%Y-%m-%d %H:%M} UTC"
+        return Finding(condition=ConditionId.BACKUP_OLD, detail=detail, since=newest + self.max_age)
+
+
+def _modification_times(folder: Path) -> Iterator[datetime]:
+    """When the files in a folder were written, and those one level beneath it; what cannot be read is left out."""
+    for each in _entries(folder):
+        beneath = _entries(Path(each.path)) if each.is_dir(follow_symlinks=False) else (each,)
+        for entry in beneath:
+            try:
+                if entry.is_file() and entry.stat().st_size:
+                    yield datetime.fromtimestamp(entry.stat().st_mtime, UTC)
+            except OSError:
+                continue
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return

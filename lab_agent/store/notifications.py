@@ -1,0 +1,77 @@
+"""What notification channels have told, and the lease of the right to send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, delete, select
+from typing_extensions import override
+
+from lab_agent.domain.notifications import ChannelRecord, Notification
+from lab_agent.ports.notifications import NotificationRepository
+from lab_agent.store.notification_tables import notification_channels, notifications
+from lab_agent.store.row_mapping import RecordMapping, upsert, upsert_by
+from lab_agent.store.session import Query, Session, Write
+from lab_agent.store.tables import leases
+
+_LEASE = "notifications"
+_NOTIFICATIONS = RecordMapping(Notification, notifications)
+_CHANNELS = RecordMapping(ChannelRecord, notification_channels)
+_ALL = Query(select(*_NOTIFICATIONS.columns).order_by(notifications.c.noticed_at, notifications.c.subject))
+_ALL_CHANNELS = Query(select(*_CHANNELS.columns).order_by(notification_channels.c.name))
+_SAVE = Write.insert(notifications, upsert_by("channel", "condition", "subject"))
+_SAVE_CHANNEL = Write.insert(notification_channels, upsert_by("name"))
+_DELETE = Write.of(
+    notifications,
+    delete(notifications).where(
+        notifications.c.channel == bindparam("of_channel"),
+        notifications.c.condition == bindparam("of_condition", type_=notifications.c.condition.type),
+        notifications.c.subject == bindparam("of_subject"),
+    ),
+)
+
+
+class SqlNotificationRepository(NotificationRepository):
+    """The tables `notifications` and `notification_channels`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @override
+    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        free = (leases.c.until <= now) | (leases.c.owner == owner)
+        row = {"name": _LEASE, "owner": owner, "until": now + lease}
+        return upsert(self._session.connection(), leases, row, "name", where=free)
+
+    @override
+    def release_lease(self, owner: str) -> None:
+        self._session.connection().execute(delete(leases).where(leases.c.name == _LEASE, leases.c.owner == owner))
+
+    @override
+    def all(self) -> tuple[Notification, ...]:
+        return _NOTIFICATIONS.to_records(self._session.execute(_ALL))
+
+    @override
+    def save(self, notifications: Iterable[Notification]) -> None:
+        self._append(_SAVE, [_NOTIFICATIONS.to_values(each) for each in notifications])
+
+    @override
+    def delete(self, notifications: Iterable[Notification]) -> None:
+        self._append(_DELETE, [_which(each) for each in notifications])
+
+    @override
+    def channels(self) -> tuple[ChannelRecord, ...]:
+        return _CHANNELS.to_records(self._session.execute(_ALL_CHANNELS))
+
+    @override
+    def save_channel(self, channel: ChannelRecord) -> None:
+        self._session.put(_SAVE_CHANNEL, channel.name, _CHANNELS.to_values(channel))
+
+    def _append(self, write: Write, rows: list[dict[str, object]]) -> None:
+        if rows:
+            self._session.append(write, rows)
+
+
+def _which(each: Notification) -> dict[str, object]:
+    return {"of_channel": each.channel, "of_condition": each.condition, "of_subject": each.subject}

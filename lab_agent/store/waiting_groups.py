@@ -1,0 +1,118 @@
+"""What waits for the same cause, counted: read from indexes that hold nothing else, however many orders lie beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, func, literal_column, select, union_all
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.records import WaitingGroup, result_alert_key
+from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState
+from lab_agent.store.column_types import UtcDateTime
+from lab_agent.store.row_mapping import in_states
+from lab_agent.store.session import Query, Session
+from lab_agent.store.tables import lines, orders, reports, work_orders
+
+_IS_HELD = in_states(orders.c.state, {OrderState.HELD})
+_IS_HELD_LINE = in_states(lines.c.state, OPEN_LINES) & in_states(lines.c.state, {LineState.HELD})
+_NO_SUBJECT: ColumnElement[str] = literal_column("''")
+_SUBJECT: BindParameter[str] = bindparam("of_subject")
+
+
+def _select_group(
+    condition: ConditionId, table: Table, subject: ColumnElement[Any], since: ColumnElement[Any], which: ColumnElement[bool]
+) -> Select[Any]:
+    return (
+        select(
+            literal_column(f"'{condition.value}'").label("condition"),
+            subject.label("subject"),
+            func.count().label("count"),
+            func.min(since, type_=UtcDateTime).label("since"),
+        )
+        .select_from(table)
+        .where(which)
+        .group_by(subject)
+    )
+
+
+_GROUPS = Query(
+    union_all(
+        _select_group(ConditionId.ORDERS_HELD, orders, orders.c.hold_cause, orders.c.held_since, _IS_HELD),
+        _select_group(ConditionId.LINES_HELD, lines, _NO_SUBJECT, lines.c.changed_at, _IS_HELD_LINE),
+        _select_group(
+            ConditionId.ORDERS_PART_WAITS,
+            work_orders,
+            work_orders.c.adapter,
+            work_orders.c.waits_since,
+            work_orders.c.waits_since.is_not(None),
+        ),
+        _select_group(
+            ConditionId.ORDERS_TASK_UNREADABLE,
+            orders,
+            _NO_SUBJECT,
+            orders.c.task_unreadable_since,
+            orders.c.task_unreadable_since.is_not(None),
+        ),
+        _select_group(
+            ConditionId.LINES_TASK_UNREADABLE,
+            lines,
+            _NO_SUBJECT,
+            lines.c.task_unreadable_since,
+            lines.c.task_unreadable_since.is_not(None),
+        ),
+    )
+)
+_NO_REASON: ColumnElement[Any] = literal_column("NULL")
+_OLDEST = {
+    ConditionId.ORDERS_HELD: select(orders.c.key, orders.c.reason)
+    .where(_IS_HELD, orders.c.hold_cause == _SUBJECT)
+    .order_by(orders.c.held_since, orders.c.key),
+    ConditionId.LINES_HELD: select(lines.c.order_key, _NO_REASON).where(_IS_HELD_LINE).order_by(lines.c.changed_at),
+    ConditionId.ORDERS_PART_WAITS: select(work_orders.c.order_key, _NO_REASON)
+    .where(work_orders.c.waits_since.is_not(None), work_orders.c.adapter == _SUBJECT)
+    .order_by(work_orders.c.waits_since),
+    ConditionId.ORDERS_TASK_UNREADABLE: select(orders.c.key, _NO_REASON)
+    .where(orders.c.task_unreadable_since.is_not(None))
+    .order_by(orders.c.task_unreadable_since),
+    ConditionId.LINES_TASK_UNREADABLE: select(lines.c.order_key, _NO_REASON)
+    .where(lines.c.task_unreadable_since.is_not(None))
+    .order_by(lines.c.task_unreadable_since),
+}
+_OLDEST_OF = {condition: Query(wanted.limit(literal_column("1"))) for condition, wanted in _OLDEST.items()}
+_REPORT_GROUPS = Query(
+    select(
+        reports.c.state,
+        reports.c.hold_reason,
+        func.count().label("count"),
+        func.min(reports.c.received_at, type_=UtcDateTime).label("since"),
+    )
+    .where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
+    .group_by(reports.c.state, reports.c.hold_reason)
+)
+
+
+def load_order_groups(session: Session) -> tuple[WaitingGroup, ...]:
+    """Give the groups of orders and lines, with the oldest of each."""
+    return tuple(_with_oldest(session))
+
+
+def load_report_groups(session: Session) -> tuple[WaitingGroup, ...]:
+    """Give the groups of results."""
+    found: list[Any] = list(session.execute(_REPORT_GROUPS))
+    return tuple(
+        WaitingGroup(key=result_alert_key(state, hold_reason), count=count, since=since)
+        for state, hold_reason, count, since in found
+    )
+
+
+def _with_oldest(session: Session) -> Iterator[WaitingGroup]:
+    found: list[Any] = list(session.execute(_GROUPS))
+    for condition, subject, count, since in found:
+        key = AlertKey(ConditionId(condition), subject or "")
+        oldest: Any = session.execute(_OLDEST_OF[key.condition], {"of_subject": key.subject} if key.subject else {}).first()
+        order, reason = oldest or (None, None)
+        yield WaitingGroup(key=key, count=count, since=since, order=None if order is None else OrderKey(order), reason=reason)

@@ -1,0 +1,62 @@
+"""Workers and their heartbeats: one row for each run, which it replaces every few seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Table, bindparam, delete, select
+from sqlmodel import Field
+from typing_extensions import override
+
+from lab_agent.domain.workers import WorkerRecord
+from lab_agent.ports.workers import WorkerRepository
+from lab_agent.store.column_types import IndexableText, PlainText, UtcDateTime
+from lab_agent.store.row_mapping import RecordMapping, upsert_by
+from lab_agent.store.session import Query, Session, Write
+from lab_agent.store.table_base import METADATA, TableRow
+
+
+class WorkerRow(TableRow, table=True):
+    """A run of a worker (`WorkerRecord`)."""
+
+    __tablename__ = "workers"
+    name: str = Field(sa_type=IndexableText, primary_key=True)
+    host: str = Field(sa_type=PlainText)
+    pid: int
+    version: str = Field(sa_type=PlainText)
+    mode: str = Field(sa_type=PlainText)
+    started_at: datetime = Field(sa_type=UtcDateTime)
+    beat_at: datetime = Field(sa_type=UtcDateTime, index=True)
+    loop_lag_ms: int
+    stalled_at: datetime | None = Field(sa_type=UtcDateTime)
+    stalled_ms: int
+    ended_part: str | None = Field(sa_type=PlainText)
+    fault: str | None = Field(sa_type=PlainText)
+    stopped_at: datetime | None = Field(sa_type=UtcDateTime)
+    stopped_by: str | None = Field(sa_type=PlainText)
+
+
+workers: Table = METADATA.tables["workers"]
+_WORKERS = RecordMapping(WorkerRecord, workers)
+_SAVE = Write.insert(workers, upsert_by("name"))
+_NEWEST = Query(select(*_WORKERS.columns).order_by(workers.c.beat_at.desc(), workers.c.name).limit(bindparam("limit")))
+_PURGE = Write.of(workers, delete(workers).where(workers.c.beat_at < bindparam("before", type_=workers.c.beat_at.type)))
+
+
+class SqlWorkerRepository(WorkerRepository):
+    """Workers, in the table `workers`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @override
+    def save(self, worker: WorkerRecord) -> None:
+        self._session.put(_SAVE, worker.name, _WORKERS.to_values(worker))
+
+    @override
+    def newest(self, *, limit: int = 100) -> tuple[WorkerRecord, ...]:
+        return _WORKERS.to_records(self._session.execute(_NEWEST, {"limit": limit}))
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        return self._session.send(_PURGE, {"before": before}).rowcount

@@ -1,0 +1,45 @@
+"""One alert for all orders, or lines, that wait for the same cause. It opens with the first of them, at once.
+
+How many there are, and when none is left, is the attention task's to say (`attention_alerts`), which counts them in the store.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.records import Alert
+from lab_agent.ports.repositories import UnitOfWork
+
+HELD_LINES_ALERT = AlertKey(ConditionId.LINES_HELD)
+ORDER_TASKS_ALERT = AlertKey(ConditionId.ORDERS_TASK_UNREADABLE)
+LINE_TASKS_ALERT = AlertKey(ConditionId.LINES_TASK_UNREADABLE)
+
+
+def held_orders_alert_key(cause: str) -> AlertKey:
+    """The alert of all orders that are held for this cause (`OrderRecord.hold_cause`)."""
+    return AlertKey(ConditionId.ORDERS_HELD, cause)
+
+
+def waiting_parts_alert_key(adapter: str) -> AlertKey:
+    """The alert of all parts for one laboratory system that wait while another one has its own."""
+    return AlertKey(ConditionId.ORDERS_PART_WAITS, adapter)
+
+
+def describe_oldest(order: OrderKey | None, reason: str | None = None) -> str:
+    """The member of a group that has waited for longest, as its example; empty where that has no order."""
+    if order is None:
+        return ""
+    return f"order {order} for longest" + (f": {reason}" if reason else "")
+
+
+def open_at_once(
+    uow: UnitOfWork, key: AlertKey, order: OrderKey, since: datetime, now: datetime, reason: str | None = None
+) -> None:
+    """Open the alert of a group with its first member; where it is open already, nothing is changed."""
+    if key not in uow.alerts.open_among([key]):
+        detail = describe_oldest(order, reason)
+        alert = Alert(condition=key.condition, subject=key.subject, detail=detail, since=since, opened_at=now, count=1)
+        uow.alerts.open(alert)

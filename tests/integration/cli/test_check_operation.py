@@ -1,0 +1,285 @@
+"""What `lab-agent check` and `lab-agent status` say about operation, from what is in the store and on the machine."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.cli.agent_life import process_lives
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.records import Alert
+from lab_agent.domain.workers import WorkerRecord
+from tests.harness.programs import free_port
+from tests.integration.cli.conftest import KEY
+
+COMMANDS = [("check", "--offline", "--json"), ("status", "--json")]
+NOBODY = 2**22 - 7
+"""A number that no process has: the largest ones are given out last."""
+
+
+def make_worker(**fields: Any) -> WorkerRecord:
+    now = datetime.now(UTC)
+    start: dict[str, Any] = {"name": "host-1", "host": socket.gethostname(), "pid": NOBODY, "version": "1", "mode": "normal"}
+    return WorkerRecord(**{**start, "started_at": now - timedelta(hours=2), "beat_at": now, **fields})
+
+
+def save(lab: Any, worker: WorkerRecord) -> WorkerRecord:
+    lab.write(lambda uow: uow.workers.save(worker))
+    return worker
+
+
+def found(done: Any) -> dict[str, Any]:
+    """The conditions by their id."""
+    return {each["condition"]: each for each in json.loads(done.out)["conditions"]}
+
+
+@pytest.fixture
+def port(lab: Any) -> int:
+    """The port of the status page in the settings."""
+    number = free_port()
+    lab.config.write_text(lab.config.read_text().replace("[status]\nport = 0", f"[status]\nport = {number}"))
+    return number
+
+
+ALIVE = b'{"status": "ok", "missing": []}'
+
+
+@contextmanager
+def http_server(port: int, body: bytes, readiness: bytes = b"{}") -> Iterator[None]:
+    """A program that answers everything with this body, but `/readyz`."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(readiness if self.path == "/readyz" else body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+@contextmanager
+def sleeping_process() -> Iterator[int]:
+    """A process that lives and does nothing."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+# --- whether the agent runs
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_agent_that_never_ran_is_nothing_wrong(cli: Any, lab: Any, words: tuple[str, ...]) -> None:
+    done = cli(*words)
+    assert (done.code, found(done)) == (0, {})
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_living_agent_is_nothing_wrong(cli: Any, lab: Any, words: tuple[str, ...]) -> None:
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    done = cli(*words)
+    assert (done.code, found(done)) == (0, {})
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_agent_without_heartbeat_is_told_since_the_last(cli: Any, lab: Any, words: tuple[str, ...]) -> None:
+    gone = save(lab, make_worker(beat_at=datetime.now(UTC) - timedelta(minutes=12)))
+    done = cli(*words)
+    assert done.code == 1
+    told = found(done)["agent.not_running"]
+    assert (told["severity"], told["since"]) == ("critical", gone.beat_at.isoformat())
+    assert told["command"] == "systemctl start lab-agent"
+
+
+def test_stopped_agent_is_told_with_who_stopped_it(cli: Any, lab: Any) -> None:
+    stopped = save(lab, make_worker(stopped_at=datetime.now(UTC) - timedelta(minutes=5), stopped_by="SIGTERM"))
+    told = found(cli("check", "--offline", "--json"))["agent.not_running"]
+    assert (told["since"], "SIGTERM" in told["cause"]) == (stopped.stopped_at.isoformat(), True)
+
+
+def test_agent_whose_process_lives_without_heartbeat_is_frozen(cli: Any, lab: Any) -> None:
+    with sleeping_process() as pid:
+        now = datetime.now(UTC)
+        save(lab, make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3)))
+        done = cli("check", "--offline", "--json")
+        assert process_lives(make_worker(pid=pid, started_at=now))
+    assert (done.code, list(found(done))) == (1, ["agent.frozen"])
+
+
+def test_process_that_got_the_number_later_is_another() -> None:
+    with sleeping_process() as pid:
+        assert not process_lives(make_worker(pid=pid, started_at=datetime.now(UTC) - timedelta(hours=1)))
+    assert not process_lives(make_worker(pid=os.getpid(), host="another", started_at=datetime.now(UTC)))
+
+
+def test_agent_that_stood_still_is_told_afterwards(cli: Any, lab: Any) -> None:
+    now = datetime.now(UTC)
+    save(lab, make_worker(started_at=now, stalled_at=now - timedelta(minutes=2), stalled_ms=180_000))
+    done = cli("check", "--offline", "--json")
+    assert (done.code, list(found(done))) == (1, ["agent.frozen"])
+
+
+def test_old_poll_is_told_while_the_agent_lives(cli: Any, lab: Any) -> None:
+    save(lab, make_worker())
+    lab.write(lambda uow: uow.key_values.set("poll.succeeded", (datetime.now(UTC) - timedelta(hours=1)).isoformat()))
+    assert list(found(cli("check", "--offline", "--json"))) == ["agent.poll_overdue"]
+
+
+def test_port_taken_by_another_program_is_told(cli: Any, lab: Any, port: int) -> None:
+    with http_server(port, b"hello"):
+        done = cli("status", "--json")
+    assert (done.code, found(done)["agent.port_taken"]["subject"]) == (1, f"127.0.0.1:{port}")
+
+
+def test_port_taken_by_another_agent_is_told(cli: Any, lab: Any, port: int) -> None:
+    save(lab, make_worker(stopped_at=datetime.now(UTC), stopped_by="SIGTERM"))
+    with http_server(port, ALIVE):
+        assert set(found(cli("status", "--json"))) == {"agent.not_running", "agent.port_taken"}
+
+
+def test_agent_that_answers_and_cannot_write_is_not_frozen(cli: Any, lab: Any, port: int) -> None:
+    """Its heartbeats are old, as on a full disk: that is told as a condition of the store."""
+    with sleeping_process() as pid, http_server(port, ALIVE):
+        now = datetime.now(UTC)
+        save(lab, make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3)))
+        assert found(cli("status", "--json")) == {}
+
+
+# --- the store
+
+
+def test_agent_tells_what_is_wrong_with_its_database(cli: Any, lab: Any, port: int) -> None:
+    """A database file that was deleted under it looks like one that was never made."""
+    (lab.folder / "lab.db").unlink()
+    since = datetime.now(UTC) - timedelta(minutes=4)
+    said = {"conditions": [{"id": "store.deleted", "since": since.isoformat()}, {"id": "unheard.of", "since": "x"}]}
+    with http_server(port, ALIVE, json.dumps(said).encode()):
+        for command in ("check", "status"):
+            done = cli(command, "--json")
+            assert (done.code, found(done)["store.deleted"]["since"]) == (1, since.isoformat())
+            assert {"agent.not_running", "agent.port_taken"}.isdisjoint(found(done))
+
+
+def test_damaged_database_is_told(cli: Any, lab: Any) -> None:
+    file = lab.folder / "lab.db"
+    content = bytearray(file.read_bytes())
+    content[100:] = b"\x07" * (len(content) - 100)
+    file.write_bytes(content)
+    for words in COMMANDS:
+        done = cli(*words)
+        assert (done.code, [each for each in found(done) if each.startswith("store.")]) == (1, ["store.damaged"])
+
+
+def test_other_key_is_told(cli: Any, lab: Any) -> None:
+    lab.write(lambda uow: uow.vault.save_document(b"x", "text/plain", at=datetime.now(UTC)))
+    text = lab.config.read_text()
+    lab.config.write_text(text.replace(KEY, "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk="))
+    done = cli("check", "--offline", "--json")
+    assert (done.code, "store.other_key" in found(done)) == (1, True)
+
+
+def test_status_is_read_while_another_program_writes(cli: Any, lab: Any) -> None:
+    with sqlite3.connect(lab.folder / "lab.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert json.loads(cli("status", "--json").out)["numbers"]["held"] == 0
+        other.execute("ROLLBACK")
+
+
+# --- alerts, and what the commands find themselves
+
+
+def test_open_alert_is_told_with_age_and_number(cli: Any, lab: Any) -> None:
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    since = datetime.now(UTC) - timedelta(hours=3)
+    alert = Alert(condition=ConditionId.RESULTS_UNMATCHED, since=since, opened_at=since, count=7)
+    lab.write(lambda uow: uow.alerts.open(alert))
+    done = cli("check", "--offline")
+    assert done.code == 1
+    assert "WARNING   Results fit no order" in done.out
+    assert "(3 h)" in done.out
+    assert "7 results" in done.out
+    assert "lab-agent results list --waiting" in done.out
+    assert found(cli("check", "--offline", "--json"))["results.unmatched"]["affected"][0]["number"] == 7
+
+
+def test_alert_of_a_probe_ends_when_the_command_finds_nothing(cli: Any, lab: Any) -> None:
+    """The agent, which would end it, may be stopped."""
+    now = datetime.now(UTC)
+    lab.write(lambda uow: uow.alerts.open(Alert(condition=ConditionId.DISK_LOW, subject="/x", since=now, opened_at=now)))
+    assert cli("check", "--offline").code == 0
+
+
+def test_full_disk_and_equal_ports_are_found_at_once(cli: Any, lab: Any, port: int) -> None:
+    text = f"[monitoring]\ndisk_reserve = {10**18}\nbackups = '{lab.folder}/backups'\n[api]\nport = {port}\n"
+    lab.config.write_text(lab.config.read_text().replace("[api]\n", text))
+    done = cli("check", "--offline", "--json")
+    assert done.code == 1
+    told = found(done)
+    assert set(told) == {"disk.low", "settings.equal_ports", "backup.old"}
+    assert told["disk.low"]["command"] == f"df -h {lab.folder}"
+
+
+def test_condition_that_is_covered_is_left_out(cli: Any, lab: Any) -> None:
+    since = datetime.now(UTC)
+    save(lab, make_worker(beat_at=since - timedelta(minutes=12)))
+    overdue = Alert(condition=ConditionId.AGENT_FROZEN, since=since, opened_at=since)
+    lab.write(lambda uow: uow.alerts.open(overdue))
+    assert list(found(cli("check", "--offline", "--json"))) == ["agent.not_running"]
+
+
+# --- the screen
+
+
+def test_status_begins_with_its_verdict(cli: Any, lab: Any) -> None:
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    works = cli("status")
+    assert (works.code, works.out.splitlines()[0]) == (0, "Works: nothing waits for a person.")
+    assert [line for line in works.out.splitlines() if line.startswith("agent ") and socket.gethostname() in line]
+    now = datetime.now(UTC)
+    lab.write(lambda uow: uow.alerts.open(Alert(condition=ConditionId.RESULTS_HELD, since=now, opened_at=now, count=1)))
+    waits = cli("status")
+    assert (waits.code, waits.out.splitlines()[0]) == (1, "1 thing needs a person.")
+
+
+def test_status_works_without_a_database(cli: Any, lab: Any) -> None:
+    (lab.folder / "lab.db").unlink()
+    done = cli("status", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["numbers"] is None
+    assert [each for each in found(done) if each.startswith("store.")]
+
+
+def test_status_is_drawn_again_until_interrupted(cli: Any, lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def interrupt_the_second(seconds: float) -> None:
+        drawn.append(seconds)
+        if len(drawn) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("lab_agent.cli.status.time.sleep", interrupt_the_second)
+    done = cli("status", "--watch", "--every", "7")
+    assert (done.code, drawn) == (0, [7.0, 7.0])
+    assert "last poll" in done.out
