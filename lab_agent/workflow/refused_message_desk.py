@@ -125,14 +125,14 @@ class RefusedMessageDesk:
 
     async def preview(self, key: RefusedKey) -> Preview:
         """What the present map makes of a message; nothing changes. Raises `LisUnavailable` if its adapter is not loaded."""
-        message, content = await self.store.run(lambda uow: _load(uow, key))
+        message, content = await self.store.run_read_only(lambda uow: _load(uow, key))
         parsed = await self.adapters.get(message.source).parse_message(_raw_of(message, content), content.message_id)
 
         def look_up(uow: UnitOfWork) -> Preview:
             parts = tuple(_preview_part(uow, message, part) for part in parsed.parts)
             return Preview(parts, tuple(each for each in parsed.suggestions if _is_needed(uow, message, each)))
 
-        return await self.store.run(look_up)
+        return await self.store.run_read_only(look_up)
 
     async def replay(self, key: RefusedKey, *, by: str, over_newer: bool = False) -> ReplayOutcome:
         """Read a waiting message with the present map, and put every good part into the inbox; nothing is there twice.
@@ -141,7 +141,7 @@ class RefusedMessageDesk:
         accepted meanwhile would take its values back: it is left out as a question, unless `over_newer` answers that.
         Raises `LisUnavailable` as `preview` does.
         """
-        message, content = await self.store.run(lambda uow: _load(uow, key))
+        message, content = await self.store.run_read_only(lambda uow: _load(uow, key))
         _require_waiting(message)
         adapter = self.adapters.get(message.source)
         parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
