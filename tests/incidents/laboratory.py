@@ -285,22 +285,21 @@ class Laboratory:
         time.sleep(seconds)
 
     @contextmanager
-    def full_disk(self, folder: Path) -> Iterator[None]:
-        """The folder is on a disk of its own, on which no byte is free. Skips the test where that may not be mounted."""
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False, capture_output=True
-        )
-        if mounted.returncode:
+    def small_disk(self, folder: Path, *, kilobytes: int) -> Iterator[None]:
+        """The folder is on an empty disk of its own. Skips the test where none may be mounted."""
+        words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+        if subprocess.run(words, check=False, capture_output=True).returncode:
             pytest.skip("a small disk cannot be mounted here")
-        filler = folder / ".filler"
         try:
-            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-                while file.write(bytes(4096)):
-                    pass
             yield
-            filler.unlink()
         finally:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+    def fill_disk(self, folder: Path) -> None:
+        """Leave no byte free; the file `.filler` has it all."""
+        with (folder / ".filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
 
     # --- what is told
 

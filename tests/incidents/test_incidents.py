@@ -19,6 +19,7 @@ from tests.incidents import (  # noqa: F401 - each registers its incidents
     machine_incidents,
     neighbour_incidents,
     order_incidents,
+    store_incidents,
 )
 from tests.incidents.catalogue_of_incidents import INCIDENTS, Incident
 from tests.incidents.laboratory import DEADLINE, Laboratory, wait_for
@@ -46,7 +47,7 @@ def test_sample_of_incidents_is_told(database: Path, request: pytest.FixtureRequ
 
 
 def test_number_of_incidents() -> None:
-    assert len(INCIDENTS) >= 10
+    assert len(INCIDENTS) >= 45
     assert {each.key.condition for each in INCIDENTS.values()} <= set(ConditionId)
 
 
