@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from lab_agent import exact_json
+from lab_agent.domain.api_refusals import PROBE_USER_AGENT
 from lab_agent.errors import DataInvalidError, Failure, ServiceUnavailable
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.monitoring import MonitoringSettings
 
-PROBE_USER_AGENT = "lab-agent-probe"
-"""How we introduce ourselves: lab-api does not count us among the callers that it refuses."""
 _OWN_OPTIONS = HttpOptions(timeout=10.0, max_response=1_000_000)
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - compared with, nothing listens there
 _PROXY_STATUSES = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})

@@ -28,8 +28,12 @@ from lab_agent.machine_probes import build_machine_probes
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
+from lab_agent.monitoring.exchange_probes import ClockProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
 from lab_agent.neighbour_probes import build_neighbour_probes
+from lab_agent.notification.building import build_notifier
+from lab_agent.notification.dead_man import DeadManPing
+from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -75,7 +79,7 @@ from lab_agent.workflow.upload_planning import UploadPlanner
 
 RETENTION_INTERVAL = 3600.0
 """Seconds."""
-_OBSERVING_TASKS = ("poll", "ended_orders")
+_OBSERVING_TASKS = ("poll", "ended_orders", "ping")
 
 
 class SystemClock(Clock):
@@ -278,6 +282,7 @@ def build_assessor(components: Components) -> OrderAssessor:
         catalogues=components.catalogue_cache.view,
         messages=load_messages(settings.rules.messages, settings.rules.messages_folder),
         service_clock_offset=components.exchange.service_clock_offset,
+        clock_tolerance=timedelta(seconds=settings.monitoring.clock_tolerance),
     )
 
 
@@ -321,6 +326,7 @@ def build_worker(
             "heartbeat": runner.heartbeat.run,
             "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
             "loop lag": components.metrics.loop_lag.watch,
+            "notifications": _build_notifier(components, outages).run,
             **(background_tasks or {}),
         },
         drain_timeout=settings.worker.drain_timeout,
@@ -376,7 +382,25 @@ def _build_scheduled_tasks(
         "monitor": (settings.monitoring.interval, Monitor(store, clock, build_probes(components)).run),
         "searches": (settings.monitoring.interval, SearchAlerts(exchange, store, clock).run),
         "retention": (RETENTION_INTERVAL, purger.run),
+        "ping": (settings.notify.ping.interval, DeadManPing(settings.notify.ping, lambda: _can_work(store, poll)).run),
     }
+
+
+def _can_work(store: Store, poll: PollTask) -> bool:
+    """Whether the agent works as far as it can tell itself: its database takes what it writes, and it polls."""
+    return not (any(each.condition.is_unready for each in store.health.conditions) or poll.is_late())
+
+
+def _build_notifier(components: Components, outages: OutageTracker) -> Notifier:
+    return build_notifier(
+        components.settings.notify,
+        components.store,
+        components.clock,
+        components.owner,
+        queries=components.queries,
+        observed=lambda: components.store.health.conditions,
+        on_store_failure=outages.record_failure,
+    )
 
 
 def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
@@ -385,7 +409,8 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
     return (
         AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
-        *build_neighbour_probes(settings, components.store, clock, once=once),
+        *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
+        ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
     )
 
 

@@ -250,22 +250,16 @@ class AuthenticationRequired(TemporaryFailure):
 # --- the laboratory system's --------------------------------------------------------------------------------------------
 
 
-class LisFault(StrEnum):
-    """Why a laboratory system takes or gives nothing."""
-
-    UNAVAILABLE = "unavailable"  # it does not answer, or asks to come again
-    DISK_FULL = "disk_full"  # the disk of its folder is full
-    NOT_LOADED = "not_loaded"  # its adapter is not loaded, or not in the settings
-
-
 class LisUnavailable(TemporaryFailure):
-    """The laboratory system is unavailable; `fault` says why, as far as that is known."""
+    """The laboratory system is unavailable."""
 
-    def __init__(
-        self, message: str | None = None, *, retry_after: float | None = None, fault: LisFault = LisFault.UNAVAILABLE
-    ) -> None:
-        super().__init__(message, retry_after=retry_after)
-        self.fault = fault
+
+class LisDiskFull(LisUnavailable):
+    """The disk on which the laboratory system takes orders is full."""
+
+
+class LisNotLoaded(LisUnavailable):
+    """The adapter of the laboratory system is not loaded; see [lis]."""
 
 
 class LisOutcomeUnknown(AmbiguousFailure):

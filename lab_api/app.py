@@ -27,6 +27,7 @@ from lab_api.endpoints import Endpoints
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.rate_limit import TokenBuckets
+from lab_api.refusals import RefusalCounter
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import TokenEndpoint
 
@@ -53,6 +54,7 @@ def create_app(
     tokens: TokenEndpoint | None = None,
     documents: HostedDocuments | None = None,
     rate_limit: TokenBuckets | None = None,
+    refusals: RefusalCounter | None = None,
 ) -> FastAPI:
     """Make the application; the catalogue may be replaced while it runs.
 
@@ -81,6 +83,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.state.refusals = refusals
     token_path = f"{prefix}/token" if tokens else None
     app.openapi = cache(lambda: openapi.build_document(prefix, token_path))  # type: ignore[method-assign]  # FastAPI's own way
     return app

@@ -19,9 +19,11 @@ from anyio import to_thread
 
 from lab_agent.catalogue.model import Contract
 from lab_agent.crypto import Passwords, token_matches
+from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
-from lab_api.errors import ApiError
+from lab_api.errors import ApiError, CredentialsError
+from lab_api.refusals import find_ended
 from lab_api.token_endpoint import SignedTokens
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}
@@ -77,13 +79,18 @@ class Clients:
         elif scheme.lower() == "basic":
             client = await self._by_basic(credential.strip())
         if client is None:
-            raise ApiError(
-                401,
-                "login",
-                "credentials: missing or invalid — send the bearer token (or user and password) agreed with the laboratory",
-                _CHALLENGE,
-            )
+            raise CredentialsError(*self._find_refusal(scheme, credential.strip()), _CHALLENGE)
         return client
+
+    def _find_refusal(self, scheme: str, credential: str) -> tuple[RefusalReason | None, str]:
+        """Why nobody was found, and whose the credential was; no reason for a short-lived token whose time is over."""
+        if not credential:
+            return RefusalReason.NO_CREDENTIALS, ""
+        secret = _basic_password(credential) if scheme.lower() == "basic" else credential
+        if self._signed_tokens and secret.count(".") == 2 and (issued_to := self._signed_tokens.issued_to(secret)):
+            tokens = [each for each in self._stored_tokens() if each.id == issued_to]
+            return (None, "") if any(each.is_valid(self._now()) for each in tokens) else find_ended(tokens)
+        return find_ended([each for each in self._stored_tokens() if token_matches(secret, each.sha256)])
 
     def _by_token(self, token: str) -> Client | None:
         found = [client for known, client in self._settings_tokens if token_matches(token, known)]
@@ -126,6 +133,13 @@ class Clients:
         # the clients of the settings do.
         self._proofs[name] = proof
         return client
+
+
+def _basic_password(credential: str) -> str:
+    try:
+        return b64decode(credential, validate=True).decode().partition(":")[2]
+    except ValueError:  # not base64, or not UTF-8
+        return ""
 
 
 def _client_of_token(token: ApiToken) -> Client:

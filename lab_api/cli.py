@@ -26,6 +26,7 @@ from lab_api.auth import Clients
 from lab_api.catalogue_sync import CatalogueSync
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets
+from lab_api.refusals import RefusalCounter
 from lab_api.server import ApiServer, listen
 from lab_api.token_endpoint import SignedTokens, TokenEndpoint
 
@@ -75,8 +76,10 @@ async def _build_server(settings: Settings, store: Store) -> ApiServer:
     )
     documents = HostedDocuments(store, _now)
     rate_limit = TokenBuckets(api.rate, api.burst)
-    app = create_app(api, current_catalogue, labels, clients, tokens, documents, rate_limit)
-    return ApiServer(app, current_catalogue, sync, api, {"rate limit": SharedTokenBuckets(store, rate_limit, _now).run})
+    refusals = RefusalCounter(store, _now)
+    app = create_app(api, current_catalogue, labels, clients, tokens, documents, rate_limit, refusals)
+    background = {"rate limit": SharedTokenBuckets(store, rate_limit, _now).run, "refusals": refusals.run}
+    return ApiServer(app, current_catalogue, sync, api, background)
 
 
 def _log_warnings(settings: Settings, sync: CatalogueSync, disagreements: list[str]) -> None:

@@ -16,8 +16,10 @@ from starlette.responses import Response
 from lab_agent import exact_json
 from lab_agent.catalogue.basket_errors import BasketProblem
 from lab_agent.catalogue_service.label_allocation import PoolEmptyError
+from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.errors import BasketError, DataInvalidError, LabAgentError, Problem, StoreError, UnknownContractError
 from lab_agent.logs import get_logger
+from lab_api.refusals import count_refusal
 
 _log = get_logger(__name__)
 
@@ -40,6 +42,16 @@ class ApiError(LabAgentError):
         self.headers = dict(headers or {})
 
 
+class CredentialsError(ApiError):
+    """Nobody, or nobody who may call (any more). `reason` and `client` are for our counts: the caller is not told."""
+
+    def __init__(self, reason: RefusalReason | None, client: str, headers: Mapping[str, str]) -> None:
+        diagnostics = "credentials: missing or invalid — send the bearer token (or user and password) agreed with the laboratory"
+        super().__init__(401, "login", diagnostics, headers)
+        self.reason = reason
+        self.client = client
+
+
 def operation_outcome(status: int, issues: Iterable[tuple[str, str]], headers: Mapping[str, str] | None = None) -> Response:
     """Make the response; an issue is a FHIR issue type and its diagnostics."""
     listed = [{"severity": "error", "code": code, "diagnostics": diagnostics} for code, diagnostics in issues]
@@ -47,21 +59,29 @@ def operation_outcome(status: int, issues: Iterable[tuple[str, str]], headers: M
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
-async def _handle_api_error(_: Request, exc: ApiError) -> Response:
+async def _handle_api_error(request: Request, exc: ApiError) -> Response:
+    if isinstance(exc, CredentialsError):
+        count_refusal(request, exc.status, exc.reason, exc.client)
+    else:
+        count_refusal(request, exc.status)
     return _api_error_response(exc)
 
 
-async def _handle_unknown_contract(_: Request, exc: UnknownContractError) -> Response:
+async def _handle_unknown_contract(request: Request, exc: UnknownContractError) -> Response:
+    count_refusal(request, 404)
     return operation_outcome(404, _issues(exc, "not-found"))
 
 
-async def _handle_basket_error(_: Request, exc: BasketError) -> Response:
+async def _handle_basket_error(request: Request, exc: BasketError) -> Response:
     """400 for a request of a wrong shape, 422 for one that the catalogue contradicts."""
     issues = _issues(exc, "business-rule")
-    return operation_outcome(400 if any(code in _STRUCTURE_CODES for code, _ in issues) else 422, issues)
+    status = 400 if any(code in _STRUCTURE_CODES for code, _ in issues) else 422
+    count_refusal(request, status)
+    return operation_outcome(status, issues)
 
 
-async def _handle_invalid_json(_: Request, exc: DataInvalidError) -> Response:
+async def _handle_invalid_json(request: Request, exc: DataInvalidError) -> Response:
+    count_refusal(request, 400)
     return operation_outcome(400, _issues(exc, "structure"))
 
 

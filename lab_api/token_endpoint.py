@@ -23,7 +23,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lab_agent.crypto import token_matches
+from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
+from lab_api.refusals import count_refusal, find_ended
 from lab_api.request_body import read_body
 
 _ISSUER = "lab-api"
@@ -47,14 +49,22 @@ class SignedTokens:
 
     def client_id(self, token: str) -> str | None:
         """Id of the client that a token was issued to; None if it is not ours, was altered, or has expired."""
+        claims = self._read_claims(token)
+        return str(claims.get("cid")) if claims and claims["exp"] > self._now().timestamp() else None
+
+    def issued_to(self, token: str) -> str | None:
+        """Id of the client that a token was issued to, though it may have expired; None if it is not ours, or was altered."""
+        claims = self._read_claims(token)
+        return str(claims.get("cid")) if claims else None
+
+    def _read_claims(self, token: str) -> Mapping[str, Any]:
         for key in self._keys:
             try:
                 claims = jwt.decode(token, key, algorithms=["HS256"]).claims
             except (JoseError, ValueError, TypeError, LookupError, AttributeError):  # of a header that joserfc does not expect
                 continue
-            is_ours = claims.get("iss") == _ISSUER and isinstance(claims.get("exp"), int)
-            return str(claims.get("cid")) if is_ours and claims["exp"] > self._now().timestamp() else None
-        return None
+            return claims if claims.get("iss") == _ISSUER and isinstance(claims.get("exp"), int) else {}
+        return {}
 
 
 class TokenEndpoint:
@@ -74,13 +84,21 @@ class TokenEndpoint:
             return _error(400, "invalid_request", "The form has too many fields, or one of them twice.")
         if form.get("grant_type") != "client_credentials":
             return _error(400, "unsupported_grant_type", "Send grant_type=client_credentials.")
-        client = self._authenticate(*_client_credentials(request.headers.get("authorization"), form))
+        name, secret = _client_credentials(request.headers.get("authorization"), form)
+        client = self._authenticate(name, secret)
         if client is None:
+            count_refusal(request, 401, *self._find_refusal(secret))
             return _error(
                 401, "invalid_client", "Unknown client or wrong secret.", {"WWW-Authenticate": 'Basic realm="laboratory"'}
             )
         token = {"access_token": self._signed_tokens.issue(client), "token_type": "Bearer"}
         return _json(200, {**token, "expires_in": self._signed_tokens.lifetime})
+
+    def _find_refusal(self, secret: str) -> tuple[RefusalReason, str]:
+        """Why nobody was found, and whose the secret was."""
+        if not secret:
+            return RefusalReason.NO_CREDENTIALS, ""
+        return find_ended(each for each in self._tokens() if token_matches(secret, each.sha256))
 
     def _authenticate(self, name: str, secret: str) -> ApiToken | None:
         """All credentials of a name are one client: an old and a new secret are valid side by side."""

@@ -35,6 +35,7 @@ _COMMANDS = {
         "lab_agent.cli.status:status",
         "Show how operation is: what needs a person, what waits, what was done. Exit code 1 if something needs a person.",
     ),
+    "alert": CommandSource("lab_agent.cli.alerts:app", "What is wrong now, and whether notifications arrive."),
     "adapters": CommandSource(
         "lab_agent.cli.adapters:list_adapters", "List the configured laboratory systems, and whether their adapters were loaded."
     ),

@@ -37,16 +37,19 @@ API_CONDITIONS = (
     Condition(
         id=ConditionId.API_CALLERS_REFUSED,
         severity=Severity.WARNING,
-        title="Callers of the laboratory's API are refused: {subject}",
-        cause="a wrong or expired token, a contract that they may not see, or too many requests",
-        affects="this caller's clinics cannot order",
+        title="Callers of the laboratory's API are refused ({subject})",
+        cause="what they send is not what was agreed",
+        affects="the clinics behind this caller cannot order",
         affected=Affected.AS_COUNTED,
-        mend="Ask the partner which token it uses; create a new one if it has expired.",
+        mend=(
+            "Ask the partner which token and contract it uses. A token that has expired or was revoked needs a new one: "
+            "lab-agent api-token create. Who asks too often needs a higher `api.rate`."
+        ),
         command="lab-agent api-token list",
-        noticed="lab-api counts refusals by reason",
-        opens="at more than a few within an hour",
+        noticed="lab-api counts the requests that it refuses, by reason and client",
+        opens="at more than `monitoring.refused_callers_after` within an hour",
         ends="when none has come for an hour",
-        subject="the reason",
+        subject="the reason, and the client where it is known",
     ),
     Condition(
         id=ConditionId.API_CATALOGUE_OUTDATED,

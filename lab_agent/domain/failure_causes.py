@@ -13,7 +13,8 @@ from lab_agent.errors import (
     ForeignLink,
     ForeignOrigin,
     InvalidResponse,
-    LisFault,
+    LisDiskFull,
+    LisNotLoaded,
     LisOutcomeUnknown,
     LisRejected,
     LisUnavailable,
@@ -74,11 +75,6 @@ _OF_SYSTEM = frozenset(
     }
 )
 _NO_RIGHT = frozenset({401, 403})
-_LIS_FAULTS = {
-    LisFault.UNAVAILABLE: FailureCause.LIS_UNAVAILABLE,
-    LisFault.DISK_FULL: FailureCause.LIS_DISK_FULL,
-    LisFault.NOT_LOADED: FailureCause.LIS_NOT_LOADED,
-}
 _CAUSES: tuple[tuple[type[Failure], FailureCause], ...] = (  # of a type and its base, the type comes first
     (AuthenticationRequired, FailureCause.SIGN_IN),
     (ForeignLink, FailureCause.FOREIGN_LINK),
@@ -91,6 +87,9 @@ _CAUSES: tuple[tuple[type[Failure], FailureCause], ...] = (  # of a type and its
     (SearchNotSupported, FailureCause.READ_REJECTED),
     (MultipleMatches, FailureCause.SEVERAL_MATCHES),
     (ServiceRejected, FailureCause.WRITE_REJECTED),
+    (LisDiskFull, FailureCause.LIS_DISK_FULL),
+    (LisNotLoaded, FailureCause.LIS_NOT_LOADED),
+    (LisUnavailable, FailureCause.LIS_UNAVAILABLE),
     (LisRejected, FailureCause.LIS_REJECTED),
     (LisOutcomeUnknown, FailureCause.LIS_OUTCOME_UNKNOWN),
 )
@@ -100,8 +99,6 @@ def find_cause(failure: Failure) -> FailureCause:
     """Give the cause that a failure stands for."""
     if isinstance(failure, ServiceUnavailable) and failure.retry_after:
         return FailureCause.SERVICE_ASKS_TO_WAIT
-    if isinstance(failure, LisUnavailable):
-        return _LIS_FAULTS[failure.fault]
     if isinstance(failure, ServiceRejected) and (failure.may_pass or failure.status in _NO_RIGHT):
         return FailureCause.NO_RIGHT if failure.status in _NO_RIGHT else FailureCause.READ_REJECTED
     return next((cause for kind, cause in _CAUSES if isinstance(failure, kind)), FailureCause.OTHER)

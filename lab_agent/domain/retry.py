@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from lab_agent.errors import (
     AmbiguousFailure,
     Failure,
+    LisOutcomeUnknown,
     PermanentFailure,
     ServicePaused,
     ServiceRejected,
@@ -58,6 +59,8 @@ def decide_retry(failure: Failure, *, attempts: int, now: datetime, backoff: Bac
         return DeadLetter()
     if isinstance(failure, TemporaryFailure):
         return RetryAt(now + timedelta(seconds=max(wait, (failure.retry_after or 0.0) + _rest_after_pause(failure, attempts))))
+    if isinstance(failure, LisOutcomeUnknown):  # it may have the order and be slow: it is not sent again in a moment
+        return VerifyFirst(now + timedelta(seconds=max(wait, backoff_delay(attempts, backoff, 0.5))))
     if isinstance(failure, AmbiguousFailure):
         return VerifyFirst(now + timedelta(seconds=wait))
     return DeadLetter()

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.errors import LisFault, LisUnavailable, Problem, did_you_mean
+from lab_agent.errors import LisNotLoaded, Problem, did_you_mean
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.reloading import AdapterReloader, ReloadResult
 from lab_agent.metrics import Metrics
@@ -113,14 +113,14 @@ class AdapterRegistry:
     reloaders: Sequence[AdapterReloader] = ()
 
     def get(self, name: str | None = None) -> GuardedAdapter:
-        """The adapter with that name, or the default one. Raises `LisUnavailable` with the reason if it was not loaded."""
+        """The adapter with that name, or the default one. Raises `LisNotLoaded` with the reason if it was not loaded."""
         wanted = name or self.default
         if adapter := self.loaded.get(wanted):
             return adapter
         reasons = [status.reason for status in self.statuses if status.name == wanted]
         known = [status.name for status in self.statuses]
         why = reasons[0] if reasons else f"there is no table [lis.{wanted}] {did_you_mean(wanted, known)}".rstrip()
-        raise LisUnavailable(f"the adapter {wanted} is not loaded: {why}", fault=LisFault.NOT_LOADED)
+        raise LisNotLoaded(f"the adapter {wanted} is not loaded: {why}")
 
     async def reload(self) -> tuple[ReloadResult, ...]:
         """Read the files again that the adapters' settings name, such as maps. What is invalid leaves its adapter as it is."""

@@ -20,7 +20,8 @@ STALL_INTERVALS = 3
 _STALE_INTERVALS = 6
 """So many heartbeats without one, a worker counts as gone or frozen: a database that is busy delays one."""
 _POLL_INTERVALS = 5
-"""So many of the longest poll intervals without a poll that succeeded, it is overdue."""
+_LEAST_POLL_WAIT = 60.0
+"""So many of the longest poll intervals without a poll that succeeded, and at least so many seconds, it is overdue."""
 _STALL_TOLD_FOR = timedelta(minutes=15)
 _ENDED_PART_TOLD_FOR = timedelta(hours=1)
 
@@ -53,7 +54,7 @@ class AgentLimits:
     @property
     def poll_overdue_after(self) -> timedelta:
         """How old the last poll may be."""
-        return timedelta(seconds=_POLL_INTERVALS * self.poll_longest)
+        return timedelta(seconds=max(_POLL_INTERVALS * self.poll_longest, _LEAST_POLL_WAIT))
 
 
 def read_agent_state(uow: UnitOfWork) -> AgentState:

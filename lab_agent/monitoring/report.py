@@ -9,7 +9,15 @@ from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert
 from lab_agent.ports.queries import AffectedNumbers
 
-_NOUNS = {"orders": "order", "lines": "line", "results": "result", "jobs": "job", "rule": "order", "lis": "message"}
+_NOUNS = {
+    "orders": "order",
+    "lines": "line",
+    "results": "result",
+    "jobs": "job",
+    "rule": "order",
+    "lis": "message",
+    "api": "request",
+}
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 

@@ -31,6 +31,7 @@ from lab_agent.domain.records import (
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.job_repository import JobRepository
@@ -65,6 +66,7 @@ class UnitOfWork(Protocol):
     turnaround_notices: TurnaroundNoticeRepository
     issued_labels: IssuedLabelRepository
     api_tokens: ApiTokenRepository
+    api_refusals: ApiRefusalRepository
     workers: WorkerRepository
     purge: Purge
 

@@ -25,6 +25,7 @@ from lab_agent.domain.records import JobKind
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
@@ -79,6 +80,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
         self.issued_labels = SqlIssuedLabelRepository(session)
         self.api_tokens = SqlApiTokenRepository(connection)
+        self.api_refusals = SqlApiRefusalRepository(session)
         self.workers = SqlWorkerRepository(session)
         self.purge = SqlPurge(connection)
 

@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 UNREADABLE_TASKS_ALERT = AlertKey(ConditionId.EXCHANGE_UNREADABLE_TASKS)
 _MAX_NAMES = 10
+_POLL_GRACE = timedelta(minutes=10)
+"""How long a poll may take before it counts as late: a first one may read very many pages."""
 ScheduledTask = Callable[[], Awaitable[Any]]
 
 
@@ -72,6 +74,14 @@ class PollTask:
     _wait: float = field(default=0.0, init=False)
     _unreadable_tasks: tuple[str, ...] | None = field(default=None, init=False)
     """Told last; None before the first poll of this process, as an earlier one may have left an alert open."""
+    _expected_by: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._expected_by = self.clock.now() + _POLL_GRACE
+
+    def is_late(self) -> bool:
+        """Whether a poll should have ended long ago: it hangs, or is run no more. One that fails is not late."""
+        return self.clock.now() > self._expected_by
 
     async def run(self) -> None:
         """Poll once, report what went wrong, and set the next run."""
@@ -86,6 +96,7 @@ class PollTask:
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
             await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
             self._wait = self.interval.next_wait(self._wait, found)
+        self._expected_by = self.clock.now() + timedelta(seconds=self._wait) + _POLL_GRACE
         self.reschedule(self._wait)
 
     async def _end_outages(self, cut_off: str | None) -> bool:

@@ -22,6 +22,7 @@ from typing_extensions import override
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
@@ -69,6 +70,7 @@ from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
+from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -131,6 +133,7 @@ class MemoryData:
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
     issued_labels: dict[str, IssuedLabel] = field(default_factory=dict)
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
+    api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
@@ -744,6 +747,29 @@ class MemoryApiTokenRepository(ApiTokenRepository):
         return len(ended)
 
 
+class MemoryApiRefusalRepository(ApiRefusalRepository):
+    """What the laboratory's API refused, one entry for each time that it was written."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def add(self, refusals: Sequence[ApiRefusals], *, now: datetime) -> None:
+        kept = [each for each in self._data.api_refusals if period_start(each.first_at) >= now - KEPT]
+        self._data.api_refusals = [*kept, *refusals]
+
+    @override
+    def since(self, moment: datetime) -> tuple[ApiRefusals, ...]:
+        found: dict[tuple[RefusalReason, str], ApiRefusals] = {}
+        for each in self._data.api_refusals:
+            if period_start(each.first_at) > moment - PERIOD:
+                before = found.get((each.reason, each.client), replace(each, count=0))
+                first, last = min(before.first_at, each.first_at), max(before.last_at, each.last_at)
+                summed = replace(each, count=before.count + each.count, first_at=first, last_at=last)
+                found[each.reason, each.client] = summed
+        return tuple(found[key] for key in sorted(found))
+
+
 class MemoryOrderRepository(OrderRepository):
     """Orders, their lines and their labels."""
 
@@ -1203,6 +1229,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)
         self.api_tokens = MemoryApiTokenRepository(data)
+        self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
 

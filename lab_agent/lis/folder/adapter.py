@@ -18,6 +18,7 @@ from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.batch import take_together
+from lab_agent.lis.disk_errors import MountWatch, to_lis_failure
 from lab_agent.lis.folder.files import format_file_name, printable_name
 from lab_agent.lis.folder.order_files import OrderFolder
 from lab_agent.lis.folder.raw_results import RawResultParser, accepted_id, part_id
@@ -54,6 +55,7 @@ class FolderAdapter:
         self._orders = OrderFolder(settings.orders, settings.cancel_file_name, settings.file_mode, settings.encoding)
         self._results = ResultFolder(settings)
         self._parser = RawResultParser(settings, f"lis.{name}")
+        self._mounts = MountWatch()
         self._collect_lock = asyncio.Lock()
         self._inbox: Inbox | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -63,6 +65,7 @@ class FolderAdapter:
         self._inbox = inbox
         await self._run_in_thread(self._orders.open)
         await self._run_in_thread(self._results.open)
+        await self._run_in_thread(lambda: self._mounts.remember(self._settings.orders, self._settings.results))
 
     async def stop(self) -> None:
         """Stop, without waiting for a thread that hangs on a dead share."""
@@ -202,12 +205,13 @@ class FolderAdapter:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=f"lis-{self._name}")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_if_mounted, work)
         except OSError as exc:
-            why = exc.strerror or type(exc).__name__
-            raise LisUnavailable(
-                f"a folder of [lis.{self._name}] cannot be used ({why}): mount it, or correct its permissions"
-            ) from exc
+            raise to_lis_failure(exc, f"a folder of [lis.{self._name}]") from exc
+
+    def _run_if_mounted(self, work: Callable[[], T]) -> T:
+        self._mounts.check()
+        return work()
 
 
 async def _accept_reports(reports: Sequence[tuple[str, LabMessage]], inbox: Inbox) -> int:
@@ -252,6 +256,6 @@ def _check_folders(settings: FolderSettings) -> None:
             probe.touch(exist_ok=False)
             probe.unlink()
         except OSError as exc:
-            raise LisUnavailable(f"the folder {name} is not writable: {exc.strerror or type(exc).__name__}") from exc
+            raise to_lis_failure(exc, f"the folder {name}") from exc
         if name in {"done", "failed"} and folder.stat().st_dev != settings.results.stat().st_dev:
             raise LisUnavailable(f"the folder {name} is on another file system than results: move it to the same one")

@@ -15,6 +15,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisUnavailable
+from lab_agent.lis.disk_errors import to_lis_failure
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.message_trace import trace_raw_message
 from lab_agent.lis.hl7v2.operator_alerts import OperatorAlerts, Trouble
@@ -77,7 +78,7 @@ class Hl7v2Adapter:
         try:
             await asyncio.to_thread(self._open_folder)
         except OSError as exc:
-            raise LisUnavailable(f"the adapter's folder cannot be used: {exc.strerror or type(exc).__name__}") from exc
+            raise to_lis_failure(exc, "the adapter's folder") from exc
         continued = self._continued_messages(inbox)
         self._receiver = Receiver(self._settings, self._name, inbox, self._pending_acks, self._archive, continued, self._sent)
         self._alerts = OperatorAlerts(inbox, asyncio.get_running_loop().time)
@@ -130,12 +131,18 @@ class Hl7v2Adapter:
         await self._submitter.cancel(order, lines, reason)
 
     async def collect(self) -> int:
-        """Nothing to collect: the LIS sends. Old raw messages are deleted, and continued ones that ended halfway are refused."""
+        """Nothing to collect: the LIS sends. Old raw messages are deleted, and continued ones that ended halfway are refused.
+
+        Raises `LisUnavailable` while a connection that we open cannot be opened: nothing would come by it.
+        """
         await asyncio.to_thread(self._archive.purge)
         await self._require_receiver().refuse_unfinished()
         await asyncio.to_thread(self._sent.purge)
         if self._alerts is not None:
             await self._alerts.close_quiet()
+        for connector in self._connectors:
+            if connector.is_down:
+                raise LisUnavailable(connector.disconnect_reason)
         return 0
 
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from lab_agent.domain.api_refusals import KEPT, ApiRefusals, RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.errors import AlreadyExistsError
 from lab_agent.store import catalogue_tables, tables
@@ -124,6 +125,22 @@ async def test_api_tokens_round_trip(transact, factory):
     assert await transact(lambda uow: uow.api_tokens.revoke("b", now=factory.now)) == 1
     assert await transact(lambda uow: uow.api_tokens.revoke("b", now=factory.now)) == 0
     assert [each.is_valid(factory.now) for each in await transact(lambda uow: uow.api_tokens.all())] == [True, False, False]
+
+
+async def test_refusals_added_up_by_period_and_forgotten(transact, factory):
+    first = ApiRefusals(
+        reason=RefusalReason.TOKEN_EXPIRED, client="a", count=2, first_at=factory.now, last_at=factory.now + timedelta(minutes=1)
+    )
+    again = replace(first, count=3, first_at=factory.now + timedelta(minutes=2), last_at=factory.now + timedelta(minutes=3))
+    later = replace(first, count=5, first_at=factory.now + HOUR, last_at=factory.now + HOUR)
+    other = replace(first, client="")
+    for each in ([first], [again, other], [later]):
+        await transact(lambda uow, each=each: uow.api_refusals.add(each, now=factory.now))
+    found = await transact(lambda uow: uow.api_refusals.since(factory.now))
+    assert found == (other, replace(first, count=10, last_at=later.last_at))
+    assert await transact(lambda uow: uow.api_refusals.since(factory.now + HOUR)) == (later,)
+    await transact(lambda uow: uow.api_refusals.add([], now=factory.now + KEPT + timedelta(minutes=30)))
+    assert await transact(lambda uow: uow.api_refusals.since(factory.now)) == (later,)
 
 
 def test_each_record_field_has_a_column():

@@ -18,6 +18,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabRejection, NotPerformed
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.lis.disk_errors import to_lis_failure
 from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.orders.sender import Sender, check_ack
@@ -192,7 +193,7 @@ def _raise_failures(parts: Mapping[str, LabOrder], rejections: list[tuple[str, L
 
 
 def _unwritable(exc: OSError) -> LisUnavailable:
-    return LisUnavailable(f"nothing was sent, since the adapter's folder cannot be written: {exc.strerror or type(exc).__name__}")
+    return to_lis_failure(exc, "the adapter's folder, where each message is noted before it is sent,")
 
 
 def _cancel_key(order: OrderKey, lines: Collection[LineKey]) -> str:

@@ -65,6 +65,11 @@ class MllpConnector:
         """Whether we are the side that connects."""
         return self._settings.role == "client"
 
+    @property
+    def is_down(self) -> bool:
+        """Whether our last attempt to connect failed; never so where the LIS connects to us."""
+        return self._is_down
+
     async def open(self) -> None:
         """Listen, or start connecting. Raises `LisUnavailable` if the port is taken or the certificates are unreadable."""
         context = _create_tls_context(self._settings)

@@ -23,6 +23,7 @@ from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from tests.fakes.hl7_lis import FS, VT, Hl7Lis, build_oru
+from tests.harness.clock import wait_until
 from tests.harness.programs import free_port
 
 CR = b"\r"
@@ -487,3 +488,31 @@ async def test_parse_message_of_invalid_bytes_is_problem(tmp_path: Path, raw: by
     (part,) = (await make(tmp_path, free_port()).parse_message(raw, "x")).parts
     assert part.content is None
     assert part.problem
+
+
+async def test_collect_says_that_nothing_can_come(tmp_path: Path) -> None:
+    """Results come by themselves, so only the collection can notice that the LIS is gone; it ends with the next connection."""
+    port = free_port()
+    adapter = make(tmp_path, port)
+    await adapter.start(GuardedInbox(MemoryInbox(), "hl7v2"))
+
+    async def is_told() -> bool:
+        try:
+            await adapter.collect()
+        except LisUnavailable as failure:
+            return "is not connected" in str(failure)
+        return False
+
+    async def is_over() -> bool:
+        return not await is_told()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    await wait_until(is_told, "the missing LIS is noticed")
+    server = await asyncio.start_server(hold, "127.0.0.1", port)
+    await wait_until(is_over, "the connection is there")
+    await adapter.stop()
+    server.close()
+    await server.wait_closed()

@@ -1,0 +1,82 @@
+"""Channels and their policies, as `[notify]` sets them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+
+from lab_agent.conditions.model import OpenCondition, Severity
+from lab_agent.errors import LabAgentError
+from lab_agent.notification.channel import Channel
+from lab_agent.notification.command import CommandChannel
+from lab_agent.notification.email_channel import EmailChannel
+from lab_agent.notification.notifier import INTERVAL, Notifier
+from lab_agent.notification.planning import Policy
+from lab_agent.notification.webhook import WebhookChannel
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.queries import AffectedNumbers, Queries
+from lab_agent.ports.repositories import Store
+from lab_agent.settings.notify import CommandSettings, EmailSettings, NotifySettings
+
+
+def build_channels(settings: NotifySettings, clock: Clock, *, shows_errors: bool = False) -> tuple[Channel, ...]:
+    """Build all channels. `shows_errors`: a person watches, and sees what commands write on standard error."""
+    found: list[Channel] = []
+    for name, each in settings.channels():
+        if isinstance(each, EmailSettings):
+            found.append(EmailChannel(name, each))
+        elif isinstance(each, CommandSettings):
+            found.append(CommandChannel(name, each, shows_errors))
+        else:
+            found.append(WebhookChannel(name, each, clock))
+    return tuple(found)
+
+
+def build_policies(settings: NotifySettings) -> Mapping[str, Policy]:
+    """Build the policy of each channel, by its name."""
+    return {
+        name: Policy(
+            severity=Severity(each.severity or settings.severity),
+            first_after=timedelta(seconds=settings.first_after),
+            ended_after=timedelta(seconds=settings.ended_after),
+            remind_every=timedelta(seconds=settings.remind_every),
+            at_most=settings.at_most,
+        )
+        for name, each in settings.channels()
+    }
+
+
+def laboratory_name(settings: NotifySettings) -> str:
+    """The name of this installation: as set, else that of the machine."""
+    return settings.laboratory or socket.gethostname()
+
+
+def build_notifier(
+    settings: NotifySettings,
+    store: Store,
+    clock: Clock,
+    owner: str,
+    *,
+    queries: Queries | None,
+    observed: Callable[[], Sequence[OpenCondition]],
+    on_store_failure: Callable[[LabAgentError], Awaitable[None]],
+) -> Notifier:
+    """Build what tells; `observed` are the conditions that the store cannot hold."""
+
+    async def count_affected() -> AffectedNumbers | None:
+        return None if queries is None else await queries.affected_numbers()
+
+    return Notifier(
+        store=store,
+        clock=clock,
+        owner=owner,
+        channels=build_channels(settings, clock),
+        policies=build_policies(settings),
+        laboratory=laboratory_name(settings),
+        link=settings.link,
+        observed=observed,
+        numbers=count_affected,
+        on_store_failure=on_store_failure,
+        interval=min(INTERVAL, settings.first_after, settings.ended_after),
+    )

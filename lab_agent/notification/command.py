@@ -1,0 +1,72 @@
+"""The channel that runs a program, without a shell; a program that takes too long is ended with all that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE
+
+from lab_agent import exact_json
+from lab_agent.notification.channel import NotificationNotSent
+from lab_agent.notification.message import Message
+from lab_agent.notification.payloads import to_json
+from lab_agent.settings.notify import CommandSettings
+from lab_agent.settings.sources import CREDENTIALS_VARIABLE, ENVIRONMENT_PREFIX
+
+_PRIVATE = frozenset({CREDENTIALS_VARIABLE, "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""Variables that are the agent's own: secrets, and systemd's."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandChannel:
+    """Runs the program of its settings. `shows_errors`: what it writes on standard error is shown, as in a test by a person."""
+
+    name: str
+    settings: CommandSettings
+    shows_errors: bool = False
+
+    @property
+    def timeout(self) -> float:
+        """Seconds."""
+        return self.settings.timeout
+
+    async def send(self, message: Message) -> str:
+        """Run the program with the message on its standard input; anything but exit code 0 is a failure."""
+        program = self.settings.argv[0]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.settings.argv,
+                stdin=PIPE,
+                stdout=DEVNULL,
+                stderr=None if self.shows_errors else DEVNULL,
+                start_new_session=True,
+                env=_environment(message),
+            )
+        except OSError as exc:
+            raise NotificationNotSent(f"{program} cannot be started: {exc.strerror}") from exc
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                await process.communicate(exact_json.dumps(to_json(message)) + b"\n")
+        except TimeoutError:
+            raise NotificationNotSent(f"{program} did not end within {self.settings.timeout:g} s, and was ended") from None
+        finally:
+            await _end(process)
+        if process.returncode:
+            raise NotificationNotSent(f"{program} ended with exit code {process.returncode}")
+        return ""
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the program if it still runs, with whatever it has started; what it left when it ended well may go on."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _environment(message: Message) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX) and name not in _PRIVATE}
+    return kept | {"NOTIFICATION_TITLE": message.title, "NOTIFICATION_SEVERITY": message.severity.value}

@@ -1,0 +1,75 @@
+"""What the laboratory's API refused, in the table `api_refusals`: counts by period, reason and client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Executable, Table, bindparam, delete, func, select
+from sqlmodel import Column, Field
+from typing_extensions import override
+
+from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
+from lab_agent.ports.api_refusals import ApiRefusalRepository
+from lab_agent.store.column_types import EnumText, IndexableText, UtcDateTime
+from lab_agent.store.session import Query, Session, Write
+from lab_agent.store.table_base import METADATA, TableRow
+
+
+class ApiRefusalRow(TableRow, table=True):
+    """How many requests of a client were refused for a reason in the five minutes from `start`."""
+
+    __tablename__ = "api_refusals"
+    start: datetime = Field(sa_type=UtcDateTime, primary_key=True)
+    reason: RefusalReason = Field(sa_column=Column(EnumText(RefusalReason), primary_key=True))
+    client: str = Field(sa_type=IndexableText, primary_key=True)
+    count: int
+    first_at: datetime = Field(sa_type=UtcDateTime)
+    last_at: datetime = Field(sa_type=UtcDateTime)
+
+
+api_refusals: Table = METADATA.tables["api_refusals"]
+_COUNT = api_refusals.c["count"]
+
+
+def _count_up(insert: Any) -> Executable:
+    more = {"count": _COUNT + insert.excluded["count"], "last_at": insert.excluded.last_at}
+    counted: Executable = insert.on_conflict_do_update(index_elements=["start", "reason", "client"], set_=more)
+    return counted
+
+
+_ADD = Write.insert(api_refusals, _count_up)
+_FORGET = Write.of(api_refusals, delete(api_refusals).where(api_refusals.c.start < bindparam("before")))
+_SINCE = Query(
+    select(
+        api_refusals.c.reason,
+        api_refusals.c.client,
+        func.sum(_COUNT).label("count"),
+        func.min(api_refusals.c.first_at).label("first_at"),
+        func.max(api_refusals.c.last_at).label("last_at"),
+    )
+    .where(api_refusals.c.start > bindparam("since"))
+    .group_by(api_refusals.c.reason, api_refusals.c.client)
+    .order_by(api_refusals.c.reason, api_refusals.c.client)
+)
+
+
+class SqlApiRefusalRepository(ApiRefusalRepository):
+    """Counts of refused requests."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @override
+    def add(self, refusals: Sequence[ApiRefusals], *, now: datetime) -> None:
+        for each in refusals:
+            row = {"reason": each.reason, "client": each.client, "count": each.count}
+            times = {"start": period_start(each.first_at), "first_at": each.first_at, "last_at": each.last_at}
+            self._session.send(_ADD, {**row, **times})
+        self._session.send(_FORGET, {"before": now - KEPT})
+
+    @override
+    def since(self, moment: datetime) -> tuple[ApiRefusals, ...]:
+        rows = self._session.execute(_SINCE, {"since": moment - PERIOD})
+        return tuple(ApiRefusals(**row) for row in rows.mappings())

@@ -1,0 +1,180 @@
+"""Whether an incident is told: each channel is held against the table of conditions, in up to four points.
+
+The points are those of whoever is woken: the cause, since when, what it affects, and the mend. What cannot be known there is left
+out of a channel's maximum: a log line does not count what waits, and `/readyz` names conditions for machines.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lab_agent.conditions.model import AlertKey, Condition, OpenCondition
+from lab_agent.conditions.table import CONDITIONS
+from lab_agent.monitoring.report import list_conditions
+from tests.incidents.laboratory import Laboratory
+
+CHANNELS = ("page", "check", "readyz", "log", "alert")
+TOLERANCE = timedelta(seconds=2)
+"""By which a beginning may be told too early: what is first due may have been so before the incident was complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What should be told: `affected` are texts such as `1 order to fetch`, none where nothing is counted.
+
+    `began` and `complete` are the times between which the incident happened.
+    """
+
+    key: AlertKey
+    affected: Sequence[str] = ()
+    began: datetime
+    complete: datetime
+
+    @property
+    def condition(self) -> Condition:
+        return CONDITIONS[self.key.condition]
+
+    @property
+    def words(self) -> OpenCondition:
+        """The table's words about this subject."""
+        return OpenCondition(condition=self.condition, subject=self.key.subject, since=self.began)
+
+    def is_beginning(self, since: datetime) -> bool:
+        """Whether it may have begun then: from shortly before the incident until it was told."""
+        return self.began - TOLERANCE <= since <= datetime.now(UTC) + TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one channel tells: the points by name, True where it is told. Points that cannot be known are missing."""
+
+    channel: str
+    points: Mapping[str, bool]
+    shown: str
+
+    @property
+    def missing(self) -> list[str]:
+        return [name for name, is_told in self.points.items() if not is_told]
+
+    def __str__(self) -> str:
+        return f"{len(self.points) - len(self.missing)}/{len(self.points)}"
+
+
+def score_page(lab: Laboratory, expected: Expected) -> Score:
+    """The overview: the condition stands in the list, with the table's words."""
+    answer = lab.page("/")
+    source = html.unescape(answer.text)
+    place = source.find(expected.words.title)
+    item = source[place : source.find("</li>", place)] if place >= 0 else ""
+    times = [datetime.fromisoformat(each) for each in re.findall(r'datetime="([^"]+)"', item)]
+    return Score(
+        "page", _points(expected, _text_of(item), times), f"{answer.status_code} {' '.join(_text_of(source).split())[:1500]}"
+    )
+
+
+def score_check(lab: Laboratory, expected: Expected) -> Score:
+    """`lab-agent check --json` and `lab-agent check`, each with exit code 1."""
+    with ThreadPoolExecutor() as pool:
+        done, text = pool.map(lambda words: lab.run("check", *words), (["--json"], []))
+    found = [each for each in _json(done.stdout).get("conditions", []) if _key_of(each) == expected.key]
+    told = " ".join(f"{each['title']} {each['cause']} {each['mend']} {each['command']}" for each in found)
+    told += " ".join(one["text"] for each in found for one in each["affected"])
+    points = _points(expected, told, [datetime.fromisoformat(each["since"]) for each in found])
+    shown = _plain(text.stdout)
+    points["in words"] = _plain(expected.words.title) in shown and _plain(expected.words.mend) in shown
+    points["exit code"] = {done.returncode, text.returncode} == {1}
+    return Score("check", points, text.stdout + text.stderr)
+
+
+def score_readyz(lab: Laboratory, expected: Expected) -> Score:
+    """It lists the condition with its beginning and what waits, and is unready where no work can be accepted."""
+    answer = lab.readyz()
+    found = [each for each in answer.json()["conditions"] if (each["id"], each["subject"]) == expected.key]
+    points = {
+        "cause": [each["title"] for each in found] == [expected.words.title],
+        "since": any(expected.is_beginning(datetime.fromisoformat(each["since"])) for each in found),
+        "status": (answer.status_code == 503) == expected.condition.is_unready,
+    }
+    if expected.affected:
+        counted = [one["text"] for each in found for one in each["affected"]]
+        points["affected"] = set(expected.affected) <= set(counted)
+    return Score("readyz", points, f"{answer.status_code} {answer.text}")
+
+
+def score_log(lab: Laboratory, expected: Expected) -> Score:
+    """One line names the condition when it begins, as a warning or an error, with a time."""
+    lines = [each for each in lab.log_lines() if str(expected.key) in {each.get("alert"), each.get("outage")}]
+    starts = [each for each in lines if each.get("level") in {"warning", "error", "critical"}]
+    points = {"cause": len(starts) >= 1, "once": len(starts) <= 1, "since": all(_time_of(each) for each in starts[:1])}
+    return Score("log", points, "\n".join(json.dumps(each) for each in lab.log_lines()[-15:]))
+
+
+def score_alert(lab: Laboratory, expected: Expected) -> Score:
+    """The alert is open in the database, with its beginning, and what it affects is counted."""
+    alerts, numbers = lab.alerts()
+    found = [each for each in list_conditions(alerts, numbers) if each.key == expected.key]
+    told = " ".join(
+        f"{each.title} {each.cause} {each.mend} {each.command} {', '.join(map(str, each.affected))}" for each in found
+    )
+    return Score("alert", _points(expected, told, [each.since for each in found]), "\n".join(str(each) for each in alerts))
+
+
+SCORES: Mapping[str, Callable[[Laboratory, Expected], Score]] = {
+    "page": score_page,
+    "check": score_check,
+    "readyz": score_readyz,
+    "log": score_log,
+    "alert": score_alert,
+}
+
+
+def _points(expected: Expected, told: str, times: Sequence[datetime]) -> dict[str, bool]:
+    words, text = expected.words, _plain(told)
+    points = {
+        "cause": _plain(words.title) in text and _plain(words.cause) in text,
+        "since": bool(times) and expected.is_beginning(times[0]),
+        "mend": _plain(words.mend) in text and _plain(words.command) in text,
+    }
+    if expected.affected:
+        points["affected"] = all(_plain(each) in text for each in expected.affected)
+    return points
+
+
+def _key_of(each: Mapping[str, Any]) -> AlertKey:
+    return AlertKey.parse(f"{each['condition']}/{each['subject']}" if each["subject"] else each["condition"])
+
+
+def _text_of(source: str) -> str:
+    return re.sub(r"<[^>]+>", " ", source)
+
+
+def _plain(text: str) -> str:
+    """A text without white space and backticks, which a page shows in another way than a terminal."""
+    return "".join(text.split()).replace("`", "")
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _time_of(line: Mapping[str, Any]) -> bool:
+    return any(key in line for key in ("time", "timestamp", "at"))
+
+
+def format_table(rows: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """What was told of each incident by each channel, as lines of one width."""
+    width = max((len(name) for name, _ in rows), default=0)
+    yield f"{'incident':<{width}}  " + "  ".join(f"{each:>6}" for each in CHANNELS)
+    for name, scores in sorted(rows):
+        yield f"{name:<{width}}  " + "  ".join(f"{scores.get(each, '-'):>6}" for each in CHANNELS)
