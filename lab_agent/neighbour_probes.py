@@ -9,14 +9,20 @@ from lab_agent.api_health import build_api_health
 from lab_agent.monitoring.api_callers import ApiCallersProbe
 from lab_agent.monitoring.api_probes import build_api_probes
 from lab_agent.monitoring.monitor import Probe
+from lab_agent.monitoring.overdue import OverdueResultsProbe
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
 
 
-def build_neighbour_probes(settings: Settings, store: Store, clock: Clock, *, once: bool = False) -> Iterator[Probe]:
+def build_neighbour_probes(
+    settings: Settings, store: Store, queries: Queries | None, clock: Clock, *, once: bool = False
+) -> Iterator[Probe]:
     """Build the probes; those of lab-api only where this laboratory runs one. `once`: a single failure is told at once."""
     monitoring = settings.monitoring
     if health := build_api_health(settings.api, monitoring, proxy=settings.exchange.proxy):
         yield from build_api_probes(health, store, clock, timedelta(seconds=monitoring.api_interval), once=once)
     yield ApiCallersProbe(store, clock, monitoring.refused_callers_after)
+    if queries is not None:
+        yield OverdueResultsProbe(queries, clock, timedelta(seconds=monitoring.lis_silent_after))

@@ -16,7 +16,8 @@ from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.turnaround import Notice
 from lab_agent.catalogue_service.cache import UNREAD_STAMP, CatalogueSnapshot, load_snapshot
 from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert, activate_fallback, verify_content
-from lab_agent.catalogue_service.versions import import_if_changed, unpack_catalogue
+from lab_agent.catalogue_service.source_import import import_source
+from lab_agent.catalogue_service.versions import unpack_catalogue
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.errors import CatalogueError, Problem, StoreError
 from lab_agent.logs import get_logger
@@ -110,7 +111,7 @@ class CatalogueSync:
         if self._source is None:
             return
         try:
-            await import_if_changed(self._store, self._source, now=self._now())
+            await import_source(self._store, self._source, now=self._now())
         except CatalogueError as exc:
             _log_invalid(exc)
             raise

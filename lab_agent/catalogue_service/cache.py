@@ -17,7 +17,8 @@ import structlog
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped
 from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert, verify_content
-from lab_agent.catalogue_service.versions import VersionHorizon, import_if_changed, unpack_catalogue
+from lab_agent.catalogue_service.source_import import import_source
+from lab_agent.catalogue_service.versions import VersionHorizon, unpack_catalogue
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken, CatalogueVersion, TurnaroundNotice
 from lab_agent.errors import CatalogueError, StoreError
 from lab_agent.ports.clock import Clock
@@ -96,7 +97,7 @@ class CatalogueCache:
         """Import the configured source if it has changed, then refresh."""
         if self._source is not None:
             try:
-                await import_if_changed(self._store, self._source, now=self._clock.now())
+                await import_source(self._store, self._source, now=self._clock.now())
             except CatalogueError as exc:
                 log.error("catalogue not read", action="catalogue_invalid", reason=str(exc))  # noqa: TRY400 - an error of the data
         await self._refresh_and_alert()

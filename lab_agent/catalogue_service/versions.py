@@ -30,6 +30,8 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 
 UNREADABLE_ALERT = AlertKey(ConditionId.CATALOGUE_UNREADABLE)
 """Key of the alert that the active version cannot be read; activating a catalogue closes it."""
+INVALID_ALERT = AlertKey(ConditionId.CATALOGUE_INVALID)
+"""Key of the alert that what was changed is not valid; activating a catalogue closes it."""
 FALLBACK_KEY = "catalogue.fallback"
 """Key of the time and the older version that the API serves since then, the active one being unreadable; empty if it does not."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -224,7 +226,7 @@ def _source_key(source: Path) -> str:
 def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalogue) -> bool:
     recorded = _record_fallback_period(uow)
     added = uow.catalogues.add(new_version) or recorded
-    uow.alerts.close(UNREADABLE_ALERT, now=new_version.since)
+    uow.alerts.close_all([UNREADABLE_ALERT, INVALID_ALERT], now=new_version.since)
     if added:
         store_longest_lifetime(uow, catalogue)
         mark_changed(uow)

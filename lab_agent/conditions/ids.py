@@ -37,6 +37,7 @@ class ConditionId(StrEnum):
 
     # orders and lines
     ORDERS_HELD = "orders.held"
+    ORDERS_OVERDUE = "orders.overdue"
     ORDERS_PART_WAITS = "orders.part_waits"
     ORDERS_TASK_UNREADABLE = "orders.task_unreadable"
     LINES_HELD = "lines.held"

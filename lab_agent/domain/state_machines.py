@@ -162,6 +162,9 @@ UNDECIDED_ORDERS = frozenset({OrderState.SEEN, OrderState.HELD})
 """Orders whose lines are neither accepted nor rejected yet."""
 ORDERS_BEFORE_HANDOVER = UNDECIDED_ORDERS | {OrderState.FETCHED}
 
+ORDERS_AWAITING_RESULTS = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
+"""Orders that were accepted, and of which the laboratory has not reported everything yet."""
+
 ENDED_LINES = frozenset({LineState.REJECTED, LineState.COMPLETED, LineState.CANCELLED, LineState.WITHDRAWN})
 UNDONE_LINES = ENDED_LINES - {LineState.COMPLETED}
 """Lines that ended without a result: their ProcedureRequests may be ordered again."""

@@ -68,7 +68,8 @@ class RepeatedProbe(Probe):
             return ()
         if self._number < self.needed:
             raise LabAgentError(f"found {self._number} of {self.needed} times: {self._detail}")
-        return (Finding(condition=self.condition, detail=self._detail, since=self._since),)
+        since = self._since if self.needed > 1 else None  # of a single look, an alert that is open already knows better
+        return (Finding(condition=self.condition, detail=self._detail, since=since),)
 
     def _record(self, problem: str | None, now: datetime) -> None:
         if problem is None:

@@ -203,6 +203,22 @@ class RecentActivity:
     results_delivered: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueResults:
+    """What a laboratory system (`adapter`) owes beyond a limit: results of `orders`, the first of which was due at `since`.
+
+    `last_result_at` is when it last sent a result of any order, None if it never did; `lines_since_last` are the lines that were
+    due only after that, the first of them at `since_last`.
+    """
+
+    adapter: str
+    orders: int
+    since: datetime
+    last_result_at: datetime | None
+    lines_since_last: int
+    since_last: datetime | None
+
+
 class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
@@ -216,6 +232,10 @@ class Queries(Protocol):
 
     async def affected_numbers(self) -> AffectedNumbers:
         """How much is unfinished, for the conditions that hold."""
+        ...
+
+    async def overdue_results(self, *, before: datetime) -> tuple[OverdueResults, ...]:
+        """What should have been reported before then, by laboratory system; only of those that owe something."""
         ...
 
     async def recent_activity(self, *, since: datetime) -> RecentActivity:

@@ -37,6 +37,7 @@ from lab_agent.domain.state_machines import (
     OPEN_JOBS,
     OPEN_LINES,
     OPEN_ORDERS,
+    ORDERS_AWAITING_RESULTS,
     REPORTS_NEEDING_OPERATOR,
     UNFINISHED_REPORTS,
     JobState,
@@ -55,6 +56,7 @@ from lab_agent.ports.queries import (
     AttentionKind,
     OrderDetail,
     OrderSummary,
+    OverdueResults,
     Overview,
     Page,
     Queries,
@@ -62,6 +64,7 @@ from lab_agent.ports.queries import (
     ReportSummary,
     StateCounts,
 )
+from lab_agent.store.overdue_results import load_overdue_results
 from lab_agent.store.recent_activity import load_recent_activity
 from lab_agent.store.row_mapping import in_states, to_record, unindexed
 from lab_agent.store.tables import alerts, documents, events, jobs, key_values, label_uses, lines, orders, reports, work_orders
@@ -69,7 +72,6 @@ from lab_agent.store.unit_of_work import SqlStore
 
 T = TypeVar("T")
 
-_OVERDUE_STATES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
 _HELD_STATES = frozenset({OrderState.HELD})
 _OF_ANY_KIND = jobs.c.kind.in_(sorted(JobKind))
 """Says nothing, but lets an index that begins with the kind be used."""
@@ -92,6 +94,10 @@ class SqlQueries(Queries):
     @override
     async def affected_numbers(self) -> AffectedNumbers:
         return await self._store.read(_load_affected_numbers)
+
+    @override
+    async def overdue_results(self, *, before: datetime) -> tuple[OverdueResults, ...]:
+        return await self._store.read(lambda connection: load_overdue_results(connection, before))
 
     @override
     async def recent_activity(self, *, since: datetime) -> RecentActivity:
@@ -244,7 +250,7 @@ def _load_document_sizes(connection: Connection, document_ids: Collection[str]) 
 
 
 def _load_overview(connection: Connection, now: datetime) -> Overview:
-    is_overdue = in_states(orders.c.state, _OVERDUE_STATES) & (orders.c.expected_at < now)
+    is_overdue = in_states(orders.c.state, ORDERS_AWAITING_RESULTS) & (orders.c.expected_at < now)
     overdue = select(func.count()).select_from(orders).where(is_overdue)
     open_alerts = select(alerts).where(alerts.c.closed_at.is_(None)).order_by(alerts.c.opened_at)
     return Overview(

@@ -64,6 +64,7 @@ class OrderRow(TableRow, table=True):
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
         partial_index("ix_orders_open", "state <> 'closed'", "key"),
+        partial_index("ix_orders_expected", "state <> 'closed'", "expected_at", "key"),
         partial_index("ix_orders_recheck", "recheck_at IS NOT NULL", "recheck_at"),
         partial_index("ix_orders_held", states_condition({OrderState.HELD}), "held_since", "key"),
         partial_index("ix_orders_hold_cause", states_condition({OrderState.HELD}), "hold_cause", "held_since", "key"),
@@ -200,6 +201,7 @@ class ReportRow(TableRow, table=True):
     __tablename__ = "reports"
     __table_args__ = (
         Index("ix_reports_source_message", "source", "message"),
+        Index("ix_reports_source_received_at", "source", "received_at"),
         partial_index("ix_reports_order_key_report_id", "order_key IS NOT NULL", "order_key", "report_id"),
         Index("ix_reports_state", "state", "sequence"),
         partial_index("ix_reports_without_order", "order_key IS NULL", "changed_at"),

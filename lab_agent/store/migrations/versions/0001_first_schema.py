@@ -279,6 +279,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key", name="pk_orders"),
         sa.UniqueConstraint("task_id", name="uq_orders_task_id"),
     )
+    op.create_index("ix_orders_expected", "orders", ["expected_at", "key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_recheck", "orders", ["recheck_at"], **_where("recheck_at IS NOT NULL"))
     op.create_index("ix_orders_open", "orders", ["key"], **_where("state <> 'closed'"))
     op.create_index("ix_orders_requisition_value", "orders", ["requisition_value"])
@@ -381,6 +382,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_reports_order_key_report_id", "reports", ["order_key", "report_id"], **_where("order_key IS NOT NULL"))
     op.create_index("ix_reports_source_message", "reports", ["source", "message"])
+    op.create_index("ix_reports_source_received_at", "reports", ["source", "received_at"])
     op.create_index("ix_reports_without_order", "reports", ["changed_at"], **_where("order_key IS NULL"))
     op.create_index("ix_reports_state", "reports", ["state", "sequence"])
 
