@@ -28,6 +28,7 @@ from lab_agent.machine_probes import build_machine_probes
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
+from lab_agent.monitoring.exchange_probes import ClockProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
 from lab_agent.neighbour_probes import build_neighbour_probes
 from lab_agent.notification.building import build_notifier
@@ -281,6 +282,7 @@ def build_assessor(components: Components) -> OrderAssessor:
         catalogues=components.catalogue_cache.view,
         messages=load_messages(settings.rules.messages, settings.rules.messages_folder),
         service_clock_offset=components.exchange.service_clock_offset,
+        clock_tolerance=timedelta(seconds=settings.monitoring.clock_tolerance),
     )
 
 
@@ -408,6 +410,7 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
         AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
         *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
+        ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
     )
 
 

@@ -10,23 +10,28 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.settings.groups import StatusSettings
 
 _ANSWER_SECONDS = 3.0
+_MAX_ANSWER = 1_000_000
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked there, nothing listens
 _START_TOLERANCE = timedelta(seconds=5)
 
 
-class Answer(Enum):
-    """Who answers at the address of the status page."""
+class Listener(Enum):
+    """Who is at the address of the status page."""
 
     NOBODY = "nobody"
     AGENT = "agent"  # a lab-agent, if not necessarily ours
@@ -34,31 +39,37 @@ class Answer(Enum):
     STRANGER = "stranger"
 
 
-async def find_absence(
-    state: AgentState, limits: AgentLimits, status: StatusSettings, now: datetime, *, ask: bool
-) -> list[Finding]:
-    """Find that the agent does not run, stands still, or that its port is taken. That it has never run yet is no finding.
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """What was found at the address of the status page; an agent also tells what it knows to be wrong with its database."""
 
-    With `ask`, whoever listens at the address of the status page is asked, too.
-    """
-    if living_workers(state.workers, limits, now):
+    listener: Listener
+    store_conditions: tuple[OpenCondition, ...] = ()
+
+
+UNASKED = PageAnswer(Listener.NOBODY)
+
+
+def find_absence(
+    state: AgentState, limits: AgentLimits, answer: PageAnswer, status: StatusSettings, now: datetime
+) -> list[Finding]:
+    """Find that the agent does not run, stands still, or that its port is taken. That it has never run yet is no finding."""
+    if living_workers(state.workers, limits, now) or answer.store_conditions:
         return []
-    answer = await asyncio.to_thread(ask_status_page, status) if ask else Answer.NOBODY
     if not state.workers:
         return list(_taken_port(answer, status))
     last = state.workers[0]
     if last.stopped_at is None and process_lives(last):
         # It answers and its heartbeats are old: they cannot be written. What is wrong with the store is told as such.
-        return [] if answer is Answer.AGENT else [_frozen(last)]
+        return [] if answer.listener is Listener.AGENT else [_frozen(last)]
     return [_not_running(last), *_taken_port(answer, status)]
 
 
-async def find_absence_without_store(status: StatusSettings) -> list[Finding]:
+def find_absence_without_store(answer: PageAnswer, status: StatusSettings) -> list[Finding]:
     """Find that nobody answers for the agent, where its database does not tell."""
-    answer = await asyncio.to_thread(ask_status_page, status)
-    if not status.port or answer is Answer.AGENT:
+    if not status.port or answer.listener is Listener.AGENT:
         return []
-    if answer is not Answer.NOBODY:
+    if answer.listener is not Listener.NOBODY:
         return list(_taken_port(answer, status))
     detail = f"nobody answers at {status.host}:{status.port}, and its database, which would say more, cannot be read"
     return [Finding(condition=ConditionId.AGENT_NOT_RUNNING, detail=detail)]
@@ -79,9 +90,9 @@ def _not_running(worker: WorkerRecord) -> Finding:
     return Finding(condition=ConditionId.AGENT_NOT_RUNNING, detail=detail, since=worker.stopped_at or worker.beat_at)
 
 
-def _taken_port(answer: Answer, status: StatusSettings) -> Iterator[Finding]:
-    if answer is not Answer.NOBODY:
-        who = "a lab-agent that does not work on this database" if answer is Answer.AGENT else "another program"
+def _taken_port(answer: PageAnswer, status: StatusSettings) -> Iterator[Finding]:
+    if answer.listener is not Listener.NOBODY:
+        who = "a lab-agent that does not work on this database" if answer.listener is Listener.AGENT else "another program"
         address = f"{status.host}:{status.port}"
         yield Finding(condition=ConditionId.AGENT_PORT_TAKEN, subject=address, detail=f"{who} listens there")
 
@@ -90,31 +101,46 @@ def _time(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def ask_status_page(status: StatusSettings) -> Answer:
+async def ask_agent_page(status: StatusSettings) -> PageAnswer:
     """Ask who is at the address of the status page; nobody for port 0, which is another one at each start."""
     if not status.port:
-        return Answer.NOBODY
+        return UNASKED
     host = _LOOPBACK.get(status.host, status.host)
-    with closing(http.client.HTTPConnection(host, status.port, timeout=_ANSWER_SECONDS)) as connection:
-        try:
-            connection.connect()
-        except OSError:
-            return Answer.NOBODY
-        try:
-            connection.request("GET", "/healthz")
-            return _judge(connection.getresponse().read(10_000))
-        except TimeoutError:
-            return Answer.SILENCE
-        except (OSError, http.client.HTTPException):
-            return Answer.STRANGER
+    return await asyncio.to_thread(_ask, host, status.port)
 
 
-def _judge(body: bytes) -> Answer:
+def _ask(host: str, port: int) -> PageAnswer:
     try:
-        said = json.loads(body)
-    except ValueError:
-        return Answer.STRANGER
-    return Answer.AGENT if isinstance(said, dict) and {"status", "missing"} <= said.keys() else Answer.STRANGER
+        health = _get(host, port, "/healthz")
+        if not (isinstance(health, dict) and {"status", "missing"} <= health.keys()):
+            return PageAnswer(Listener.STRANGER)
+        return PageAnswer(Listener.AGENT, tuple(_store_conditions(_get(host, port, "/readyz"))))
+    except TimeoutError:
+        return PageAnswer(Listener.SILENCE)
+    except (http.client.HTTPException, ConnectionResetError, BrokenPipeError, ValueError):
+        return PageAnswer(Listener.STRANGER)
+    except OSError:  # refused, or no such address
+        return UNASKED
+
+
+def _get(host: str, port: int, path: str) -> Any:
+    """Read JSON. Raises `OSError`, `HTTPException`, and `ValueError` for anything else."""
+    with closing(http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)) as connection:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read(_MAX_ANSWER))
+
+
+def _store_conditions(said: Any) -> Iterator[OpenCondition]:
+    """What `/readyz` says of the database; a version of the agent that says it otherwise is not understood."""
+    conditions = said.get("conditions", ()) if isinstance(said, dict) else ()
+    for each in conditions:
+        try:
+            condition = CONDITIONS[ConditionId(each["id"])]
+            since = datetime.fromisoformat(each["since"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if condition.id.value.startswith("store."):
+            yield OpenCondition(condition=condition, subject=str(each.get("subject", "")), since=since)
 
 
 def process_lives(worker: WorkerRecord) -> bool:

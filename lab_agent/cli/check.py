@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap
+from lab_agent.bootstrap import Components
 from lab_agent.cli.check_exchange import SKIPPED, check_service
 from lab_agent.cli.check_local import check_local
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
@@ -22,10 +23,11 @@ from lab_agent.cli.operation_output import condition_lines, format_worker, numbe
 from lab_agent.cli.output import console, print_heading, print_json, print_line
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.text import escape_unprintable
-from lab_agent.errors import CryptoError, SettingsError
+from lab_agent.errors import CryptoError, LabAgentError, SettingsError
 from lab_agent.settings.introspection import iter_masked_values
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.opening import build_cipher
+from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -87,10 +89,25 @@ async def _run_checks(settings: Settings, found: list[CheckResult], config: Path
         ):
             # The service first: what its answers tell of, such as its clock, the look at operation knows then.
             service = SKIPPED if offline else await check_service(settings, parts.exchange)
-            operation = await read_operation(parts, offline=offline, ask_agent=not offline, store_error=local.store_error)
+            operation = await _read_operation(settings, parts, local.store_error, offline=offline)
     except (CryptoError, SettingsError) as exc:
         return CheckReport([*found, *local.results, *failed_checks("exchange", exc)])
-    return CheckReport([*found, *local.results, *service], operation if local.has_store else replace(operation, store=None))
+    is_known = local.has_store or local.store_error is not None
+    return CheckReport([*found, *local.results, *service], operation if is_known else replace(operation, store=None))
+
+
+async def _read_operation(
+    settings: Settings, parts: Components, store_error: LabAgentError | None, *, offline: bool
+) -> Operation:
+    """Look at operation. A store that has an error may be readable all the same, so it is tried again, by itself."""
+    if store_error is None:
+        return await read_operation(parts, offline=offline, ask_agent=not offline)
+    store = SqlStore(settings.store.url, build_cipher(settings.store))
+    try:
+        parts = replace(parts, store=store, queries=SqlQueries(store))
+        return await read_operation(parts, offline=offline, ask_agent=not offline, store_error=store_error)
+    finally:
+        await store.close()
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.integrity import check_integrity
 from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
@@ -266,13 +267,16 @@ async def _check_store(
         try:
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))
+            await store.probe()
         finally:
             await store.close()
     except CryptoError as exc:
         return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", exc)], None, exc
     except LabAgentError as exc:
         return failed_checks("store", exc), None, exc
-    return [CheckResult("store", CheckStatus.OK, f"{address}, schema up to date")], snapshot, None
+    if (damage := await check_integrity(settings.store)) is not None:
+        return failed_checks("store", damage), snapshot, damage
+    return [CheckResult("store", CheckStatus.OK, f"{address}, whole, schema up to date")], snapshot, None
 
 
 def _check_mappings(settings: Settings) -> list[CheckResult]:

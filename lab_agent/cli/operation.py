@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lab_agent.bootstrap import Components, build_probes
-from lab_agent.cli.agent_life import find_absence, find_absence_without_store
+from lab_agent.cli.agent_life import UNASKED, ask_agent_page, find_absence, find_absence_without_store
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
-from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert, FailingJobs
+from lab_agent.domain.store_health import StoreOutage
 from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import CryptoError, LabAgentError, SchemaMismatchError, StoreError
+from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.monitoring.report import list_conditions
@@ -25,6 +25,7 @@ _FAILING_FOR = timedelta(minutes=1)
 _RECENT = timedelta(hours=1)
 _NEEDS_NETWORK = frozenset({"api", "clock", "exchange", "lis"})
 """Subjects of conditions whose probes ask other systems."""
+_OF_OPERATION = frozenset({ConditionId.API_NOT_ANSWERING, ConditionId.API_NOT_PUBLIC, ConditionId.API_CATALOGUE_OUTDATED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,41 +59,35 @@ async def read_operation(
 ) -> Operation:
     """Look at everything once.
 
-    `offline` leaves out what asks other systems, and `ask_agent` asks the agent's own page whether it answers. `store_error` is
-    why the store is known not to be readable.
+    `offline` leaves out what asks other systems, and `ask_agent` asks the agent's own page how it is. `store_error` is what is
+    known to be wrong with the store, which may be readable all the same.
     """
-    if store_error is None:
-        try:
-            store = await _read_store(parts, parts.clock.now())
-        except (StoreError, CryptoError) as exc:
-            store_error = exc
-        else:
-            return await _look_with_store(parts, store, offline=offline, ask_agent=ask_agent)
-    return await _look_without_store(parts, store_error, offline=offline, ask_agent=ask_agent)
-
-
-async def _look_without_store(parts: Components, error: LabAgentError, *, offline: bool, ask_agent: bool) -> Operation:
-    now = parts.clock.now()
-    found, _ = await _look(build_probes(parts, once=True), offline=offline)
-    if ask_agent:
-        found += await find_absence_without_store(parts.settings.status)
-    conditions = list_conditions(_to_alerts(found, (), now), None, (store_condition(error, now),))
-    return Operation(at=now, conditions=conditions, store=None)
-
-
-async def _look_with_store(parts: Components, store: StoreState, *, offline: bool, ask_agent: bool) -> Operation:
-    now = parts.clock.now()
-    limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
+    now, status = parts.clock.now(), parts.settings.status
+    answer = await ask_agent_page(status) if ask_agent else UNASKED
     found, decided = await _look(build_probes(parts, once=True), offline=offline)
-    found += await find_absence(store.agent, limits, parts.settings.status, now, ask=ask_agent)
-    kept = [each for each in store.overview.alerts if each.condition not in decided]
-    alerts = (*_failing_alerts(store.failing, now), *kept, *_to_alerts(found, store.overview.alerts, now))
+    try:
+        store = await _read_store(parts, now)
+    except (StoreError, CryptoError) as exc:
+        observed = answer.store_conditions or (store_condition(store_error or exc, now),)
+        found += find_absence_without_store(answer, status) if ask_agent else ()
+        return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None, observed), store=None)
+    limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
+    found += find_absence(store.agent, limits, answer, status, now)
+    known = (store_condition(store_error, now),) if store_error is not None else ()
     return Operation(
         at=now,
-        conditions=list_conditions(alerts, store.numbers),
+        conditions=list_conditions(_merge_alerts(store, found, decided, now), store.numbers, answer.store_conditions or known),
         store=store,
         living=living_workers(store.agent.workers, limits, now),
     )
+
+
+def _merge_alerts(store: StoreState, found: Sequence[Finding], decided: frozenset[ConditionId], now: datetime) -> list[Alert]:
+    """Give what holds: what was found now, and the open alerts that could not be decided about; what comes later counts."""
+    kept = [each for each in store.overview.alerts if each.condition not in decided]
+    if not store.agent.workers:  # nothing is in operation yet, so that the API does not run is no trouble
+        found = [each for each in found if each.condition not in _OF_OPERATION]
+    return [*_failing_alerts(store.failing, now), *kept, *_to_alerts(found, store.overview.alerts, now)]
 
 
 async def _read_store(parts: Components, now: datetime) -> StoreState:
@@ -163,10 +158,7 @@ def _failing_alerts(failing: Sequence[FailingJobs], now: datetime) -> list[Alert
 
 def store_condition(error: LabAgentError, now: datetime) -> OpenCondition:
     """Give what is wrong with the store as the condition that it is."""
-    if isinstance(error, SchemaMismatchError):
-        condition = ConditionId.STORE_OTHER_SCHEMA
-    elif isinstance(error, CryptoError):
-        condition = ConditionId.STORE_OTHER_KEY
-    else:
-        condition = ConditionId.STORE_UNREACHABLE
-    return OpenCondition(condition=CONDITIONS[condition], detail=str(error), since=now)
+    fault = StoreFault.OTHER_KEY if isinstance(error, CryptoError) else StoreFault.UNREACHABLE
+    if isinstance(error, StoreUnreachableError) and error.fault is not None:
+        fault = error.fault
+    return StoreOutage(fault, str(error), now).to_condition()

@@ -335,8 +335,9 @@ class FailingJobs:
 class FailureGroup:
     """Open jobs of one kind whose last attempt failed of one cause, at one laboratory system (empty: at none).
 
-    `set_aside` of the `count` wait for a person, the others are tried again: of those, `failing_since` is since when the longest
-    has failed, and `failures` the most that one has failed in a row. `since` is when the oldest of all was first due.
+    `set_aside` of the `count` wait for a person (`in_review` of these, as nobody knows what came of them), and the others are
+    tried again: of those, `failing_since` is since when the longest has failed, and `failures` the most that one has failed in a
+    row. `since` is when the oldest of all was first due.
     """
 
     cause: FailureCause
@@ -344,6 +345,7 @@ class FailureGroup:
     kind: JobKind
     count: int
     set_aside: int
+    in_review: int
     since: datetime
     failing_since: datetime | None
     failures: int

@@ -32,7 +32,7 @@ from lab_agent.exchange.search_watch import SearchWatch
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, UnfilteredSearch
+from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, ServiceClock, UnfilteredSearch
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
@@ -245,8 +245,8 @@ class ExchangeClient(Exchange):
         return find_foreign_links(self._base, page.bundle)
 
     @override
-    def service_clock_offset(self) -> timedelta | None:
-        return self._requests.clock_offset
+    def service_clock(self) -> ServiceClock | None:
+        return self._requests.clocks.read()
 
     @override
     def take_search_findings(self) -> Mapping[SearchKind, bool]:

@@ -6,17 +6,16 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import TypeVar, get_args
 
 from lab_agent import exact_json
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.clock_comparison import ClockComparison
 from lab_agent.exchange.request_gate import RequestGate
 from lab_agent.exchange.responses import RequestContext, response_error
 from lab_agent.http_client import HttpClient, HttpResponse
-from lab_agent.http_dates import parse_http_date
 from lab_agent.metrics import CallObserver, measure_call
 from lab_agent.ports.exchange import Json
 from lab_agent.settings.exchange import FhirMediaType
@@ -52,9 +51,7 @@ class AuthorizedRequests:
         self._semaphore = asyncio.Semaphore(max_concurrency)
         self._large_bodies = asyncio.Semaphore(1)
         self._gate = RequestGate(authenticator.clock)
-        self._last_date: str | None = None
-        self.clock_offset: timedelta | None = None
-        """How far the service's clock was ahead of ours, by its last response."""
+        self.clocks = ClockComparison(authenticator.clock)
 
     async def get(
         self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], T]
@@ -101,24 +98,11 @@ class AuthorizedRequests:
     ) -> HttpResponse:
         with measure_call(context.description, self._on_call):
             answer = await self._send_authorized(method, address, headers, payload)
-            self._read_clock(answer)
             error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
             if error is not None:
                 self._gate.on_failure(error)
                 raise error
             return answer
-
-    def _read_clock(self, answer: HttpResponse) -> None:
-        """Compare the clocks; a response from a cache (`Age`) has the `Date` of an earlier one.
-
-        A `Date` is in whole seconds: the first response of each says most, and the others are not read.
-        """
-        text = answer.headers.get("date")
-        if text == self._last_date or "age" in answer.headers:
-            return
-        self._last_date, date = text, parse_http_date(text)
-        if date is not None:
-            self.clock_offset = date - self._authenticator.clock.now()
 
     async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         """Send a request. A 401 means nothing was done, so a write too may be repeated with a newer token."""
@@ -132,6 +116,9 @@ class AuthorizedRequests:
     async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         async with self._semaphore:
             self._gate.check()  # here, so that it holds for what has queued, too
-            return await self._http.send(
+            sent = self.clocks.start()
+            answer = await self._http.send(
                 method, address, base=self._base, headers={"Accept": self._accept, **headers}, content=payload
             )
+            self.clocks.record(sent, answer.headers)
+            return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -29,6 +29,20 @@ class SavedResource:
     body: Json
     created: bool = False
     echoed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceClock:
+    """The service's clock against ours.
+
+    `offset` is how far it is ahead (negative: behind), None where answers have no `Date`. `is_confirmed`: several answers agree;
+    one may be a cache's. `since` and `measured_at` are the first and the last of those, by our clock.
+    """
+
+    offset: timedelta | None
+    is_confirmed: bool
+    since: datetime | None = None
+    measured_at: datetime | None = None
 
 
 class SearchKind(StrEnum):
@@ -145,9 +159,11 @@ class Exchange(Protocol):
         """
         ...
 
-    def service_clock_offset(self) -> timedelta | None:
-        """How far the service's clock was ahead of ours (negative: behind) by the `Date` of its last response, to a second.
-
-        None as long as no response had a `Date`.
-        """
+    def service_clock(self) -> ServiceClock | None:
+        """The service's clock against ours, by the `Date` of its last answers; None as long as there was none."""
         ...
+
+    def service_clock_offset(self) -> timedelta | None:
+        """How far the service's clock is ahead of ours (negative: behind), to a second; None where it is not known."""
+        clock = self.service_clock()
+        return None if clock is None else clock.offset

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import FailingJobs, FailureGroup, Job, JobKind, NewJob
 
@@ -100,6 +101,15 @@ class JobRepository(Protocol):
 
     def failure_groups(self) -> tuple[FailureGroup, ...]:
         """All open jobs whose last attempt failed, tried again or set aside: by cause, system and kind."""
+        ...
+
+    def of_cause(
+        self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
+    ) -> tuple[Job, ...]:
+        """Open jobs whose last attempt failed of this cause, by number and from after one on, so that all can be gone through.
+
+        Of one laboratory system or kind alone, where that is given.
+        """
         ...
 
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:

@@ -17,6 +17,7 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import (
     Alert,
     Event,
+    HoldReason,
     HostedDocument,
     JobKind,
     LabelUse,
@@ -27,6 +28,7 @@ from lab_agent.domain.records import (
     UploadRecord,
     WaitingGroup,
 )
+from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.api_refusals import ApiRefusalRepository
@@ -220,6 +222,10 @@ class OrderRepository(Protocol):
         """
         ...
 
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        """Orders that are held for this cause, by key and from after one on, so that all can be gone through in portions."""
+        ...
+
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
         """Held orders by cause, held lines, parts that wait by laboratory system, and orders and lines with unreadable Tasks."""
         ...
@@ -250,6 +256,10 @@ class ReportRepository(Protocol):
 
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
         """All versions of one report that the laboratory system `source` sent about an order, by sequence."""
+        ...
+
+    def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        """Reports that wait in this state, held ones for this reason, by sequence and from after one on."""
         ...
 
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:

@@ -68,6 +68,7 @@ def _times_ahead(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, tuple
     Severity.REFUSE,
     _SECTION,
     "{where}: {text} is in the future. Please send the time at which the biomaterial was collected.",
+    reads_clock=True,
 )
 def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines, at, is_certain in _times_ahead(context):
@@ -83,6 +84,7 @@ def _check_collected_future(context: RuleContext) -> Iterator[Violation]:
     "checks its clock; if that is right, please check the clock of the ordering system.",
     may_refuse=True,
     may_release=True,
+    reads_clock=True,
 )
 def _check_collected_ahead(context: RuleContext) -> Iterator[Violation]:
     """Held: the clock that is off may be ours. The order goes on by itself when the time has passed."""

@@ -48,7 +48,8 @@ class Facts:
     `known_contracts` are the configured contract codes, `contract_codes_by_id` the codes of Contract resources by their id.
     `labels_in_use`: barcode → the other orders with lines that were not rejected which use it.
     `own_guid` is the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a
-    well-formed barcode. `service_clock_offset` is how far the service's clock is ahead of ours, None where it is not known.
+    well-formed barcode. `service_clock_offset` is how far the service's clock is ahead of ours, None where it is not known,
+    `clock_tolerance` by how much the two may differ.
     """
 
     now: datetime
@@ -61,6 +62,13 @@ class Facts:
     future_tolerance: timedelta = timedelta(minutes=15)
     alignment_tolerance: timedelta = timedelta(minutes=15)
     service_clock_offset: timedelta | None = None
+    clock_tolerance: timedelta = timedelta(minutes=2)
+
+    @property
+    def clock_difference(self) -> timedelta:
+        """By how much our clock and the service's differ; none within the tolerance, or where it is not known."""
+        difference = abs(self.service_clock_offset or timedelta())
+        return difference if difference > self.clock_tolerance else timedelta()
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ class RuleContext:
         contract, coding = self.contract, self.item_coding(request)
         if self.catalogue is None or contract is None or coding is None:
             return ()
-        return self.catalogue.visible_items(contract, coding.code, self.ordered_at(request))
+        return self.catalogue.visible_items(contract, coding.code, self.catalogue_seen_at(request))
 
     def known_lines(self) -> Iterator[tuple[ReceivedLine, ReceivedRequest, tuple[Item, ...]]]:
         """The lines whose test is in the catalogue, with its versions."""
@@ -143,6 +151,10 @@ class RuleContext:
     def ordered_at(self, request: ReceivedRequest) -> datetime:
         """When the order was made; now, where it does not say."""
         return request.occurrence.at if request.occurrence and request.occurrence.at else self.facts.now
+
+    def catalogue_seen_at(self, request: ReceivedRequest) -> datetime:
+        """The moment by our clock from which on a clinic may have seen a catalogue; earlier by as much as the clocks differ."""
+        return self.ordered_at(request) - self.facts.clock_difference
 
     def line_specimens(self) -> Iterator[tuple[ReceivedLine, tuple[Item, ...], ReceivedSpecimen]]:
         """The Specimens of each line whose test is in the catalogue: one that two lines share comes twice."""

@@ -13,12 +13,12 @@ from string import Formatter
 
 from lab_agent.domain.received_order import OrderResource, ReceivedOrder, ResourceRef
 from lab_agent.errors import Problem as SettingsProblem
-from lab_agent.rules import access_rights, collection_times, container, line, order, patient, questionnaire, specimen
+from lab_agent.rules import access_rights, clocks, collection_times, container, line, order, patient, questionnaire, specimen
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.rule import Finding, Rule, Severity, Violation, format_message
 
-_RULE_MODULES = (order, line, specimen, collection_times, container, patient, questionnaire, access_rights)
+_RULE_MODULES = (order, clocks, line, specimen, collection_times, container, patient, questionnaire, access_rights)
 RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))
 """Every rule, module by module, in the order in which the rules are defined there."""
 _RULES_BY_ID = {each.id: each for each in RULES}
@@ -147,13 +147,24 @@ def _run_rules(
     refs = dict(_resource_refs(context.order))
     for rule in RULES:
         severity = _effective_severity(rule, severities)
-        for violation in rule.check(context) if severity is not Severity.OFF else ():
+        for found in rule.check(context) if severity is not Severity.OFF else ():
+            told_by, violation = _defer_times(rule, found, severity, context)
+            told_severity = severity if told_by is rule else _effective_severity(told_by, severities)
             where = _with_reference(violation.where, refs)
-            message = format_message(messages.get(rule.id, rule.message), where, violation.values)
-            digest = _digest(rule, violation, refs)
-            found_severity = Severity.WARN if digest in released and rule.may_release else severity
+            message = format_message(messages.get(told_by.id, told_by.message), where, violation.values)
+            digest = _digest(told_by, violation, refs)
+            if digest in released and told_by.may_release:
+                told_severity = Severity.WARN
             for task_id in violation.line_ids or (None,):
-                yield Finding(rule.id, found_severity, violation.where, message, task_id, digest)
+                yield Finding(told_by.id, told_severity, violation.where, message, task_id, digest)
+
+
+def _defer_times(rule: Rule, found: Violation, severity: Severity, context: RuleContext) -> tuple[Rule, Violation]:
+    """Give the rule that tells what was found. While the clocks differ, no rule that reads ours rejects or holds by itself."""
+    difference = context.facts.clock_difference
+    if not (difference and rule.reads_clock and severity in {Severity.REFUSE, Severity.HOLD}):
+        return rule, found
+    return clocks.clocks_differ, clocks.defer(found, rule, difference)
 
 
 def _digest(rule: Rule, violation: Violation, refs: Mapping[str, ResourceRef]) -> str:

@@ -140,6 +140,7 @@ def _check_stopped(context: RuleContext) -> Iterator[Violation]:
     Severity.WARN,
     _TURNAROUND_SECTION,
     "{where}: test {code} was stopped after it had been ordered, until {until}. The laboratory will contact you.",
+    reads_clock=True,
 )
 def _check_stopped_since(context: RuleContext) -> Iterator[Violation]:
     for line, request, item, then, now in _availabilities(context):
@@ -196,6 +197,7 @@ def _check_time(context: RuleContext) -> Iterator[Violation]:
     Severity.WARN,
     "ProcedureRequest: occurrenceDateTime",
     "{where}: {text} is in the future. Please check the clock of the ordering system.",
+    reads_clock=True,
 )
 def _check_time_future(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():

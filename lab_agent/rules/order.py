@@ -322,7 +322,7 @@ def _check_catalogue(context: RuleContext) -> Iterator[Violation]:
 def _may_be_in_unreadable_version(context: RuleContext, catalogue: CatalogueHistory, contract: str) -> bool:
     """Whether an unknown test may be one that the unreadable version offered: the fault would be ours (law 10)."""
     unknown = (request for _, request in context.lines_with_requests() if not context.items(request))
-    return any(catalogue.may_include_unreadable(contract, context.ordered_at(request)) for request in unknown)
+    return any(catalogue.may_include_unreadable(contract, context.catalogue_seen_at(request)) for request in unknown)
 
 
 @rule(

@@ -56,6 +56,7 @@ def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
     Severity.REFUSE,
     "Patient: on the laboratory side",
     "{where}: this birth date is not possible. Please check the patient's birth date.",
+    reads_clock=True,
 )
 def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     times = (context.ordered_at(request) for request in context.order.requests)  # our own clock may be behind (law 10)
@@ -72,6 +73,7 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     "Patient: anonymous order",
     "{where}: only half of the anonymous form is there. For an anonymous order please send ten digits as the family name, "
     "and two given names `-`.",
+    reads_clock=True,
 )
 def _check_anonymous(context: RuleContext) -> Iterator[Violation]:
     """Digits for a family name without the dashes, or dashes without the ten digits."""

@@ -46,7 +46,8 @@ class Rule:
 
     `section` is the part of the interface document that it comes from, `message` a template with `{where}` and the values of its
     violations. `may_refuse` lets settings make a rule that holds reject. `may_release` lets an operator hand an order over in
-    spite of it, once somebody has looked.
+    spite of it, once somebody has looked. `reads_clock`: what it finds depends on what time it is; while our clock and the
+    service's differ, what would reject or hold is found by `order.clocks-differ` instead.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Rule:
     message: str
     may_refuse: bool = False
     may_release: bool = False
+    reads_clock: bool = False
 
     @property
     def allowed_severities(self) -> frozenset[Severity]:
@@ -66,7 +68,14 @@ class Rule:
 
 
 def rule(
-    id_: str, severity: Severity, section: str, message: str, *, may_refuse: bool = False, may_release: bool = False
+    id_: str,
+    severity: Severity,
+    section: str,
+    message: str,
+    *,
+    may_refuse: bool = False,
+    may_release: bool = False,
+    reads_clock: bool = False,
 ) -> Callable[[RuleCheck], Rule]:
     """Make a `Rule` of the check below the decorator; the arguments are the fields of `Rule`."""
 
@@ -79,6 +88,7 @@ def rule(
             message=message,
             may_refuse=may_refuse,
             may_release=may_release,
+            reads_clock=reads_clock,
         )
 
     return make

@@ -96,7 +96,7 @@ class TemplateRenderer:
             "order_references": formatting.order_references,
             "shortened": shorten,
             "with_code": formatting.with_code,
-            "general": lambda text: text.replace("{subject}", "…"),
+            "general": lambda text, condition: condition.fill(text, "…"),
         }
         self._environment.globals |= {
             "next_step": formatting.next_step,

@@ -113,6 +113,7 @@ FAILURE_GROUPS = Query(
         jobs.c.kind,
         func.count().label("count"),
         func.sum(case((_is_set_aside, 1), else_=0)).label("set_aside"),
+        func.sum(case((in_states(jobs.c.state, (JobState.NEEDS_REVIEW,)), 1), else_=0)).label("in_review"),
         func.min(jobs.c.first_due_at, type_=UtcDateTime).label("since"),
         func.min(case((_is_set_aside, None), else_=jobs.c.failing_since), type_=UtcDateTime).label("failing_since"),
         func.max(case((_is_set_aside, 0), else_=jobs.c.failures)).label("failures"),
@@ -120,6 +121,12 @@ FAILURE_GROUPS = Query(
     .where(jobs.c.failing_since.is_not(None))
     .group_by(jobs.c.failure_cause, jobs.c.system, jobs.c.kind)
     .order_by(jobs.c.failure_cause, jobs.c.system, jobs.c.kind)
+)
+OF_CAUSE = Query(
+    _SELECT.where(jobs.c.failing_since.is_not(None), jobs.c.failure_cause == bindparam("of"), jobs.c.id > bindparam("after"))
+    .where(bindparam("at_system").is_(None) | (jobs.c.system == bindparam("at_system")))
+    .where(bindparam("of_kind").is_(None) | (jobs.c.kind == bindparam("of_kind", type_=jobs.c.kind.type)))
+    .limit(bindparam("at_most"))
 )
 _later = update(jobs).values(due_at=_NOW).where(in_states(jobs.c.state, CLAIMABLE_STATES), jobs.c.due_at > _NOW)
 _later_of_kind = _later.where(jobs.c.kind == bindparam("of"))

@@ -14,6 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.records import FailingJobs, FailureGroup, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
@@ -151,6 +152,13 @@ class SqlJobRepository(JobRepository):
     def failure_groups(self) -> tuple[FailureGroup, ...]:
         found = self._session.execute(job_statements.FAILURE_GROUPS).mappings()
         return tuple(to_record(FailureGroup, row) for row in found)
+
+    @override
+    def of_cause(
+        self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
+    ) -> tuple[Job, ...]:
+        asked = {"of": cause, "at_system": system, "of_kind": kind, "after": after, "at_most": limit}
+        return self._fetch(job_statements.OF_CAUSE, asked)
 
     @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:

@@ -54,14 +54,11 @@ class SqlNotificationRepository(NotificationRepository):
 
     @override
     def save(self, notifications: Iterable[Notification]) -> None:
-        self._session.append(_SAVE, (_NOTIFICATIONS.to_values(each) for each in notifications))
+        self._append(_SAVE, [_NOTIFICATIONS.to_values(each) for each in notifications])
 
     @override
     def delete(self, notifications: Iterable[Notification]) -> None:
-        self._session.append(
-            _DELETE,
-            ({"of_channel": each.channel, "of_condition": each.condition, "of_subject": each.subject} for each in notifications),
-        )
+        self._append(_DELETE, [_which(each) for each in notifications])
 
     @override
     def channels(self) -> tuple[ChannelRecord, ...]:
@@ -70,3 +67,11 @@ class SqlNotificationRepository(NotificationRepository):
     @override
     def save_channel(self, channel: ChannelRecord) -> None:
         self._session.put(_SAVE_CHANNEL, channel.name, _CHANNELS.to_values(channel))
+
+    def _append(self, write: Write, rows: list[dict[str, object]]) -> None:
+        if rows:
+            self._session.append(write, rows)
+
+
+def _which(each: Notification) -> dict[str, object]:
+    return {"of_channel": each.channel, "of_condition": each.condition, "of_subject": each.subject}

@@ -54,6 +54,13 @@ _OPEN_ORDERS = Query(
     .order_by(orders.c.key)
     .limit(bindparam("at_most"))
 )
+_HELD_ORDERS = Query(
+    select(*_ORDERS.columns)
+    .where(in_states(orders.c.state, {OrderState.HELD}), orders.c.hold_cause == bindparam("held_for"))
+    .where(orders.c.key > bindparam("after"))
+    .order_by(orders.c.key)
+    .limit(bindparam("at_most"))
+)
 _ENDED_ORDERS = Query(
     select(*_ORDERS.columns).where(
         orders.c.task_id.in_(bindparam("tasks", expanding=True)),
@@ -302,6 +309,11 @@ class SqlOrderRepository(OrderRepository):
             asked = {"same": same or (), "requests": requests or (), "not_of": except_order}
             found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
         return tuple(dict.fromkeys(found))
+
+    @override
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        asked = {"held_for": cause, "after": after or "", "at_most": limit}
+        return _ORDERS.to_records(self._session.execute(_HELD_ORDERS, asked))
 
     @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:

@@ -10,8 +10,8 @@ from sqlalchemy import bindparam, literal_column, select
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.records import HostedDocument, ReportRecord, UploadRecord, WaitingGroup
-from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR
+from lab_agent.domain.records import HoldReason, HostedDocument, ReportRecord, UploadRecord, WaitingGroup
+from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import StoreError
 from lab_agent.ports.repositories import HostedDocumentRepository, ReportRepository, UploadRepository
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, update_row, upsert_by
@@ -42,6 +42,13 @@ _VERSIONS = Query(
         reports.c.report_id == bindparam("named"),
         reports.c.source == bindparam("sender"),
     )
+)
+_WAITING = Query(
+    _SELECT.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
+    .where(reports.c.state == bindparam("in_state", type_=reports.c.state.type))
+    .where(reports.c.hold_reason.is_not_distinct_from(bindparam("held_for", type_=reports.c.hold_reason.type)))
+    .where(reports.c.sequence > bindparam("after"))
+    .limit(bindparam("at_most"))
 )
 _NEEDING_OPERATOR = Query(_SELECT.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)))
 _ADD_REPORT = Write.insert(reports, lambda insert: insert.on_conflict_do_nothing().returning(reports.c.sequence))
@@ -96,6 +103,11 @@ class SqlReportRepository(ReportRepository):
         return self._fetch(_VERSIONS, {"of": order, "sender": source, "named": report_id})
 
     @override
+    def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        asked = {"in_state": state, "held_for": hold_reason, "after": after, "at_most": limit}
+        return self._fetch(_WAITING, asked)
+
+    @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
         return load_report_groups(self._session)
 
@@ -103,7 +115,7 @@ class SqlReportRepository(ReportRepository):
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         return self._fetch(_NEEDING_OPERATOR, {})
 
-    def _fetch(self, query: Query, values: Mapping[str, str]) -> tuple[ReportRecord, ...]:
+    def _fetch(self, query: Query, values: Mapping[str, Any]) -> tuple[ReportRecord, ...]:
         return _REPORTS.to_records(self._session.execute(query, values))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, func, literal_column, select, union_all
+from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, func, literal_column, select, union_all
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
@@ -19,8 +19,8 @@ from lab_agent.store.tables import lines, orders, reports, work_orders
 
 _IS_HELD = in_states(orders.c.state, {OrderState.HELD})
 _IS_HELD_LINE = in_states(lines.c.state, OPEN_LINES) & in_states(lines.c.state, {LineState.HELD})
-_NO_SUBJECT = literal_column("''")
-_SUBJECT = bindparam("of_subject")
+_NO_SUBJECT: ColumnElement[str] = literal_column("''")
+_SUBJECT: BindParameter[str] = bindparam("of_subject")
 
 
 def _select_group(
@@ -66,7 +66,7 @@ _GROUPS = Query(
         ),
     )
 )
-_NO_REASON = literal_column("NULL")
+_NO_REASON: ColumnElement[Any] = literal_column("NULL")
 _OLDEST = {
     ConditionId.ORDERS_HELD: select(orders.c.key, orders.c.reason)
     .where(_IS_HELD, orders.c.hold_cause == _SUBJECT)
@@ -102,15 +102,17 @@ def load_order_groups(session: Session) -> tuple[WaitingGroup, ...]:
 
 def load_report_groups(session: Session) -> tuple[WaitingGroup, ...]:
     """Give the groups of results."""
+    found: list[Any] = list(session.execute(_REPORT_GROUPS))
     return tuple(
-        WaitingGroup(key=result_alert_key(row.state, row.hold_reason), count=row[2], since=row.since)
-        for row in session.execute(_REPORT_GROUPS)
+        WaitingGroup(key=result_alert_key(state, hold_reason), count=count, since=since)
+        for state, hold_reason, count, since in found
     )
 
 
 def _with_oldest(session: Session) -> Iterator[WaitingGroup]:
-    for row in session.execute(_GROUPS).all():
-        key = AlertKey(ConditionId(row.condition), row.subject or "")
-        oldest = session.execute(_OLDEST_OF[key.condition], {"of_subject": key.subject} if key.subject else {}).first()
-        order, reason = (None, None) if oldest is None else oldest
-        yield WaitingGroup(key=key, count=row[2], since=row.since, order=order and OrderKey(order), reason=reason)
+    found: list[Any] = list(session.execute(_GROUPS))
+    for condition, subject, count, since in found:
+        key = AlertKey(ConditionId(condition), subject or "")
+        oldest: Any = session.execute(_OLDEST_OF[key.condition], {"of_subject": key.subject} if key.subject else {}).first()
+        order, reason = oldest or (None, None)
+        yield WaitingGroup(key=key, count=count, since=since, order=None if order is None else OrderKey(order), reason=reason)

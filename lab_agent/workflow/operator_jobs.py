@@ -12,7 +12,7 @@ from datetime import datetime
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES, adapter_of
 from lab_agent.domain.records import Event, Job, JobKind, ServiceMessage
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
+from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.handover import cancel_unsubmitted_part, is_of_earlier_decision, mark_handed_over
@@ -34,6 +34,14 @@ _RETRY_DESCRIPTIONS = {
     JobKind.UPDATE_LINE_TASK: "reads the Task and sets its status, unless somebody else has ended it",
     JobKind.UPDATE_ORDER_TASK: "reads the Task and sets its status, unless somebody else has ended it",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """What a person decided about a job: what it is called in the timeline, and how the job is changed by it."""
+
+    description: str
+    apply: Callable[[UnitOfWork, Job], Job]
 
 
 def validate_note(note: str) -> str:
@@ -69,17 +77,23 @@ async def find_service_message(store: Store, job: Job) -> ServiceMessage | None:
 async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> Job:
     """Make a job due now. Raises `StoreError` if there is none, `InvalidTransitionError` if it has ended or is running."""
 
+    return await _change_job(store, job_id, retrial(by, now), by=by, now=now)
+
+
+def retrial(by: str, now: datetime) -> JobChange:
+    """The change that makes a job due now."""
+
     def change(_: UnitOfWork, current: Job) -> Job:
-        if current.state is JobState.DUE:
+        if current.state in CLAIMABLE_STATES and current.lease_until is None:  # what came of it is verified first, as always
             return replace(current, due_at=now, changed_at=now)
         if current.state in JOBS_NEEDING_OPERATOR:
             # The person has checked: the next attempt starts afresh. Its age does not, nor why it failed, until one succeeds.
             return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0)
         raise InvalidTransitionError(
-            f"job {job_id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
+            f"job {current.id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )
 
-    return await _change_job(store, job_id, "retried", by=by, now=now, change=change)
+    return JobChange("retried", change)
 
 
 async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
@@ -88,7 +102,11 @@ async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: d
     Raises as `retry_job` does, `InputError` for an empty or too long note, and `InvalidTransitionError` for an order that is not
     decided: reject that one.
     """
-    reason = validate_note(note)
+    return await _change_job(store, job_id, dismissal(validate_note(note), now), by=by, now=now)
+
+
+def dismissal(reason: str, now: datetime) -> JobChange:
+    """The change that leaves a job undone for good."""
 
     def change(uow: UnitOfWork, current: Job) -> Job:
         dismissed = current.dismiss(now, reason)
@@ -100,7 +118,7 @@ async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: d
             _dismiss_report(uow, current, now, reason)
         return dismissed
 
-    return await _change_job(store, job_id, f"dismissed ({reason})", by=by, now=now, change=change)
+    return JobChange(f"dismissed ({reason})", change)
 
 
 async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
@@ -116,7 +134,7 @@ async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now:
             mark_handed_over(uow, OrderKey(current.target), adapter_of(current), now)
         return current.complete(now, reason)
 
-    return await _change_job(store, job_id, f"marked done ({reason})", by=by, now=now, change=change)
+    return await _change_job(store, job_id, JobChange(f"marked done ({reason})", change), by=by, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,31 +207,29 @@ def _cancel_unsubmitted_lines(uow: UnitOfWork, job: Job, now: datetime, note: st
     cancel_unsubmitted_part(uow, key, adapter, now, note)  # of a withdrawn order too: its part would stay accepted for ever
 
 
-async def _change_job(
-    store: Store,
-    job_id: JobId,
-    description: str,
-    *,
-    by: str,
-    now: datetime,
-    change: Callable[[UnitOfWork, Job], Job],
-) -> Job:
+async def _change_job(store: Store, job_id: JobId, change: JobChange, *, by: str, now: datetime) -> Job:
     def write(uow: UnitOfWork) -> Job:
         current = uow.jobs.get(job_id)
         if current is None:
             raise StoreError(f"there is no job {job_id}; `lab-agent outbox list` shows them")
-        changed = change(uow, current)
-        uow.jobs.save(changed)
-        report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
-        if report is not None or changed.order is not None:
-            text = f"{current.kind.value} (job {job_id}) {description}"
-            uow.events.add(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
-        if changed.order is not None:
-            _advance_order_after(uow, changed, changed.order, now)
+        changed = change_job(uow, current, change, by=by, now=now)
         uow.commit()
         return changed
 
     return await store.run(write)
+
+
+def change_job(uow: UnitOfWork, current: Job, change: JobChange, *, by: str, now: datetime) -> Job:
+    """Write a change that a person decided, and what follows from it. Raises `InvalidTransitionError`."""
+    changed = change.apply(uow, current)
+    uow.jobs.save(changed)
+    report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
+    if report is not None or changed.order is not None:
+        text = f"{current.kind.value} (job {current.id}) {change.description}"
+        uow.events.add(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
+    if changed.order is not None:
+        _advance_order_after(uow, changed, changed.order, now)
+    return changed
 
 
 def _advance_order_after(uow: UnitOfWork, job: Job, order: OrderKey, now: datetime) -> None:

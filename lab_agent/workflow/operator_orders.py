@@ -14,7 +14,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
+from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
@@ -62,23 +62,42 @@ async def release_order(
     Only rules that ask a person to look can be overridden: the others need their cause mended. Raises `InputError` for an empty
     note, `StoreError`, and `InvalidTransitionError` if the order is not held, or not by such a rule.
     """
-    note, findings = validate_note(note), [each for each in holds if each.rule in RELEASABLE_RULES]
-    released = frozenset(each.rule for each in findings)
+    note = validate_note(note)
 
-    def write(uow: UnitOfWork) -> None:
-        order = uow.orders.get_for_update(key)
-        if order.state is not OrderState.HELD or not released:
-            why = "held by no rule that a person may override" if order.state is OrderState.HELD else order.state.value
-            raise InvalidTransitionError(f"order {key} is {why}; see to what its reason says, or reject it")
-        digests = {*order.released_findings, *(each.digest for each in findings)}
-        uow.orders.save(replace(order, released_findings=tuple(sorted(digests))))
-        text = f"released in spite of {', '.join(sorted(released))}: {note}"
-        uow.events.add(Event(order=key, at=now, action="operator", text=text, by=by))
-        uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)
+    def write(uow: UnitOfWork) -> frozenset[str]:
+        released = override_holds(uow, key, holds, note, by=by, now=now)
         uow.commit()
+        return released
 
-    await store.run(write)
+    return await store.run(write)
+
+
+def override_holds(
+    uow: UnitOfWork, key: OrderKey, holds: Collection[Finding], note: str, *, by: str, now: datetime
+) -> frozenset[str]:
+    """Override those of the findings that a person may override, and have the order assessed now; gives their rules.
+
+    Raises `StoreError`, and `InvalidTransitionError` if the order is not held, or none of them may be overridden.
+    """
+    findings = [each for each in holds if each.rule in RELEASABLE_RULES]
+    released, order = frozenset(each.rule for each in findings), uow.orders.get_for_update(key)
+    if order.state is not OrderState.HELD or not released:
+        why = "held by no rule that a person may override" if order.state is OrderState.HELD else order.state.value
+        raise InvalidTransitionError(f"order {key} is {why}; see to what its reason says, or reject it")
+    digests = {*order.released_findings, *(each.digest for each in findings)}
+    uow.orders.save(replace(order, released_findings=tuple(sorted(digests))))
+    text = f"released in spite of {', '.join(sorted(released))}: {note}"
+    uow.events.add(Event(order=key, at=now, action="operator", text=text, by=by))
+    make_assessment_due(uow, key, now)
     return released
+
+
+def make_assessment_due(uow: UnitOfWork, key: OrderKey, now: datetime) -> bool:
+    """Have an order assessed now that is to be assessed again later; whether there was anything to make due."""
+    waiting = [job for job in uow.jobs.list_for_order(key) if job.kind is JobKind.FETCH_ORDER and job.state is JobState.DUE]
+    later = [replace(job, due_at=now, changed_at=now) for job in waiting if job.due_at > now]
+    uow.jobs.save_all(later)
+    return bool(later)
 
 
 async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: datetime) -> None:

@@ -91,6 +91,8 @@ class OrderAssessor:
     """Reasons in another language, by rule id."""
     service_clock_offset: Callable[[], timedelta | None] = lambda: None
     """How far the service's clock is ahead of ours; None where it is not known."""
+    clock_tolerance: timedelta = timedelta(minutes=2)
+    """By how much the two clocks may differ."""
 
     async def assess(
         self,
@@ -117,7 +119,9 @@ class OrderAssessor:
             future_tolerance=timedelta(seconds=self.rules.future_tolerance),
             alignment_tolerance=timedelta(seconds=self.rules.alignment_tolerance),
             service_clock_offset=self.service_clock_offset(),
+            clock_tolerance=self.clock_tolerance,
         )
+        reject_unreadable = reject_unreadable and not facts.clock_difference  # how long it has been so is a matter of clocks, too
         return self._assess(graph, RuleContext(received, self.catalogues(), facts), released, reject_unreadable)
 
     def assess_again(self, assessed: AssessedOrder, labels: LabelsInUse, released: Collection[str]) -> AssessedOrder:

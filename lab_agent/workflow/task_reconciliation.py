@@ -79,7 +79,8 @@ class KnownOpenOrder:
     @property
     def is_unreadable(self) -> bool:
         """Whether it was told that a Task of it cannot be read."""
-        return any(each.task_unreadable_since is not None for each in (self.order, *self.lines))
+        told = (self.order.task_unreadable_since, *(line.task_unreadable_since for line in self.lines))
+        return any(each is not None for each in told)
 
     def is_confirmed_by(self, reading: OrderReading) -> bool:
         """Whether the Tasks are as is known, so that there is nothing to write. Pure."""

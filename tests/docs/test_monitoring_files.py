@@ -43,10 +43,10 @@ def test_every_condition_has_a_rule_with_its_severity_and_mend() -> None:
     rules = {each["labels"]["condition"]: each for each in by_condition["rules"]}
     assert set(rules) == set(ConditionId)
     for condition in CONDITIONS.values():
-        rule = rules[condition.id]
+        rule, title, mend = rules[condition.id], *(each.replace("{words}", "…") for each in (condition.title, condition.mend))
         assert rule["labels"]["severity"] == condition.severity
-        assert rule["annotations"]["summary"] == condition.title.replace("{subject}", "…")
-        assert rule["annotations"]["mend"] == condition.mend.replace("{subject}", "…")
+        assert rule["annotations"]["summary"] == title.replace("{subject}", "…")
+        assert rule["annotations"]["mend"] == mend.replace("{subject}", "…")
         assert rule["annotations"].get("command", "") == condition.command.replace("{subject}", "…")
         assert f'condition="{condition.id}"' in rule["expr"]
     names = [each["alert"] for group in yaml.safe_load(render_alert_rules())["groups"] for each in group["rules"]]

@@ -33,6 +33,7 @@ from lab_agent.domain.records import (
     Event,
     FailingJobs,
     FailureGroup,
+    HoldReason,
     HostedDocument,
     Job,
     JobKind,
@@ -63,6 +64,7 @@ from lab_agent.domain.state_machines import (
     JobState,
     LineState,
     OrderState,
+    ReportState,
 )
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
@@ -567,6 +569,13 @@ class MemoryJobRepository(JobRepository):
         return tuple(_failure_group(*key, found) for key, found in sorted(groups.items()))
 
     @override
+    def of_cause(
+        self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
+    ) -> tuple[Job, ...]:
+        found = (job for job in self._data.jobs.values() if job.failing_since and job.failure_cause is cause and job.id > after)
+        return tuple(job for job in found if system in {None, job.system} and kind in {None, job.kind})[:limit]
+
+    @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
         jobs = self._data.jobs.values()
         waiting = [each for each in jobs if each.kind is kind and each.state in CLAIMABLE_STATES and each.due_at > now]
@@ -611,6 +620,7 @@ def _failure_group(cause: FailureCause, system: str, kind: JobKind, found: Seque
         kind=kind,
         count=len(found),
         set_aside=len(found) - len(tried),
+        in_review=sum(job.state is JobState.NEEDS_REVIEW for job in found),
         since=min(job.first_due_at for job in found),
         failing_since=min((job.failing_since for job in tried if job.failing_since), default=None),
         failures=max((job.failures for job in tried), default=0),
@@ -903,6 +913,11 @@ class MemoryOrderRepository(OrderRepository):
         return [order for order in self._data.orders.values() if order.state is OrderState.CLOSED]
 
     @override
+    def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        found = (each for each in self._data.orders.values() if each.state is OrderState.HELD and each.hold_cause == cause)
+        return tuple(each for each in sorted(found, key=lambda each: each.key) if each.key > (after or ""))[:limit]
+
+    @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
         orders, lines = self._data.orders.values(), self._data.lines.values()
         found = [
@@ -1069,6 +1084,11 @@ class MemoryReportRepository(ReportRepository):
     def versions(self, order: OrderKey, source: str, report_id: str) -> tuple[ReportRecord, ...]:
         wanted = (order, source, report_id)
         return tuple(each for each in self._data.reports.values() if (each.order, each.source, each.report_id) == wanted)
+
+    @override
+    def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        found = (each for each in self.needing_operator() if (each.state, each.hold_reason) == (state, hold_reason))
+        return tuple(each for each in found if each.sequence > after)[:limit]
 
     @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:

@@ -24,7 +24,7 @@ class Incident:
     affected: Sequence[str]
     channels: Sequence[str]
     settings: Mapping[str, Mapping[str, TomlValue]] = field(default_factory=dict)
-    starts: Sequence[str] = ("service", "agent")
+    starts: Sequence[str] = ("service", "api", "agent")
     is_sample: bool = False
     ends: bool = True
     """Whether it is over once it was set right; not, where its condition lasts for a while by its own rules."""
@@ -42,7 +42,7 @@ def incident(
     affected: Sequence[str] = (),
     without: Sequence[str] = (),
     settings: Mapping[str, Mapping[str, TomlValue]] | None = None,
-    starts: Sequence[str] = ("service", "agent"),
+    starts: Sequence[str] = ("service", "api", "agent"),
     sample: bool = False,
     ends: bool = True,
 ) -> Callable[[Happening], Happening]:

@@ -115,21 +115,34 @@ class Laboratory:
         """Change settings; a program that runs has read the former ones."""
         set_values(self.settings, table, values)
 
+    def replace_setting(self, old: str, new: str) -> None:
+        """Change the text of the settings file."""
+        text = self.settings.read_text(encoding="utf-8")
+        assert old in text
+        self.settings.write_text(text.replace(old, new), encoding="utf-8")
+
     # --- the programs
 
-    def start_service(self) -> None:
-        """The exchange service, empty."""
-        self._start("service", "lab-sandbox", "run", "--config", str(self.workspace.service_settings))
-        self._wait_until_ready("service", f"{self.workspace.service_url}healthz", {200})
+    def start(self, *names: str, wait: bool = True) -> None:
+        """Start `service` (the exchange service, empty), `api` or `agent`, side by side."""
+        programs = {
+            "service": ("lab-sandbox", self.workspace.service_settings, f"{self.workspace.service_url}healthz"),
+            "api": ("lab-api", self.settings, f"{self.workspace.api_url}/readyz"),
+            "agent": ("lab-agent", self.settings, f"{self.workspace.status_url}/healthz"),
+        }
+        for name in names:
+            self._start(name, programs[name][0], "run", "--config", str(programs[name][1]))
+        for name in names if wait else ():
+            self._wait_until_ready(name, programs[name][2])
 
-    def start_agent(self, *, wait: bool = True) -> None:
-        self._start("agent", "lab-agent", "run", "--config", str(self.settings))
-        if wait:
-            self._wait_until_ready("agent", f"{self.workspace.status_url}/healthz", {200})
+    def start_service(self) -> None:
+        self.start("service")
+
+    def start_agent(self) -> None:
+        self.start("agent")
 
     def start_api(self) -> None:
-        self._start("api", "lab-api", "run", "--config", str(self.settings))
-        self._wait_until_ready("api", f"{self.workspace.api_url}/readyz", {200})
+        self.start("api")
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         """End a program with a signal, and wait for it."""
@@ -171,11 +184,11 @@ class Laboratory:
                 [program_path(program), *words], cwd=self.workspace.folder, stdout=log, stderr=log, env=self._environment()
             )
 
-    def _wait_until_ready(self, name: str, address: str, wanted: set[int]) -> None:
+    def _wait_until_ready(self, name: str, address: str) -> None:
         def is_ready() -> bool:
             process = self.programs[name]
             assert process.poll() is None, f"{name} ended:\n{self.log_file(name).read_text()[-3000:]}"
-            return _status_of(address) in wanted
+            return _status_of(address) == 200
 
         wait_for(is_ready, f"{name} at {address}")
 

@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -73,30 +74,37 @@ def score_page(lab: Laboratory, expected: Expected) -> Score:
     place = source.find(expected.words.title)
     item = source[place : source.find("</li>", place)] if place >= 0 else ""
     times = [datetime.fromisoformat(each) for each in re.findall(r'datetime="([^"]+)"', item)]
-    return Score("page", _points(expected, _text_of(item), times), f"{answer.status_code} {_plain(_text_of(source))[:1500]}")
+    return Score(
+        "page", _points(expected, _text_of(item), times), f"{answer.status_code} {' '.join(_text_of(source).split())[:1500]}"
+    )
 
 
 def score_check(lab: Laboratory, expected: Expected) -> Score:
     """`lab-agent check --json` and `lab-agent check`, each with exit code 1."""
-    done = lab.run("check", "--json")
+    with ThreadPoolExecutor() as pool:
+        done, text = pool.map(lambda words: lab.run("check", *words), (["--json"], []))
     found = [each for each in _json(done.stdout).get("conditions", []) if _key_of(each) == expected.key]
     told = " ".join(f"{each['title']} {each['cause']} {each['mend']} {each['command']}" for each in found)
     told += " ".join(one["text"] for each in found for one in each["affected"])
     points = _points(expected, told, [datetime.fromisoformat(each["since"]) for each in found])
-    text = lab.run("check")
-    shown = " ".join(text.stdout.split())
-    points["in words"] = expected.words.title in shown and _plain(expected.words.mend) in shown
+    shown = _plain(text.stdout)
+    points["in words"] = _plain(expected.words.title) in shown and _plain(expected.words.mend) in shown
     points["exit code"] = {done.returncode, text.returncode} == {1}
     return Score("check", points, text.stdout + text.stderr)
 
 
 def score_readyz(lab: Laboratory, expected: Expected) -> Score:
-    """It names the condition, and is unready where no work can be accepted."""
+    """It lists the condition with its beginning and what waits, and is unready where no work can be accepted."""
     answer = lab.readyz()
+    found = [each for each in answer.json()["conditions"] if (each["id"], each["subject"]) == expected.key]
     points = {
-        "cause": str(expected.key) in answer.text or expected.key.condition.value in answer.text,
+        "cause": [each["title"] for each in found] == [expected.words.title],
+        "since": any(expected.is_beginning(datetime.fromisoformat(each["since"])) for each in found),
         "status": (answer.status_code == 503) == expected.condition.is_unready,
     }
+    if expected.affected:
+        counted = [one["text"] for each in found for one in each["affected"]]
+        points["affected"] = set(expected.affected) <= set(counted)
     return Score("readyz", points, f"{answer.status_code} {answer.text}")
 
 
@@ -132,10 +140,10 @@ def _points(expected: Expected, told: str, times: Sequence[datetime]) -> dict[st
     points = {
         "cause": _plain(words.title) in text and _plain(words.cause) in text,
         "since": bool(times) and expected.is_beginning(times[0]),
-        "mend": _plain(words.mend) in text and words.command in text,
+        "mend": _plain(words.mend) in text and _plain(words.command) in text,
     }
     if expected.affected:
-        points["affected"] = all(each in text for each in expected.affected)
+        points["affected"] = all(_plain(each) in text for each in expected.affected)
     return points
 
 
@@ -148,7 +156,8 @@ def _text_of(source: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.split())
+    """A text without white space and backticks, which a page shows in another way than a terminal."""
+    return "".join(text.split()).replace("`", "")
 
 
 def _json(text: str) -> dict[str, Any]:

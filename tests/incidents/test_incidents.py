@@ -47,8 +47,7 @@ def test_number_of_incidents() -> None:
 def running_laboratory(incident: Incident, database: Path) -> Iterator[Laboratory]:
     lab = Laboratory.create(database, incident.settings)
     try:
-        for program in incident.starts:
-            getattr(lab, f"start_{program}")()
+        lab.start(*incident.starts)
         if "agent" in incident.starts:
             lab.page("/")
         yield lab

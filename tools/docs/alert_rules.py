@@ -115,7 +115,7 @@ def _annotations(condition: Condition) -> Iterator[tuple[str, str]]:
 
 def _general(text: str) -> str:
     """A text about no one subject: the number of open alerts does not say which one it is."""
-    return text.replace("{subject}", "…")
+    return text.replace("{subject}", "…").replace("{words}", "…")
 
 
 def _rule_name(condition: ConditionId) -> str:

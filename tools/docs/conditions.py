@@ -80,6 +80,7 @@ def _paragraph(condition: Condition) -> str:
         f"Ends: {_sentence(condition.ends)}",
         f"Subject: {_sentence(condition.subject)}" if condition.subject else "",
         _not_told(condition),
+        _subjects(condition),
     ]
     return f"\n### `{condition.id}`\n" + "".join(f"\n{' '.join(filter(None, each))}\n" for each in (wrong, mend, alert))
 
@@ -95,6 +96,11 @@ def _where(condition: Condition) -> str:
     return f"{command} {page}".strip()
 
 
+def _subjects(condition: Condition) -> str:
+    words = "; ".join(f"`{subject}`: {meaning}" for subject, meaning in condition.subject_words.items())
+    return f"The subjects are {words}." if words else ""
+
+
 def _not_told(condition: Condition) -> str:
     if not condition.covered_by:
         return ""
@@ -108,7 +114,7 @@ def _sentence(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return text.replace("{subject}", "…").replace("|", "\\|")
+    return text.replace("{subject}", "…").replace("{words}", "…").replace("|", "\\|")
 
 
 def _anchor(heading: str) -> str:

@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.records import Alert
 from lab_agent.domain.workers import WorkerRecord
 from tests.harness.programs import free_port
+from tests.integration.cli.conftest import KEY
 
 COMMANDS = [("check", "--offline", "--json"), ("status", "--json")]
 NOBODY = 2**22 - 7
@@ -51,15 +53,18 @@ def port(lab: Any) -> int:
     return number
 
 
+ALIVE = b'{"status": "ok", "missing": []}'
+
+
 @contextmanager
-def http_server(port: int, body: bytes) -> Iterator[None]:
-    """A program that answers everything with this body."""
+def http_server(port: int, body: bytes, readiness: bytes = b"{}") -> Iterator[None]:
+    """A program that answers everything with this body, but `/readyz`."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(readiness if self.path == "/readyz" else body)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -150,16 +155,56 @@ def test_port_taken_by_another_program_is_told(cli: Any, lab: Any, port: int) ->
 
 def test_port_taken_by_another_agent_is_told(cli: Any, lab: Any, port: int) -> None:
     save(lab, make_worker(stopped_at=datetime.now(UTC), stopped_by="SIGTERM"))
-    with http_server(port, b'{"status": "ok", "missing": []}'):
+    with http_server(port, ALIVE):
         assert set(found(cli("status", "--json"))) == {"agent.not_running", "agent.port_taken"}
 
 
 def test_agent_that_answers_and_cannot_write_is_not_frozen(cli: Any, lab: Any, port: int) -> None:
     """Its heartbeats are old, as on a full disk: that is told as a condition of the store."""
-    with sleeping_process() as pid, http_server(port, b'{"status": "ok", "missing": []}'):
+    with sleeping_process() as pid, http_server(port, ALIVE):
         now = datetime.now(UTC)
         save(lab, make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3)))
         assert found(cli("status", "--json")) == {}
+
+
+# --- the store
+
+
+def test_agent_tells_what_is_wrong_with_its_database(cli: Any, lab: Any, port: int) -> None:
+    """A database file that was deleted under it looks like one that was never made."""
+    (lab.folder / "lab.db").unlink()
+    since = datetime.now(UTC) - timedelta(minutes=4)
+    said = {"conditions": [{"id": "store.deleted", "since": since.isoformat()}, {"id": "unheard.of", "since": "x"}]}
+    with http_server(port, ALIVE, json.dumps(said).encode()):
+        for command in ("check", "status"):
+            done = cli(command, "--json")
+            assert (done.code, found(done)["store.deleted"]["since"]) == (1, since.isoformat())
+            assert {"agent.not_running", "agent.port_taken"}.isdisjoint(found(done))
+
+
+def test_damaged_database_is_told(cli: Any, lab: Any) -> None:
+    file = lab.folder / "lab.db"
+    content = bytearray(file.read_bytes())
+    content[100:] = b"\x07" * (len(content) - 100)
+    file.write_bytes(content)
+    for words in COMMANDS:
+        done = cli(*words)
+        assert (done.code, [each for each in found(done) if each.startswith("store.")]) == (1, ["store.damaged"])
+
+
+def test_other_key_is_told(cli: Any, lab: Any) -> None:
+    lab.write(lambda uow: uow.vault.save_document(b"x", "text/plain", at=datetime.now(UTC)))
+    text = lab.config.read_text()
+    lab.config.write_text(text.replace(KEY, "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk="))
+    done = cli("check", "--offline", "--json")
+    assert (done.code, "store.other_key" in found(done)) == (1, True)
+
+
+def test_status_is_read_while_another_program_writes(cli: Any, lab: Any) -> None:
+    with sqlite3.connect(lab.folder / "lab.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert json.loads(cli("status", "--json").out)["numbers"]["held"] == 0
+        other.execute("ROLLBACK")
 
 
 # --- alerts, and what the commands find themselves

@@ -71,7 +71,7 @@ async def test_overview_tells_cause_age_affected_and_mend_of_each(seeded: Any):
 async def test_hostile_details_are_harmless(pages: Any):
     """HTML, control characters, direction marks and very long texts; a command that is copied quotes what it is about."""
     await open_alert(pages, ConditionId.LIS_UNAVAILABLE, f"x; rm -rf ~ {HOSTILE}", f"{HOSTILE}\x1b[2J\u202e`a`b`" + "z" * 90_000)
-    await open_alert(pages, ConditionId.ORDERS_TASK_UNREADABLE, "$(reboot)' \"><b>", "")
+    await open_alert(pages, ConditionId.DISK_LOW, "$(reboot)' \"><b>", "")
     client = await pages.signed_in_client(Role.ADMIN)
     for path in ("/", "/alerts", "/alerts?show=open"):
         text = (await client.get(path)).text
@@ -81,7 +81,7 @@ async def test_hostile_details_are_harmless(pages: Any):
         assert len(text) < 30_000
         assert "&lt;script&gt;" in text
     command = re.findall(r'<code class="command">([^<]*)</code>', (await client.get("/")).text)[-1]
-    assert unescape(command) == "lab-agent orders show '$(reboot)'\"'\"' \"><b>'"
+    assert unescape(command) == "df -h '$(reboot)'\"'\"' \"><b>'"
 
 
 async def test_history_tells_beginning_end_and_duration(seeded: Any):

@@ -41,9 +41,9 @@ FINISHED_WORK = (
     """,
     """
     INSERT INTO jobs (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at,
-        changed_at, fencing_token)
+        changed_at, fencing_token, system, first_due_at, failures)
     {numbers} SELECT kind, kind || n, kind || n, 'x', CASE kind WHEN 'match_report' THEN NULL ELSE 'R' || n END, '{{}}', 'done',
-        true, 1, '{at}', '{at}', '{at}', 1
+        true, 1, '{at}', '{at}', '{at}', 1, '', '{at}', 0
     FROM n, (SELECT 'match_report' AS kind UNION SELECT 'deliver_report' UNION SELECT 'update_order_task')
     """,
     """

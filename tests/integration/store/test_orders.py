@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from lab_agent.domain.order_holds import OrderHold
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
@@ -144,7 +145,7 @@ async def test_save_writes_every_field(transact, factory):
     await transact(lambda uow: uow.orders.add(order))
     later = factory.now + timedelta(minutes=5)
     changed = replace(
-        order.transition_to(OrderState.HELD, later, "no contract"), requisition=Identifier(value="9"), seen_lines=()
+        order.hold(later, OrderHold("no_contract", "no contract")), requisition=Identifier(value="9"), seen_lines=()
     )
     await transact(lambda uow: uow.orders.save(changed))
     assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == changed

@@ -16,10 +16,11 @@ FINISHED = 100_000
 FILL = """
     INSERT INTO jobs
         (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at, changed_at,
-         fencing_token)
+         fencing_token, system, first_due_at, failures)
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :finished)
     SELECT 'update_line_task', 'done-' || n, 'key-' || n % 1000, 's', 'R' || n % 5000, '{}', 'done', true, 1,
-        '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', 1
+        '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', '2026-03-01 12:00:00.000000', 1, '',
+        '2026-03-01 12:00:00.000000', 0
     FROM numbers
 """
 

@@ -224,15 +224,17 @@ async def test_wait_that_decides_nothing_is_no_failure(failing: Bench) -> None:
     assert await failing.open_alerts() == {}
 
 
-async def test_dead_letter_fails_no_longer(failing: Bench) -> None:
+async def test_dead_letter_keeps_its_cause_and_is_tried_no_longer(failing: Bench) -> None:
     await failing.add_job("a")
     failing.failing["a"] = ServiceUnavailable("500")
     await failing.run()
     failing.failing["a"] = PermanentFailure("no")
     await failing.run(minutes=5)
     job = await failing.worker.get_job()
-    assert (job.state, job.failing_since, job.failure_cause) == (JobState.DEAD_LETTER, None, FailureCause.OTHER)
-    assert await failing.open_alerts() == {}
+    assert (job.state, job.failure_cause, job.failures, job.is_failing) == (JobState.DEAD_LETTER, FailureCause.OTHER, 2, False)
+    assert await failing.worker.store.run(lambda uow: uow.jobs.failing(since=failing.worker.clock.now())) == ()
+    await failing.attend()
+    assert set(await failing.open_alerts()) == {AlertKey(ConditionId.JOBS_OTHER)}, "a person has to decide about it"
 
 
 async def test_unsent_request_begins_no_outage(failing: Bench) -> None:

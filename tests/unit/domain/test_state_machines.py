@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab_agent.domain.ids import JobId, OrderKey, ResourceId
+from lab_agent.domain.order_holds import OrderHold
 from lab_agent.domain.records import Job, JobKind, OrderRecord
 from lab_agent.domain.state_machines import (
     ENDED_LINES,
@@ -108,7 +109,8 @@ def test_invalid_transition_changes_nothing(wishes: list[OrderState]) -> None:
     for wish in wishes:
         before = order
         try:
-            order = order.transition_to(wish, NOW)
+            hold = OrderHold("no_contract", "no contract")
+            order = order.hold(NOW, hold) if wish is OrderState.HELD else order.transition_to(wish, NOW)
         except InvalidTransitionError:
             assert order is before
             assert wish not in ORDER_TRANSITIONS[before.state]

@@ -560,7 +560,13 @@ def test_code_systems_match_with_or_without_trailing_slash(wire: Wire, assess_wi
 
 def test_every_rule_has_a_table_row() -> None:
     elsewhere = {"order.contract-known", "order.catalogue", "order.shape"}
-    elsewhere |= {"tube.label-in-use", "tube.label-reused", "tube.second-label-unset", "specimen.collected-future"}
+    elsewhere |= {
+        "tube.label-in-use",
+        "tube.label-reused",
+        "tube.second-label-unset",
+        "specimen.collected-future",
+        "order.clocks-differ",
+    }
     turnaround = {"line.item-withdrawn", "line.stopped", "line.stopped-since", "line.delayed"}
     assert {rule for rule, _ in BAD} | elsewhere | turnaround == {rule.id for rule in RULES}
 
@@ -580,8 +586,9 @@ def test_timestamps_are_compared_with_their_offset(wire: Wire, assess_wire: Any,
     [
         (2, 0, "specimen.collected-future"),
         (2, None, "specimen.collected-ahead"),
-        (2, 3600, "specimen.collected-ahead"),
-        (2, -3600, "specimen.collected-ahead"),
+        (2, 3600, "order.clocks-differ"),
+        (2, -3600, "order.clocks-differ"),
+        (0.1, 86400, "order.clocks-differ"),
         (0.1, 0, "specimen.collected-ahead"),
     ],
 )
@@ -599,3 +606,35 @@ def test_birth_after_our_clock_is_possible_before_the_order(wire: Wire, assess_w
     patient(wire)["birthDate"] = "2026-03-02"
     behind = replace(facts, now=facts.now - dt.timedelta(days=365))
     assert "patient.birth-possible" not in assess_wire(wire, facts=behind).rejecting_rules()
+
+
+def test_no_rule_that_reads_the_clock_rejects_while_clocks_differ(wire: Wire, assess_wire: Any, facts: Any) -> None:
+    patient(wire)["birthDate"] = "1850-01-01"
+    s1(wire)["collection"]["collectedDateTime"] = (facts.now + dt.timedelta(days=3)).isoformat()
+    pr1(wire)["occurrenceDateTime"] = (facts.now + dt.timedelta(days=1)).isoformat()
+    differ = replace(facts, service_clock_offset=dt.timedelta(days=1))
+    found = assess_wire(wire, facts=differ, severities={"line.time-future": "refuse"})
+    assert found.rejecting_rules() == frozenset()
+    assert {each.rule for each in found.holds} == {"order.clocks-differ"}
+    agree = replace(facts, service_clock_offset=dt.timedelta(seconds=100))
+    found = assess_wire(wire, facts=agree, severities={"line.time-future": "refuse"})
+    assert found.rejecting_rules() == {"patient.birth-possible", "line.time-future", "specimen.collected-future"}
+
+
+def test_hold_of_differing_clocks_reads_the_same_a_second_later(wire: Wire, assess_wire: Any, facts: Any) -> None:
+    patient(wire)["birthDate"] = "1850-01-01"
+    offsets = [dt.timedelta(days=1, seconds=each) for each in (0, 1)]
+    texts = {assess_wire(wire, facts=replace(facts, service_clock_offset=each)).holds[0].message for each in offsets}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("mutate", [pytest.param(each[1], id=each[0]) for each in BAD if each[0] != "questionnaire.unknown"])
+def test_what_depends_on_the_time_is_declared(wire: Wire, assess_wire: Any, facts: Any, mutate: Callable[[Wire], None]) -> None:
+    """A rule that finds something else by a clock years ahead or behind, reads the clock."""
+    mutate(wire)
+    declared = {each.id for each in RULES if each.reads_clock}
+    found = [
+        {(each.rule, each.where) for each in assess_wire(wire, facts=replace(facts, now=facts.now + shift)).findings()}
+        for shift in (dt.timedelta(days=-9000), dt.timedelta(), dt.timedelta(days=9000))
+    ]
+    assert {rule for other in found for rule, _ in other ^ found[1]} <= declared

@@ -1,0 +1,113 @@
+"""Compares the service's clock with ours, by the `Date` of its answers (RFC 9110, 6.6.1).
+
+A `Date` is in whole seconds and some moment of a call, so each answer gives a span in which the difference lies. One answer may
+be wrong: a cache that does not say so gives an old `Date`, one of several servers may have a clock of its own. So a difference is
+confirmed only by several answers of different seconds that agree.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.http_dates import parse_http_date
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import ServiceClock
+from lab_agent.steady_clock import steady_seconds
+
+_KEPT = 5
+_NEEDED = 3
+_AGREEMENT = timedelta(seconds=2)
+_STEP = timedelta(seconds=1)
+"""By how much our clock may deviate from steady time within a call; what is more was a correction of the clock."""
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment by our clock, and by steady time, in seconds."""
+
+    at: datetime
+    steady: float
+
+    @property
+    def zero(self) -> datetime:
+        """What our clock said, or would have said, at the start of steady time; another one after it was set."""
+        return self.at - timedelta(seconds=self.steady)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One answer: the service's clock is ahead of ours by `low` to `high`."""
+
+    date: datetime
+    at: datetime
+    low: timedelta
+    high: timedelta
+
+    @property
+    def offset(self) -> timedelta:
+        """The difference of this span that is nearest to none."""
+        return max(self.low, min(timedelta(), self.high))
+
+    def allows(self, offset: timedelta) -> bool:
+        return self.low - _AGREEMENT <= offset <= self.high + _AGREEMENT
+
+
+class ClockComparison:
+    """The clocks as the last answers compare them. `steady` gives seconds that no correction of a clock changes."""
+
+    def __init__(self, clock: Clock, steady: Callable[[], float] = steady_seconds) -> None:
+        self._clock = clock
+        self._steady = steady
+        self._samples: deque[_Sample] = deque(maxlen=_KEPT)
+        self._last: Moment | None = None
+        self._undated = 0
+
+    def start(self) -> Moment:
+        """Give the moment before a request is sent."""
+        return Moment(self._clock.now(), self._steady())
+
+    def record(self, sent: Moment, headers: Mapping[str, str]) -> None:
+        """Take the `Date` of an answer to a request that was sent then; a cache (`Age`) is not asked for the time."""
+        received = self._forget_before_correction()
+        if abs(received.zero - sent.zero) > _STEP or "age" in headers:
+            return
+        date = parse_http_date(headers.get("date"))
+        if date is None:
+            self._undated += 1
+            if self._undated >= _NEEDED:
+                self._samples.clear()
+        elif all(date != each.date for each in self._samples):
+            self._undated = 0
+            self._samples.append(_Sample(date, received.at, date - received.at, date + _SECOND - sent.at))
+        self._last = received
+
+    def read(self) -> ServiceClock | None:
+        """Give what is known now; None as long as no answer has said anything about it."""
+        self._forget_before_correction()
+        if not self._samples:
+            return ServiceClock(offset=None, is_confirmed=True) if self._undated >= _NEEDED else None
+        offset = sorted(each.offset for each in self._samples)[len(self._samples) // 2]
+        agreeing = [each for each in self._samples if each.allows(offset)]
+        return ServiceClock(
+            offset=offset,
+            is_confirmed=len(agreeing) >= _NEEDED,
+            since=agreeing[0].at,
+            measured_at=agreeing[-1].at,
+        )
+
+    def _forget_before_correction(self) -> Moment:
+        """Give this moment. What was measured before our clock was set says nothing any more."""
+        now = self.start()
+        if self._last is not None and abs(now.zero - self._last.zero) > _drift(now, self._last):
+            self._samples.clear()
+            self._last = None
+        return now
+
+
+def _drift(now: Moment, before: Moment) -> timedelta:
+    """What a clock that is slewed may deviate without being set: half a thousandth of the time (adjtime), and a second."""
+    return _STEP + timedelta(seconds=abs(now.steady - before.steady) / 1000)

@@ -1,0 +1,68 @@
+"""Probes of the exchange service, by the answers that it gives anyway: nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.records import JobKind
+from lab_agent.errors import ServiceUnavailable
+from lab_agent.monitoring.monitor import Finding
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Exchange, ServiceClock
+from lab_agent.ports.repositories import Store, UnitOfWork
+
+CLOCKS_DIFFER_RULE = "order.clocks-differ"
+"""The rule that holds what cannot be decided meanwhile."""
+_CLOCK_CONDITIONS = frozenset({ConditionId.CLOCK_DIFFERS})
+
+
+@dataclass(frozen=True, slots=True)
+class ClockProbe:
+    """Whether our clock and the service's agree, by the `Date` of its answers."""
+
+    exchange: Exchange
+    store: Store
+    clock: Clock
+    tolerance: timedelta
+
+    @property
+    def conditions(self) -> frozenset[ConditionId]:
+        """The one that it decides about."""
+        return _CLOCK_CONDITIONS
+
+    async def look(self) -> Sequence[Finding]:
+        """Raises `ServiceUnavailable` while too few answers have told the time.
+
+        Once the clocks agree again, the orders that were held meanwhile are assessed at once.
+        """
+        known = self.exchange.service_clock()
+        if known is None or not known.is_confirmed:
+            raise ServiceUnavailable("too few answers of the exchange service have told the time")
+        if known.offset is None or abs(known.offset) <= self.tolerance:
+            await self._end()
+            return ()
+        held = await self.store.run_read_only(_count_held)
+        detail = _name_both(known, known.offset, self.clock.now())
+        return (Finding(condition=ConditionId.CLOCK_DIFFERS, detail=detail, since=known.since, count=held or None),)
+
+    async def _end(self) -> None:
+        if await self.store.run_read_only(lambda uow: uow.alerts.open_of(_CLOCK_CONDITIONS)):
+            await self.store.run(self._assess_again)
+
+    def _assess_again(self, uow: UnitOfWork) -> None:
+        uow.jobs.make_due(JobKind.FETCH_ORDER, now=self.clock.now())
+        uow.commit()
+
+
+def _name_both(known: ServiceClock, offset: timedelta, now: datetime) -> str:
+    ours = known.measured_at or now
+    return f"ours {ours:%Y-%m-%d %H:%M:%S} UTC, the service's {ours + offset:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count_held(uow: UnitOfWork) -> int:
+    held = AlertKey(ConditionId.ORDERS_HELD, CLOCKS_DIFFER_RULE)
+    return next((alert.count or 0 for alert in uow.alerts.all_open() if alert.key == held), 0)

@@ -1,0 +1,97 @@
+"""`lab-agent alert`: what is wrong, and a test through each channel."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+
+import pytest
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.notifications import Notification
+from tests.harness.notifications import LIS_DOWN, NOW, make_alert
+from tests.integration.cli.conftest import Cli, LaboratoryFolder
+
+CHANNELS = """
+[notify.command.works]
+argv = ["{python}", "-c", "import sys; open('told.json', 'w').write(sys.stdin.read())"]
+[notify.command.fails]
+argv = ["{python}", "-c", "raise SystemExit(4)"]
+"""
+
+
+def open_alerts(lab: LaboratoryFolder) -> None:
+    told = Notification(channel="email.it", condition=LIS_DOWN, subject="folder", since=NOW, noticed_at=NOW, told_at=NOW)
+    lab.write(lambda uow: uow.alerts.open(make_alert(LIS_DOWN, "folder", detail="the folder is gone")))
+    lab.write(lambda uow: uow.alerts.open(make_alert(ConditionId.BACKUP_OLD, at=NOW - timedelta(days=1))))
+    lab.write(lambda uow: uow.alerts.open(make_alert()))
+    lab.write(lambda uow: uow.alerts.close(make_alert().key, now=NOW))
+    lab.write(lambda uow: uow.notifications.save([told]))
+
+
+def test_list_says_what_is_wrong_worst_first(cli: Cli, lab: LaboratoryFolder) -> None:
+    assert cli("alert", "list").out == "No alert is open.\n"
+    open_alerts(lab)
+    rows = cli("alert", "list", "--json").json()
+    assert [row["alert"] for row in rows] == ["lis.unavailable/folder", "backup.old"]
+    assert all(row["to_do"] and row["since"] for row in rows)
+    assert {row["alert"] for row in cli("alert", "list", "--all", "--json").json()} == {
+        *("lis.unavailable/folder", "backup.old", "exchange.unavailable")
+    }
+
+
+def test_show_says_everything_about_one(cli: Cli, lab: LaboratoryFolder) -> None:
+    open_alerts(lab)
+    shown = cli("alert", "show", "lis.unavailable/folder").out
+    for part in ("the folder is gone", "to do", "told by", "email.it", "affects"):
+        assert part in shown
+    assert cli("alert", "show", "exchange.unavailable").code == 2
+    unknown = cli("alert", "show", "no.such")
+    assert (unknown.code, "no condition 'no.such'" in unknown.err) == (2, True)
+
+
+def test_test_sends_and_says_what_failed(cli: Cli, lab: LaboratoryFolder) -> None:
+    lab.config.write_text(lab.config.read_text() + CHANNELS.format(python=sys.executable))
+    done = cli("alert", "test", "--json")
+    assert done.code == 1
+    results = {row["channel"]: row for row in json.loads(done.out)}
+    assert results["command.works"]["result"] == "sent"
+    assert "exit code 4" in results["command.fails"]["detail"]
+    assert json.loads((lab.folder / "told.json").read_text())["kind"] == "test"
+    assert cli("alert", "test", "--channel", "command.works").code == 0
+
+
+@pytest.mark.parametrize(
+    ("channels", "words", "said"),
+    [("", (), "No channel is set"), (CHANNELS, ("--channel", "command.wrks"), "did you mean 'command.works'?")],
+)
+def test_test_of_what_is_not_set_says_what_to_do(
+    cli: Cli, lab: LaboratoryFolder, channels: str, words: tuple[str, ...], said: str
+) -> None:
+    lab.config.write_text(lab.config.read_text() + channels.format(python=sys.executable))
+    done = cli("alert", "test", *words)
+    assert (done.code, said in done.err) == (2, True)
+
+
+def test_secrets_of_channels_are_masked(cli: Cli, lab: LaboratoryFolder) -> None:
+    lab.config.write_text(
+        lab.config.read_text()
+        + """
+[notify.email.it]
+host = "mail.example"
+user = "agent"
+password = "a mail password"
+sender = "a@lab.example"
+recipients = ["b@lab.example"]
+[notify.webhook.chat]
+url = "https://chat.example/hooks/our-secret-path"
+secret = "a signing secret of many letters"
+[notify.ping]
+url = "https://hc-ping.example/our-secret-check"
+"""
+    )
+    shown = cli("check", "--offline", "--settings")
+    for secret in ("a mail password", "our-secret-path", "a signing secret", "our-secret-check"):
+        assert secret not in shown.out + shown.err
+    assert "notify.email.it.host" in shown.out

@@ -1,0 +1,128 @@
+"""When the service's `Date` says that a clock is wrong, and when it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from lab_agent.exchange.clock_comparison import ClockComparison
+from tests.harness.clock import VirtualClock
+
+DAY = timedelta(days=1)
+
+
+@dataclass
+class Service:
+    """Answers with a clock of its own, ahead of ours by `offset`; `steady` is time that nobody sets."""
+
+    offset: timedelta = timedelta()
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    steady: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.clocks = ClockComparison(self.clock, lambda: self.steady)
+
+    def answer(self, *, takes: float = 0.1, offset: timedelta | None = None, every: float = 10.0, **headers: str) -> None:
+        self.pass_time(every)
+        sent = self.clocks.start()
+        date = format_datetime(self.clock.now() + (self.offset if offset is None else offset), usegmt=True)
+        self.pass_time(takes)
+        self.clocks.record(sent, {"date": date, **headers})
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.steady += seconds
+
+    @property
+    def confirmed(self) -> timedelta | None:
+        known = self.clocks.read()
+        return known.offset if known is not None and known.is_confirmed else None
+
+
+@pytest.mark.parametrize("offset", [DAY, -DAY, timedelta(minutes=3)])
+def test_difference_of_several_answers_is_confirmed(offset: timedelta) -> None:
+    service = Service(offset)
+    service.answer()
+    service.answer()
+    assert service.confirmed is None
+    service.answer()
+    assert service.confirmed == pytest.approx(offset, abs=timedelta(seconds=1))
+
+
+def test_one_odd_answer_changes_nothing() -> None:
+    service = Service()
+    for _ in range(4):
+        service.answer()
+    service.answer(offset=DAY)
+    assert service.confirmed == timedelta()
+
+
+def test_odd_first_answer_is_not_confirmed() -> None:
+    service = Service()
+    service.answer(offset=DAY)
+    assert service.confirmed is None
+    for _ in range(3):
+        service.answer()
+    assert service.confirmed == timedelta()
+
+
+def test_cache_without_age_is_not_taken_for_a_clock() -> None:
+    """One old page is given again and again, and pages of different age disagree."""
+    service = Service()
+    stored = service.clock.now() - DAY
+    for _ in range(5):
+        service.answer(offset=stored - service.clock.now() - timedelta(seconds=10))
+    assert service.confirmed is None
+    for hours in (1, 5, 9):
+        service.answer(offset=timedelta(hours=-hours))
+    assert service.confirmed is None
+
+
+def test_answers_with_age_say_nothing() -> None:
+    service = Service(DAY)
+    for _ in range(5):
+        service.answer(age="0")
+    assert service.clocks.read() is None
+
+
+def test_slow_answers_of_equal_clocks_agree() -> None:
+    service = Service()
+    for _ in range(3):
+        service.answer(takes=200.0)
+    assert service.confirmed == timedelta()
+
+
+def test_corrected_own_clock_is_measured_anew() -> None:
+    service = Service(DAY)
+    for _ in range(3):
+        service.answer()
+    service.clock.advance(days=1)
+    assert service.clocks.read() is None
+    service.offset = timedelta()
+    for _ in range(3):
+        service.answer()
+    assert service.confirmed == timedelta()
+
+
+def test_corrected_clock_of_the_service_is_seen_after_three_answers() -> None:
+    service = Service(DAY)
+    for _ in range(5):
+        service.answer()
+    service.offset = timedelta()
+    for _ in range(3):
+        service.answer()
+    assert service.confirmed == timedelta()
+
+
+def test_answers_without_date_leave_the_difference_unknown() -> None:
+    service = Service(DAY)
+    for _ in range(3):
+        service.answer()
+    for _ in range(3):
+        service.clocks.record(service.clocks.start(), {})
+    known = service.clocks.read()
+    assert known is not None
+    assert (known.offset, known.is_confirmed) == (None, True)
