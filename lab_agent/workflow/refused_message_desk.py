@@ -13,7 +13,7 @@ import structlog
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.records import Event
-from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, sender_name
 from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart
@@ -232,6 +232,15 @@ class RefusedMessageDesk:
         done = replace(message, state=RefusedState.DISMISSED, changed_at=now)
         _save(uow, done, "refused_dismissed", f"dismissed: {note}", by, now)
         return done
+
+    async def find_sender_name(self, key: RefusedKey) -> str | None:
+        """What the sender called the message, such as a file's name: for operators alone. None once it is not kept any more."""
+
+        def read(uow: UnitOfWork) -> str | None:
+            content = uow.refused_messages.content(key) if _get(uow, key).is_kept else None
+            return None if content is None else sender_name(content)
+
+        return await self.store.run(read)
 
     async def look_at(self, key: RefusedKey, *, by: str) -> RefusedContent:
         """The content of a message, for one look, which is in its history before the content is given."""
