@@ -46,6 +46,7 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
@@ -330,6 +331,7 @@ def build_worker(
         background_tasks={
             "heartbeat": runner.heartbeat.run,
             "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
+            "clock watch": _build_clock_watch(components, scheduler).run,
             "loop lag": components.metrics.loop_lag.watch,
             "notifications": _build_notifier(components, outages).run,
             **(background_tasks or {}),
@@ -342,6 +344,12 @@ def _build_presence(components: Components) -> Presence:
     identity = WorkerIdentity.of_this_process(components.owner, components.settings.worker.mode)
     interval = components.settings.monitoring.heartbeat_interval
     return Presence(components.store, components.clock, identity, interval, components.metrics.loop_lag.take_longest)
+
+
+def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWatch:
+    worker = components.settings.worker
+    longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry))
+    return ClockWatch(components.store, components.clock, scheduler, longest, timedelta(seconds=worker.lease))
 
 
 def _build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:

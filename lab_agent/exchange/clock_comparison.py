@@ -15,27 +15,12 @@ from datetime import datetime, timedelta
 from lab_agent.http_dates import parse_http_date
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import ServiceClock
-from lab_agent.steady_clock import steady_seconds
+from lab_agent.steady_clock import CORRECTION, Moment, drift_allowed, steady_seconds
 
 _KEPT = 5
 _NEEDED = 3
 _AGREEMENT = timedelta(seconds=2)
-_STEP = timedelta(seconds=1)
-"""By how much our clock may deviate from steady time within a call; what is more was a correction of the clock."""
 _SECOND = timedelta(seconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A moment by our clock, and by steady time, in seconds."""
-
-    at: datetime
-    steady: float
-
-    @property
-    def zero(self) -> datetime:
-        """What our clock said, or would have said, at the start of steady time; another one after it was set."""
-        return self.at - timedelta(seconds=self.steady)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +58,7 @@ class ClockComparison:
     def record(self, sent: Moment, headers: Mapping[str, str]) -> None:
         """Take the `Date` of an answer to a request that was sent then; a cache (`Age`) is not asked for the time."""
         received = self._forget_before_correction()
-        if abs(received.zero - sent.zero) > _STEP or "age" in headers:
+        if abs(received.zero - sent.zero) > CORRECTION or "age" in headers:
             return
         date = parse_http_date(headers.get("date"))
         if date is None:
@@ -102,12 +87,7 @@ class ClockComparison:
     def _forget_before_correction(self) -> Moment:
         """Give this moment. What was measured before our clock was set says nothing any more."""
         now = self.start()
-        if self._last is not None and abs(now.zero - self._last.zero) > _drift(now, self._last):
+        if self._last is not None and abs(now.zero - self._last.zero) > drift_allowed(now, self._last):
             self._samples.clear()
             self._last = None
         return now
-
-
-def _drift(now: Moment, before: Moment) -> timedelta:
-    """What a clock that is slewed may deviate without being set: half a thousandth of the time (adjtime), and a second."""
-    return _STEP + timedelta(seconds=abs(now.steady - before.steady) / 1000)

@@ -118,3 +118,10 @@ class JobRepository(Protocol):
         With `failing_only`, only those whose last attempt failed, and that do not wait because they were asked to.
         """
         ...
+
+    def bring_forward(self, *, now: datetime, due_after: datetime, leased_after: datetime) -> int:
+        """Mend what was written before our clock was set back: make due now what is due later than `due_after`; their number.
+
+        A lease that ends after `leased_after` ends then.
+        """
+        ...

@@ -133,6 +133,13 @@ _later_of_kind = _later.where(jobs.c.kind == bindparam("of"))
 _may_be_tried = jobs.c.failure_cause.is_(None) | (jobs.c.failure_cause != FailureCause.SERVICE_ASKS_TO_WAIT)
 MAKE_DUE = Write.of(jobs, _later_of_kind)
 MAKE_FAILING_DUE = Write.of(jobs, _later_of_kind.where(jobs.c.failing_since.is_not(None), _may_be_tried))
+BRING_FORWARD = Write.of(jobs, _later.where(jobs.c.due_at > bindparam("after", type_=UtcDateTime)))
+SHORTEN_LEASES = Write.of(
+    jobs,
+    update(jobs)
+    .values(lease_until=bindparam("until", type_=UtcDateTime))
+    .where(jobs.c.lease_until > bindparam("until", type_=UtcDateTime)),
+)
 
 # --- what can be claimed
 

@@ -168,6 +168,11 @@ class SqlJobRepository(JobRepository):
             self._session.jobs_due.add(kind)
         return changed
 
+    @override
+    def bring_forward(self, *, now: datetime, due_after: datetime, leased_after: datetime) -> int:
+        self._session.send(job_statements.SHORTEN_LEASES, {"until": leased_after})
+        return self._session.send(job_statements.BRING_FORWARD, {"at": now, "after": due_after}).rowcount
+
     def _lock_ordering_keys(self, added: Sequence[NewJob]) -> None:
         """Hold ordering keys until the transaction ends, so that the jobs of each are numbered in the order of their commits.
 

@@ -203,6 +203,11 @@ class Scheduler:
         """Let the next run of a task be `seconds` from now, whatever its interval."""
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
 
+    def run_all_now(self) -> None:
+        """Let the next run of every task be now: the machine's clock was set back, and they are planned by the former time."""
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
+
     def start(self) -> None:
         """Start running tasks."""
         self._scheduler.start()

@@ -73,7 +73,7 @@ class StoreWatch:
         while self.store.health.outage is None:
             await asyncio.sleep(self.interval)
             self._note_lock_wait()
-            if self.clock.now() - verified_at >= timedelta(seconds=_VERIFY_INTERVAL):
+            if abs(self.clock.now() - verified_at) >= timedelta(seconds=_VERIFY_INTERVAL):  # also after it was set back
                 verified_at = self.clock.now()
                 await self._verify()
         pause = self.interval

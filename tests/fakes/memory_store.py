@@ -587,6 +587,15 @@ class MemoryJobRepository(JobRepository):
         self._made_due.update(job.kind for job in waiting)
         return len(waiting)
 
+    @override
+    def bring_forward(self, *, now: datetime, due_after: datetime, leased_after: datetime) -> int:
+        jobs = self._data.jobs.values()
+        far = [each for each in jobs if each.state in CLAIMABLE_STATES and each.due_at > due_after]
+        leased = [each for each in jobs if each.lease_until is not None and each.lease_until > leased_after]
+        self._data.jobs.update({job.id: replace(job, due_at=now) for job in far})
+        self._data.jobs.update({job.id: replace(self._data.jobs[job.id], lease_until=leased_after) for job in leased})
+        return len(far)
+
     def _is_ours(self, job: Job) -> bool:
         there = self._data.jobs.get(job.id)
         return there is not None and there.fencing_token == job.fencing_token
