@@ -45,6 +45,7 @@ EXCHANGE_CONDITIONS = (
         noticed="an answer with Retry-After",
         opens="with the first such answer to a poll",
         ends=_ENDS_WITH_ANSWER,
+        covered_by=frozenset({ConditionId.EXCHANGE_UNAVAILABLE}),
     ),
     Condition(
         id=ConditionId.EXCHANGE_SIGN_IN,
@@ -98,6 +99,17 @@ EXCHANGE_CONDITIONS = (
         opens="with the second failure in a row",
         ends="when no such job fails any more",
         subject="the kind of job",
+        covered_by=frozenset(
+            {
+                ConditionId.EXCHANGE_UNAVAILABLE,
+                ConditionId.JOBS_SERVICE_UNAVAILABLE,
+                ConditionId.JOBS_SERVICE_ASKS_TO_WAIT,
+                ConditionId.JOBS_OUTCOME_UNKNOWN,
+                ConditionId.JOBS_INVALID_RESPONSE,
+                ConditionId.JOBS_READ_REJECTED,
+                ConditionId.JOBS_FOREIGN_LINK,
+            }
+        ),
     ),
     Condition(
         id=ConditionId.EXCHANGE_UNREADABLE_TASKS,

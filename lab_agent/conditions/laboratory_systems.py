@@ -92,6 +92,7 @@ LIS_CONDITIONS = (
         ends="with its next result, or when nothing is overdue any more",
         page="/orders",
         subject=_ADAPTER,
+        covered_by=frozenset({ConditionId.LIS_UNAVAILABLE, ConditionId.LIS_NOT_LOADED, ConditionId.LIS_REMOVED}),
     ),
     Condition(
         id=ConditionId.LIS_REFUSED_MESSAGES,

@@ -29,9 +29,14 @@ def list_conditions(
     `numbers` is None where the store cannot be read: then nothing is counted.
     """
     found = {each.key: each for each in (*(to_open_condition(alert, numbers) for alert in alerts), *observed)}
-    ids = {each.condition.id for each in found.values()}
-    told = [each for each in found.values() if each.condition.covered_by.isdisjoint(ids)]
+    told = [each for each in found.values() if not any(_covers(other, each) for other in found.values())]
     return tuple(sorted(told, key=lambda each: (_RANKS[each.condition.severity], each.since, each.key)))
+
+
+def _covers(other: OpenCondition, told: OpenCondition) -> bool:
+    """Whether one says what the other does, and more precisely: about the same subject, where each of them has one."""
+    is_same = not other.subject or not told.subject or other.subject == told.subject
+    return other.condition.id in told.condition.covered_by and is_same
 
 
 def to_open_condition(alert: Alert, numbers: AffectedNumbers | None = None) -> OpenCondition:

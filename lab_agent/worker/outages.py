@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 import structlog
 
@@ -34,6 +36,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.store_watch import SAME_OUTAGE
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 EXCHANGE_OUTAGE = AlertKey(ConditionId.EXCHANGE_UNAVAILABLE)
 SIGN_IN_OUTAGE = AlertKey(ConditionId.EXCHANGE_SIGN_IN)
@@ -68,10 +71,10 @@ def _make_alert(key: AlertKey, detail: str, now: datetime) -> Alert:
     return Alert(condition=key.condition, subject=key.subject, detail=detail, since=now, opened_at=now)
 
 
-def _open_again(uow: UnitOfWork, alert: Alert) -> None:
-    """Open an alert; the one of an outage that ended a moment ago goes on."""
+def _open_again(uow: UnitOfWork, alert: Alert) -> bool:
+    """Open an alert; the one of an outage that ended a moment ago, or that an earlier process left open, goes on: not new."""
     uow.alerts.reopen(alert.key, closed_after=alert.opened_at - SAME_OUTAGE)
-    uow.alerts.open(alert)
+    return uow.alerts.open(alert)
 
 
 class OutageTracker:
@@ -110,9 +113,15 @@ class OutageTracker:
             await self.end(key)
 
     async def end_settled_parts(self) -> None:
-        """End the outages of kinds of jobs of which none fails any more: an operator or another worker has settled it."""
+        """End the outages of kinds of jobs of which none fails any more: an operator or another worker has settled it.
+
+        The others tell how many jobs fail now, and since when.
+        """
         for kind in JobKind:
             await self.end_part(kind)
+        for kind in JobKind:
+            if (key := exchange_part_outage(kind.value)) in self._active:
+                await self._count_failing(kind, key)
 
     def is_known(self, failure: LabAgentError, part: str = "") -> bool:
         """Whether a failure (of the kind of job `part`) belongs to an outage that is reported already."""
@@ -159,12 +168,18 @@ class OutageTracker:
 
         With `renew`, a new text replaces that of the open alert: it says until when the service asks to wait.
         """
-        if self._mark_started(key, text) or (renew and self._texts.get(key) != text):
+        is_new = self._mark_started(key)
+        if is_new or (renew and self._texts.get(key) != text):
             self._texts[key] = text
             self._unsaved_alerts[key] = _make_alert(key, text, self._clock.now())
-        if alert := self._unsaved_alerts.get(key):
-            await self._write(lambda uow: _open_again(uow, alert))
-            self._unsaved_alerts.pop(key, None)
+        goes_on = False
+        try:
+            if alert := self._unsaved_alerts.get(key):
+                goes_on = not await self._write(lambda uow: _open_again(uow, alert))
+                self._unsaved_alerts.pop(key, None)
+        finally:
+            if is_new:
+                self._log_start(key, text, goes_on=goes_on)
 
     async def end(self, *keys: AlertKey) -> bool:
         """End outages and close their alerts, once. Whether this process knew of any."""
@@ -175,6 +190,16 @@ class OutageTracker:
             self._known_ended.update(stale)
         return bool(ended)
 
+    async def _count_failing(self, kind: JobKind, key: AlertKey) -> None:
+        now, text = self._clock.now(), self._texts[key]
+
+        def renew(uow: UnitOfWork) -> None:
+            if failing := uow.jobs.failing(since=now, kind=kind):
+                count, since = sum(each.count for each in failing), min(each.since for each in failing)
+                uow.alerts.open(replace(_make_alert(key, text, now), since=since, count=count))
+
+        await self._write(renew)
+
     async def _record_partial_failure(self, part: str, failure: LabAgentError) -> None:
         renew = isinstance(failure, ServiceUnavailable) and bool(failure.retry_after)
         async with self._probe_lock:
@@ -182,17 +207,22 @@ class OutageTracker:
             key = active[0] if active else exchange_part_outage(part) if await self._probe() else EXCHANGE_OUTAGE
             await self.begin(key, str(failure), renew=renew)
 
-    def _mark_started(self, key: AlertKey, text: str) -> bool:
+    def _mark_started(self, key: AlertKey) -> bool:
         if key in self._active:
             return False
         self._active.add(key)
         self._known_ended.discard(key)
+        return True
+
+    def _log_start(self, key: AlertKey, text: str, *, goes_on: bool) -> None:
+        """Log an outage once. One that an earlier process, or another worker, has told goes on: a restart is no new one."""
         ended = self._ended_at.get(key)
         if ended is not None and self._clock.now() - ended < SAME_OUTAGE:
             log.debug("outage goes on", action="outage_resumed", outage=str(key), reason=text)
+        elif goes_on:
+            log.info("outage goes on", action="outage_resumed", outage=str(key), reason=text)
         else:
             log.error("outage started", action="outage_started", outage=str(key), reason=text)
-        return True
 
     def _mark_ended(self, key: AlertKey) -> bool:
         if key not in self._active:
@@ -203,9 +233,10 @@ class OutageTracker:
         log.info("outage ended", action="outage_ended", outage=str(key))
         return True
 
-    async def _write(self, change: Callable[[UnitOfWork], object]) -> None:
-        def write(uow: UnitOfWork) -> None:
-            change(uow)
+    async def _write(self, change: Callable[[UnitOfWork], T]) -> T:
+        def write(uow: UnitOfWork) -> T:
+            result = change(uow)
             uow.commit()
+            return result
 
-        await self._store.run(write)
+        return await self._store.run(write)

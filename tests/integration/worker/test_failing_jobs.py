@@ -104,6 +104,20 @@ async def test_failing_writes_begin_outage_while_reads_work(failing: Bench, fail
     assert await failing.open_alerts() == {}
 
 
+async def test_outage_of_a_kind_of_job_tells_how_many_fail_and_since_when(failing: Bench) -> None:
+    began = failing.worker.clock.now()
+    for name in ("a", "b"):
+        await failing.add_job(name)
+        failing.failing[name] = ServiceUnavailable("500")
+    await failing.run(minutes=10)
+    await failing.worker.outages.end_settled_parts()
+    (alert,) = await failing.worker.store.run_read_only(lambda uow: uow.alerts.all_open())
+    assert (alert.key, alert.count, alert.since) == (TASKS_OUTAGE, 2, began)
+    failing.failing.clear()
+    await failing.run(minutes=10)
+    assert await failing.open_alerts() == {}
+
+
 async def test_single_lost_reply_is_no_outage(failing: Bench) -> None:
     await failing.add_job("a")
     failing.failing["a"] = OutcomeUnknown("lost")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from structlog.testing import capture_logs
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
@@ -165,3 +166,26 @@ async def test_outage_that_begins_again_soon_is_the_same(bench: WorkerBench) -> 
     bench.clock.advance(600)
     await bench.outages.begin(EXCHANGE_OUTAGE, "down")
     assert await bench.store.run(count_alerts) == 2
+
+
+async def test_restart_keeps_the_beginning_of_an_outage_and_is_no_new_one(bench: WorkerBench) -> None:
+    began = bench.clock.now()
+    await OutageTracker(bench.store, bench.clock, service_reachable).begin(EXCHANGE_OUTAGE, "502")
+    bench.clock.advance(hours=2)
+    with capture_logs() as lines:
+        await OutageTracker(bench.store, bench.clock, service_reachable).begin(EXCHANGE_OUTAGE, "503")
+    (alert,) = await bench.store.run_read_only(lambda uow: uow.alerts.all_open())
+    assert (alert.since, alert.detail) == (began, "503")
+    assert [(each["action"], each["log_level"]) for each in lines] == [("outage_resumed", "info")]
+
+
+async def test_outage_that_cannot_be_written_is_logged(bench: WorkerBench) -> None:
+    async def broken(work: Any) -> Any:
+        raise StoreUnreachableError
+
+    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+    with capture_logs() as lines, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "run", broken)
+        with pytest.raises(StoreUnreachableError):
+            await outages.begin(EXCHANGE_OUTAGE, "502")
+    assert [each["action"] for each in lines] == ["outage_started"]
