@@ -77,7 +77,7 @@ def retry(
     _print_job(run_with_store(config, work), as_json=as_json)
 
 
-def dismiss(
+def dismiss(  # noqa: PLR0913, PLR0917 - each is an option of the command
     note: NoteOption,
     job: OptionalJobArgument = None,
     cause: JobCauseOption = None,

@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_jobs(
+def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     config: ConfigOption = None,
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state.")] = None,
     kind: Annotated[list[JobKind] | None, typer.Option("--kind", help="Only jobs of this kind.")] = None,

@@ -33,28 +33,39 @@ def _text(value: str) -> ColumnElement[str]:
     return literal_column(f"'{value}'", String)
 
 
+_NAMES = (
+    *("attention_kind", "ref", "state", "kind", "order_key", "target"),
+    *("hold_reason", "reason", "since", "attempts", "cause", "system"),
+)
+
+
+def _select_item(*columns: ColumnElement[Any]) -> Select[Any]:
+    """Select these columns, by the names that all parts of the list give them."""
+    return select(*(column.label(name) for name, column in zip(_NAMES, columns, strict=True)))
+
+
 _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]], ...] = (
     (
         AttentionKind.ORDER,
-        select(
-            _text(AttentionKind.ORDER).label("attention_kind"),
-            orders.c.key.label("ref"),
-            cast(orders.c.state, String).label("state"),
-            orders.c.contract.label("kind"),
-            orders.c.key.label("order_key"),
-            _NOTHING.label("target"),
-            _NOTHING.label("hold_reason"),
-            orders.c.reason.label("reason"),
-            orders.c.held_since.label("since"),
-            literal_column("0").label("attempts"),
-            orders.c.hold_cause.label("cause"),
-            _text("").label("system"),
+        _select_item(
+            _text(AttentionKind.ORDER),
+            orders.c.key,
+            cast(orders.c.state, String),
+            orders.c.contract,
+            orders.c.key,
+            _NOTHING,
+            _NOTHING,
+            orders.c.reason,
+            orders.c.held_since,
+            literal_column("0"),
+            orders.c.hold_cause,
+            _text(""),
         ).where(_IS_HELD),
         (orders.c.held_since, orders.c.key),
     ),
     (
         AttentionKind.JOB,
-        select(
+        _select_item(
             _text(AttentionKind.JOB),
             cast(jobs.c.id, String),
             cast(jobs.c.state, String),
@@ -72,7 +83,7 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
     ),
     (
         AttentionKind.REPORT,
-        select(
+        _select_item(
             _text(AttentionKind.REPORT),
             reports.c.key,
             cast(reports.c.state, String),
@@ -90,7 +101,7 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
     ),
     (
         AttentionKind.REFUSED,
-        select(
+        _select_item(
             _text(AttentionKind.REFUSED),
             refused_messages.c.key,
             cast(refused_messages.c.state, String),
