@@ -236,6 +236,8 @@ def next_step(item: AttentionItem) -> str:
         return "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once."
     if item.attention_kind is AttentionKind.REPORT:
         return what_to_do(ReportState(item.state), item.hold_reason)
+    if item.attention_kind is AttentionKind.REFUSED:
+        return "See why it could not be read; correct the map or the laboratory system, then replay it, or dismiss it."
     if item.state == JobState.NEEDS_REVIEW:
         return "Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it."
     if can_be_marked_done(JobKind(str(item.kind))):

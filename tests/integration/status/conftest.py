@@ -183,6 +183,8 @@ def _add_orders(uow: UnitOfWork) -> None:
             patient_reference=f"patient/{number}",
             expected_at=NOW - timedelta(minutes=10),
             reason=reason,
+            held_since=seen + timedelta(minutes=2) if state is OrderState.HELD else None,
+            hold_cause="order.contract-known" if state is OrderState.HELD else None,
         )
         uow.orders.add(order)
         part = WorkOrderState.ACCEPTED if state is OrderState.FETCHED else WorkOrderState.HANDED_OVER
