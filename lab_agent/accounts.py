@@ -67,7 +67,7 @@ class Accounts:
 
     async def list(self) -> tuple[Account, ...]:
         """Every user, by name."""
-        return await self._store.run(lambda uow: tuple(_to_account(user) for user in uow.users.all()))
+        return await self._store.run_read_only(lambda uow: tuple(_to_account(user) for user in uow.users.all()))
 
     async def get(self, name: str) -> Account | None:
         """One user; None if there is none of that name (any more)."""
@@ -109,7 +109,7 @@ class Accounts:
         return _to_account(user)
 
     async def _user(self, name: str) -> UserRecord | None:
-        return await self._store.run(lambda uow: uow.users.get(_normalize_name(name)))
+        return await self._store.run_read_only(lambda uow: uow.users.get(_normalize_name(name)))
 
     async def _hash(self, password: str) -> str:
         return await asyncio.to_thread(self._passwords.hash, password)
@@ -158,7 +158,7 @@ class ApiClients:
 
     async def list(self) -> tuple[ApiToken, ...]:
         """Every token, revoked ones too, by name."""
-        return await self._store.run(lambda uow: uow.api_tokens.all())
+        return await self._store.run_read_only(lambda uow: uow.api_tokens.all())
 
     async def revoke(self, id_or_name: str, *, now: datetime) -> int:
         """Revoke the token of this id, or all of this name; their number."""

@@ -28,7 +28,7 @@ from lab_agent.machine_probes import build_machine_probes
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
-from lab_agent.monitoring.exchange_probes import ClockProbe
+from lab_agent.monitoring.exchange_probes import CallDurations, ClockProbe, SlownessProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
 from lab_agent.neighbour_probes import build_neighbour_probes
 from lab_agent.notification.building import build_notifier
@@ -105,6 +105,7 @@ class Components:
     catalogue_cache: CatalogueCache
     metrics: Metrics
     owner: str
+    call_durations: CallDurations = field(default_factory=CallDurations)
     mapping_cache: MappingCache = field(default_factory=lambda: MappingCache(None))
     config: Path | None = None
     """The settings file, where there is one."""
@@ -123,7 +124,12 @@ async def open_components(
     clock = clock or SystemClock()
     opened = open_store(settings.store) if store is None else store
     owner = worker_name(socket.gethostname())
-    metrics = Metrics()
+    metrics, call_durations = Metrics(), CallDurations()
+
+    def observe_call(operation: str, outcome: str, seconds: float) -> None:
+        metrics.record_exchange_call(operation, outcome, seconds)
+        call_durations.record(operation, outcome, seconds)
+
     async with HttpClient(http_options(settings.exchange)) as http:
         authenticator = Authenticator(settings.exchange.oauth, http, opened, clock, owner)
         try:
@@ -132,14 +138,13 @@ async def open_components(
                 clock=clock,
                 store=opened,
                 queries=SqlQueries(opened) if isinstance(opened, SqlStore) else None,
-                exchange=wrap_exchange(
-                    ExchangeClient(settings.exchange, http, authenticator, on_call=metrics.record_exchange_call)
-                ),
+                exchange=wrap_exchange(ExchangeClient(settings.exchange, http, authenticator, on_call=observe_call)),
                 authenticator=authenticator,
                 adapters=build_adapters(settings, metrics),
                 catalogue_cache=CatalogueCache(opened, settings.api.catalogue, build_version_horizon(settings), clock),
                 mapping_cache=MappingCache(settings.results.mappings),
                 metrics=metrics,
+                call_durations=call_durations,
                 owner=owner,
                 config=config,
             )
@@ -410,6 +415,7 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
         AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
         *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
+        SlownessProbe(components.call_durations, settings.monitoring.slow_after),
         ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
     )
 

@@ -22,6 +22,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.crypto import Passwords
 from lab_agent.domain.records import Alert
+from lab_agent.domain.store_health import StoreOutage
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.ports.repositories import UnitOfWork
@@ -29,7 +30,10 @@ from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
+from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.opening import build_cipher
+from lab_agent.store_start import StoreStart
+from lab_agent.worker.store_watch import record_outages
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
@@ -52,13 +56,20 @@ async def run(
 ) -> None:
     """Run until SIGTERM or SIGINT. `replace_components` is the test seam.
 
-    Raises `SettingsError` if the status page's address cannot be bound, `StoreError` if the database cannot be opened,
-    `CryptoError` if it was written with other keys, and `BackgroundTaskFailed` if a part ended by itself.
+    While the database cannot be opened, it waits, and the status page says why. Raises `SettingsError` if that page's address
+    cannot be bound, `StoreError` and `CryptoError` if the database's URL or keys are invalid, and `BackgroundTaskFailed` if a
+    part ended by itself.
     """
     logs.configure(settings.logging)
     # The address is bound before anything else: if that fails, nothing was started.
     with closing(_listen(settings.status)) as sock:
-        await _run(settings, config, replace_components, sock)
+        _log_address(sock)
+        start = StoreStart(settings, AgentLock(settings.store.url))
+        try:
+            if await start.wait(sock):
+                await _run(settings, config, replace_components, sock, tuple(start.outages.values()))
+        finally:
+            start.lock.release()
 
 
 def _listen(status: StatusSettings) -> socket.socket:
@@ -71,10 +82,16 @@ def _listen(status: StatusSettings) -> socket.socket:
 
 
 async def _run(
-    settings: Settings, config: Path | None, replace_components: Callable[[Components], Components], sock: socket.socket
+    settings: Settings,
+    config: Path | None,
+    replace_components: Callable[[Components], Components],
+    sock: socket.socket,
+    outages: Sequence[StoreOutage],
 ) -> None:
     async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
+        if outages:
+            await components.store.run(lambda uow: record_outages(uow, outages, components.clock.now()))
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
 
@@ -87,7 +104,6 @@ async def _run(
             "catalogue": components.catalogue_cache.watch,
         }
         worker = bootstrap.build_worker(components, background_tasks=background_tasks)
-        _log_address(sock)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()

@@ -94,7 +94,7 @@ class HttpClient:
         except _NOTHING_SENT as exc:
             raise ServiceUnavailable(f"{origin_of(url)} cannot be reached: {_failure_reason(exc)}") from exc
         except _MAYBE_SENT as exc:
-            what = f"{origin_of(url)} did not answer {method}: {type(exc).__name__}"
+            what = f"{origin_of(url)} did not answer {method}: {_interruption(exc, self._options, timeout)}"
             raise (ServiceUnavailable(what) if method in _SAFE_METHODS else OutcomeUnknown(what)) from exc
 
     async def aclose(self) -> None:
@@ -177,7 +177,20 @@ def _failure_reason(exc: Exception) -> str:
         return "its name cannot be resolved"
     if isinstance(exc.__cause__, aiohttp.ClientConnectorError) and (number := exc.__cause__.os_error.errno):
         return os.strerror(number)
-    return "connecting took too long" if isinstance(exc, httpx.TimeoutException) else type(exc).__name__
+    if isinstance(exc.__cause__, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered with {exc.__cause__.status}"
+    return "connecting took too long" if isinstance(exc, httpx.TimeoutException) else "no connection could be made"
+
+
+def _interruption(exc: Exception, options: HttpOptions, timeout: float | None) -> str:
+    """Say what broke off a call after the connection was made, without the name of an exception."""
+    if isinstance(exc, httpx.ReadTimeout | httpx.WriteTimeout):
+        return f"nothing came for {options.read_timeout:g} s"
+    if isinstance(exc, TimeoutError):
+        return f"the call took longer than {min(timeout or options.timeout, options.timeout):g} s"
+    if isinstance(exc, httpx.DecodingError):
+        return "its answer is compressed in a way that cannot be read"
+    return "the connection broke off"
 
 
 _CERTIFICATE_FAULTS = {

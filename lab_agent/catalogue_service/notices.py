@@ -88,7 +88,7 @@ async def lift_notices(store: Store, item: str, contract: str | None, *, now: da
 
 async def load_notices(store: Store, now: datetime) -> tuple[TurnaroundNotice, ...]:
     """Announced notices that are active or to come; those of the catalogue's sheet are not among them."""
-    return await store.run(lambda uow: uow.turnaround_notices.active_since(now))
+    return await store.run_read_only(lambda uow: uow.turnaround_notices.active_since(now))
 
 
 async def load_staleness_warning(store: Store) -> str | None:
@@ -247,7 +247,7 @@ class NoticeBoard:
         return NoticeOverview(now, (*_from_announcements(announced), *_from_sheet(sheet, now)), self._catalogue, warning)
 
     async def _refresh_catalogue(self) -> str | None:
-        stamp = await self._store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
+        stamp = await self._store.run_read_only(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
         if stamp == self._stamp:
             return None
         self._stamp, self._catalogue = UNREAD_STAMP, None

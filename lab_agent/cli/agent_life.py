@@ -82,7 +82,7 @@ def _frozen(worker: WorkerRecord) -> Finding:
 
 def _not_running(worker: WorkerRecord) -> Finding:
     if worker.stopped_at is None:
-        detail = f"it ended without a word: its last heartbeat, on {worker.host}, was at {_time(worker.beat_at)}"
+        detail = f"it was killed, or its machine went down; its last heartbeat, on {worker.host}, was at {_time(worker.beat_at)}"
     elif worker.ended_part is not None:
         detail = f"it stopped itself at {_time(worker.stopped_at)} on {worker.host}, as its part {worker.ended_part} had ended"
     else:

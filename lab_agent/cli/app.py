@@ -12,7 +12,7 @@ import typer
 from lab_agent.cli import command_log
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import print_error
-from lab_agent.errors import InputError, LabAgentError
+from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
 
 _COMMANDS = {
     "run": CommandSource(
@@ -90,6 +90,15 @@ def _root_callback(_version: VersionOption = False) -> None:
     """Connects a laboratory to an order exchange service: receives orders, delivers results, loses and duplicates none."""
 
 
+def _explain_error(error: LabAgentError) -> str:
+    """What went wrong; where it is the database, also what to do about it."""
+    if not isinstance(error, StoreUnreachableError) or error.fault is None:
+        return str(error)
+    from lab_agent.domain.store_health import explain_error  # noqa: PLC0415 - only where a command has failed
+
+    return explain_error(error)
+
+
 def run() -> int:
     """Run one command, and return its exit code. Unexpected errors are reported by their location, never with their data."""
     command_log.prepare()
@@ -98,7 +107,7 @@ def run() -> int:
     except SystemExit as exc:
         return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
     except LabAgentError as exc:
-        print_error(str(exc))
+        print_error(_explain_error(exc))
         return 2 if isinstance(exc, InputError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe

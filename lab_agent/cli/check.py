@@ -132,20 +132,21 @@ def _print_report(report: CheckReport) -> None:
         page = console()
         for line in condition_lines(operation):
             page.print(line, soft_wrap=True)
-        _print_results(_operation_results(operation))
+        _print_results(_agent_results(operation))
+        for name, text in number_lines(operation):
+            print_line(f"{'':<10}{name:<17}{text}")
     found = [f"{report.wrong} of {len(report.checks)} checks wrong"] if report.wrong else []
     found += [f"{report.needing_person} to be seen to in operation"] if report.needing_person else []
     print_line(f"\n{'; '.join(found)}." if found else "\nNothing is wrong.")
 
 
-def _operation_results(operation: Operation) -> list[CheckResult]:
-    """The numbers, as lines that are in order; what is not is a condition."""
+def _agent_results(operation: Operation) -> list[CheckResult]:
+    """The workers that live, or that there was none yet; one that should live and does not is a condition."""
     if operation.store is None:
         return []
-    agents = [CheckResult("agent", CheckStatus.OK, format_worker(each, operation.at)) for each in operation.living]
     if not operation.store.agent.workers:
-        agents = [CheckResult("agent", CheckStatus.TODO, "it has never run on this database", "start it: `lab-agent run`")]
-    return agents + [CheckResult(name, CheckStatus.OK, text) for name, text in number_lines(operation)]
+        return [CheckResult("agent", CheckStatus.TODO, "it has never run on this database", "start it: `lab-agent run`")]
+    return [CheckResult("agent", CheckStatus.OK, format_worker(each, operation.at)) for each in operation.living]
 
 
 def _print_results(results: Sequence[CheckResult]) -> None:

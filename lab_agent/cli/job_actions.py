@@ -38,14 +38,14 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
     The service's own words may name a patient: they are kept encrypted, and purged with the order's identification data.
     """
 
-    async def work(context: CommandContext) -> tuple[Job, ServiceMessage | None]:
+    async def work(context: CommandContext) -> tuple[Job, tuple[ServiceMessage, ...]]:
         found = await context.queries.job(JobId(job))
         if found is None:
             raise _unknown_job(job)
-        return found, await operator_jobs.find_service_message(context.store, found)
+        return found, await operator_jobs.find_service_messages(context.store, found)
 
-    shown, message = run_with_store(config, work)
-    print_fields(_job_fields(shown, message), as_json=as_json)
+    shown, messages = run_with_store(config, work)
+    print_fields(_job_fields(shown, messages), as_json=as_json)
 
 
 def retry(
@@ -159,7 +159,12 @@ def _unknown_job(job: int) -> StoreError:
     return StoreError(f"No job {job}; `lab-agent outbox list` lists them.")
 
 
-def _job_fields(job: Job, message: ServiceMessage | None) -> Row:
+def _attempt_line(said: ServiceMessage) -> str:
+    return f"attempt {said.attempt} at {said.at:%Y-%m-%d %H:%M:%S} UTC: {said.answer}: {said.text}"
+
+
+def _job_fields(job: Job, messages: tuple[ServiceMessage, ...]) -> Row:
+    last = messages[-1] if messages else None
     open_job = job.state in OPEN_JOBS
     return {
         **job_row(job),
@@ -169,6 +174,7 @@ def _job_fields(job: Job, message: ServiceMessage | None) -> Row:
         "cause": job.failure_cause,
         "what_to_do": explain(job.failure_cause.condition) if job.failure_cause else None,
         "a_retry": operator_jobs.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
-        "service_said": None if message is None else message.text,
-        "said_at": None if message is None else message.at,
+        "service_said": last and last.text,
+        "said_at": last and last.at,
+        "said_before": "\n".join(_attempt_line(each) for each in reversed(messages[:-1])) or None,
     }

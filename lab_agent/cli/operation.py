@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from lab_agent.bootstrap import Components, build_probes
 from lab_agent.cli.agent_life import UNASKED, ask_agent_page, find_absence, find_absence_without_store
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
-from lab_agent.domain.records import Alert, FailingJobs
+from lab_agent.conditions.model import OpenCondition, Severity
+from lab_agent.domain.records import Alert
 from lab_agent.domain.store_health import StoreOutage
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
@@ -19,6 +19,7 @@ from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
 _FAILING_FOR = timedelta(minutes=1)
 """A shorter failure may be over at the next attempt."""
@@ -36,7 +37,8 @@ class StoreState:
     numbers: AffectedNumbers
     recent: RecentActivity
     agent: AgentState
-    failing: tuple[FailingJobs, ...]
+    attention: tuple[Alert, ...]
+    """What waits for a person, or fails, as the agent would tell it at its next look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,11 @@ async def read_operation(
 
 
 def _merge_alerts(store: StoreState, found: Sequence[Finding], decided: frozenset[ConditionId], now: datetime) -> list[Alert]:
-    """Give what holds: what was found now, and the open alerts that could not be decided about; what comes later counts."""
-    kept = [each for each in store.overview.alerts if each.condition not in decided]
+    """Give what holds: what was found now, and the open alerts that could not be decided about."""
+    kept = [each for each in store.overview.alerts if each.condition not in decided | ATTENTION_CONDITIONS]
     if not store.agent.workers:  # nothing is in operation yet, so that the API does not run is no trouble
         found = [each for each in found if each.condition not in _OF_OPERATION]
-    return [*_failing_alerts(store.failing, now), *kept, *_to_alerts(found, store.overview.alerts, now)]
+    return [*kept, *store.attention, *_to_alerts(found, store.overview.alerts, now)]
 
 
 async def _read_store(parts: Components, now: datetime) -> StoreState:
@@ -95,16 +97,18 @@ async def _read_store(parts: Components, now: datetime) -> StoreState:
     if queries is None:
         raise StoreError("There is no database.")
 
-    def read(uow: UnitOfWork) -> tuple[AgentState, tuple[FailingJobs, ...]]:
-        return read_agent_state(uow), uow.jobs.failing(since=now - _FAILING_FOR)
+    look = AttentionAlerts(parts.store, parts.clock, _FAILING_FOR)
 
-    agent, failing = await parts.store.run_read_only(read)
+    def read(uow: UnitOfWork) -> tuple[AgentState, tuple[Alert, ...]]:
+        return read_agent_state(uow), tuple(look.find(uow, now))
+
+    agent, attention = await parts.store.run_read_only(read)
     return StoreState(
         overview=await queries.overview(now=now),
         numbers=await queries.affected_numbers(),
         recent=await queries.recent_activity(since=now - _RECENT),
         agent=agent,
-        failing=failing,
+        attention=attention,
     )
 
 
@@ -136,23 +140,6 @@ def _to_alerts(found: Iterable[Finding], known: Sequence[Alert], now: datetime) 
             count=each.count,
         )
         for each in found
-    ]
-
-
-def _failing_alerts(failing: Sequence[FailingJobs], now: datetime) -> list[Alert]:
-    """Give the jobs that fail, before they have failed for long enough for an alert; an open alert says it better."""
-    together: dict[AlertKey, list[FailingJobs]] = {}
-    for each in failing:
-        together.setdefault(AlertKey(each.cause.condition), []).append(each)
-    return [
-        Alert(
-            condition=key.condition,
-            detail=", ".join(f"{each.count} {each.kind.value}" for each in jobs),
-            since=min(each.since for each in jobs),
-            opened_at=now,
-            count=sum(each.count for each in jobs),
-        )
-        for key, jobs in together.items()
     ]
 
 

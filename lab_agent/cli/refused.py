@@ -65,28 +65,30 @@ def show(
     by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show why a message was refused, its history, and what the present map would make of it."""
+    """Show why a message was refused, the name of its file, its history, and what the present map would make of it."""
     key = RefusedKey(message)
     if raw:
         _show_raw(key, config, operator_name(by))
         return
 
-    async def work(context: CommandContext) -> tuple[RefusedMessage, tuple[Event, ...], Preview, str | None]:
+    async def work(context: CommandContext) -> tuple[RefusedMessage, str | None, tuple[Event, ...], Preview, str | None]:
         found = await context.store.run_read_only(lambda uow: uow.refused_messages.get(key))
         if found is None:
             raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
         history = await context.store.run_read_only(lambda uow: uow.refused_messages.events(key))
+        name = await _desk(context).find_sender_name(key)
         try:
-            return found, history, await _desk(context).preview(key), None
+            return found, name, history, await _desk(context).preview(key), None
         except (Failure, InvalidTransitionError) as exc:
-            return found, history, Preview(), str(exc)
+            return found, name, history, Preview(), str(exc)
 
-    found, history, preview, problem = run_with_store(config, work)
+    found, name, history, preview, problem = run_with_store(config, work)
     rows = [_part_row(each) for each in preview.parts]
     if as_json:
-        print_json({**_row(found), "history": history, "parts": rows, "problem": problem, "suggestions": preview.suggestions})
+        told = {"sent_as": name, "history": history, "parts": rows, "problem": problem, "suggestions": preview.suggestions}
+        print_json({**_row(found), **told})
         return
-    print_fields(_row(found), as_json=False)
+    print_fields({**_row(found), "sent as": name}, as_json=False)
     print_heading("History")
     print_list([{"at": each.at, "what": each.text, "by": each.by} for each in history], as_json=False, empty_text="None.")
     print_heading("With the map as it is now")

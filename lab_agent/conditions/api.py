@@ -5,17 +5,17 @@ from __future__ import annotations
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Affected, Condition, Severity
 
-_API_PROBE = "the agent asks for it every few minutes"
+_API_PROBE = "the agent asks it every `monitoring.api_interval`, without a token, where [api] names who may call it"
 
 API_CONDITIONS = (
     Condition(
         id=ConditionId.API_NOT_ANSWERING,
         severity=Severity.CRITICAL,
         title="The laboratory's API does not answer at its own address",
-        cause="lab-api does not run, or hangs",
+        cause="lab-api does not run, hangs, or another program has its port",
         affects="clinics cannot order: no nomenclature, no tubes, no labels",
         affected=Affected.NOTHING,
-        mend="Start it; its log says why it stopped.",
+        mend="Start it. If it ends again, its log says why: journalctl -u lab-api.",
         command="systemctl start lab-api",
         noticed=_API_PROBE,
         opens="after two failures in a row",
@@ -25,10 +25,14 @@ API_CONDITIONS = (
         id=ConditionId.API_NOT_PUBLIC,
         severity=Severity.CRITICAL,
         title="The laboratory's API does not answer at its public address",
-        cause="the proxy, the firewall, the name or the certificate before it",
+        cause="it answers on this machine, and not from outside",
         affects="clinics cannot order: no nomenclature, no tubes, no labels",
         affected=Affected.NOTHING,
-        mend="Check the proxy and the certificate at `api.public_url`.",
+        mend=(
+            "Mend what is named: the proxy, the certificate, the name or the firewall of `api.public_url`. Where this machine "
+            "cannot reach its own public address, set `monitoring.public_api` to false."
+        ),
+        command="lab-agent check",
         noticed=_API_PROBE,
         opens="after two failures in a row",
         ends="with the next answer",
@@ -56,13 +60,14 @@ API_CONDITIONS = (
         severity=Severity.WARNING,
         title="The laboratory's API serves an old nomenclature",
         cause="it has not taken over the catalogue in force",
-        affects="clinics order by an old catalogue",
+        affects="clinics order by an old catalogue, and their orders may be rejected or held",
         affected=Affected.NOTHING,
-        mend="See the log of lab-api; restart it.",
+        mend="Restart it. If it serves the old one again, it uses another database: compare the settings of both programs.",
         command="systemctl restart lab-api",
         noticed="the version that it serves is compared with the one in force",
         opens="when they differ for some minutes",
         ends="when they are equal",
+        covered_by=frozenset({ConditionId.API_NOT_ANSWERING, ConditionId.CATALOGUE_UNREADABLE}),
     ),
     Condition(
         id=ConditionId.CATALOGUE_UNREADABLE,
@@ -81,14 +86,14 @@ API_CONDITIONS = (
         id=ConditionId.CATALOGUE_INVALID,
         severity=Severity.WARNING,
         title="The changed catalogue is not valid, and the former one stays in force",
-        cause="see what is named",
-        affects="what was changed has no effect yet",
+        cause="what `api.catalogue` names was changed, and has a mistake",
+        affects="what was changed has no effect: clinics order by the former catalogue",
         affected=Affected.NOTHING,
-        mend="Correct what is named, then import it again.",
+        mend="Correct what is named, then reload both programs (systemctl reload lab-api lab-agent).",
         command="lab-agent catalogue check SOURCE",
         noticed="`api.catalogue` is read at every start and reload",
         opens="at the start or reload",
-        ends="with the next import",
+        ends="with the next import, or when what it names is valid again",
     ),
     Condition(
         id=ConditionId.LABELS_LOW,

@@ -29,7 +29,7 @@ from lab_agent.errors import (
 )
 
 _MAX_ISSUES = 10
-_MAX_TEXT = 1000
+_MAX_TEXT = 2048
 
 
 class FailureCause(StrEnum):

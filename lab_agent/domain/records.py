@@ -358,10 +358,14 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceMessage:
-    """What a remote system said, in its own words: they may name the patient, so they are kept like identification data."""
+    """What a remote system said to one attempt at a job, in its own words: they may name the patient, so they are kept like
+    identification data. `answer` says what was answered, such as `POST Observation was answered with 422`.
+    """
 
     at: datetime
     text: str
+    attempt: int = 0
+    answer: str = ""
 
 
 class HoldReason(StrEnum):

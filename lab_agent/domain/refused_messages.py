@@ -48,6 +48,15 @@ class RefusedContent:
     raw: bytes | None = None
 
 
+_ID_ENDING = re.compile(r"(?::\d+:\d+)?:(?:[0-9a-f]{16}|-)$")
+"""What adapters put behind a name so that each arrival has an id of its own: time, size and digest of a file."""
+
+
+def sender_name(content: RefusedContent) -> str:
+    """What the sender called the message, such as a file's name; it may name the patient."""
+    return _ID_ENDING.sub("", content.message_id)
+
+
 _CHARSET_NAMES = {"8859": "iso8859-", "UNICODE UTF-8": "utf-8", "ASCII": "ascii"}
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LINE_END = re.compile("\r\n|\r|\n")

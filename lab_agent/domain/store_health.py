@@ -95,3 +95,10 @@ def to_open_condition(error: StoreUnreachableError, health: StoreHealth, now: da
     if known is not None and known.fault is error.fault:
         return known.to_condition()
     return StoreOutage(error.fault or StoreFault.UNREACHABLE, str(error), now).to_condition()
+
+
+def explain_error(error: StoreUnreachableError) -> str:
+    """What is wrong and what to do, on a line of its own each, for whoever has given a command."""
+    told = CONDITIONS[fault_condition(error.fault or StoreFault.UNREACHABLE)]
+    command = f" (`{told.command}`)" if told.command else ""
+    return f"{told.title}. {error}\n{told.mend}{command}"

@@ -30,6 +30,7 @@ from lab_agent.errors import (
 from lab_agent.http_dates import retry_after_of
 
 _MAX_TEXT = 500
+_MAX_QUOTE = 2048
 _MAX_OUTCOME_BYTES, _MAX_OUTCOME_VALUES = 1024 * 1024, 20_000
 """What an OperationOutcome may have: it is read without a thread, and this many values in some 20 ms."""
 _ABOUT_RESOURCE = frozenset({401, 403, 404, 410})
@@ -64,6 +65,7 @@ def response_error(
     if 200 <= status < 300:
         return None
     description = _describe(context, status, issues := parse_issues(body))
+    issues = issues or _quote(body)
     wait = retry_after_of(headers, now)
     if status in {425, 429} or (status == 503 and wait is not None):
         return ServiceUnavailable(_with_wait(description, wait, now), retry_after=wait, issues=issues)
@@ -127,6 +129,12 @@ def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
         return ()
     listed = found.get("issue")
     return tuple(_parse_issue(entry) for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
+
+
+def _quote(body: bytes) -> tuple[OutcomeIssue, ...]:
+    """The beginning of a body that is no OperationOutcome, such as the page of a proxy, marked as that."""
+    text = body[:_MAX_QUOTE].decode("utf-8", "replace").strip()
+    return (OutcomeIssue("answer", "that is no OperationOutcome", text),) if text else ()
 
 
 def _rejection_type(context: RequestContext, status: int) -> type[ServiceRejected]:

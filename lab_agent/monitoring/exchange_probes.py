@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import median
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import JobKind
-from lab_agent.errors import ServiceUnavailable
+from lab_agent.errors import ServicePaused, ServiceUnavailable
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, ServiceClock
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.steady_clock import steady_seconds
 
 CLOCKS_DIFFER_RULE = "order.clocks-differ"
 """The rule that holds what cannot be decided meanwhile."""
+_SLOW_WINDOW = 300.0
+_FEWEST_CALLS = 5
+_KEPT_CALLS = 500
 _CLOCK_CONDITIONS = frozenset({ConditionId.CLOCK_DIFFERS})
 
 
@@ -56,6 +62,48 @@ class ClockProbe:
     def _assess_again(self, uow: UnitOfWork) -> None:
         uow.jobs.make_due(JobKind.FETCH_ORDER, now=self.clock.now())
         uow.commit()
+
+
+class CallDurations:
+    """How long the last calls to the service took; `record` is a `CallObserver`. `steady` gives seconds of steady time."""
+
+    def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
+        self._steady = steady
+        self._calls: deque[tuple[float, float]] = deque(maxlen=_KEPT_CALLS)
+
+    def record(self, operation: str, outcome: str, seconds: float) -> None:
+        """Take a call that has ended. One that was not sent, as the service asks to wait, says nothing of its speed."""
+        del operation
+        if outcome != ServicePaused.__name__:
+            self._calls.append((self._steady(), seconds))
+
+    def last(self) -> list[float]:
+        """Seconds of each call of the last minutes."""
+        since = self._steady() - _SLOW_WINDOW
+        return [seconds for ended, seconds in self._calls if ended >= since]
+
+
+@dataclass(frozen=True, slots=True)
+class SlownessProbe:
+    """Whether half of the calls of the last minutes took longer than `slow_after` seconds."""
+
+    calls: CallDurations
+    slow_after: float
+
+    @property
+    def conditions(self) -> frozenset[ConditionId]:
+        """The one that it decides about."""
+        return frozenset({ConditionId.EXCHANGE_SLOW})
+
+    async def look(self) -> Sequence[Finding]:
+        """Raises `ServiceUnavailable` where there were too few calls to tell."""
+        calls = self.calls.last()
+        if len(calls) < _FEWEST_CALLS:
+            raise ServiceUnavailable("too few calls to the exchange service to tell how fast it is")
+        middle = median(calls)
+        if middle <= self.slow_after:
+            return ()
+        return (Finding(condition=ConditionId.EXCHANGE_SLOW, detail=f"median {middle:.1f} s of the last {len(calls)} calls"),)
 
 
 def _name_both(known: ServiceClock, offset: timedelta, now: datetime) -> str:

@@ -306,12 +306,12 @@ class Vault(Protocol):
         """Whose result it is; None where the laboratory system did not say, or once it was purged."""
         ...
 
-    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
-        """Store what a remote system said last about a job of an order: its words may name the patient."""
+    def save_service_message(self, job: JobId, order: OrderKey, said: ServiceMessage) -> None:
+        """Add what a remote system said to an attempt at a job of an order; the last ten are kept."""
         ...
 
-    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
-        """What was last said about the jobs of an order; purged together with its identification data."""
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, tuple[ServiceMessage, ...]]:
+        """What was said to the last attempts at the jobs of an order, oldest first; purged with its identification data."""
         ...
 
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -9,7 +12,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from lab_agent.accounts import Role
-from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.records import Event, ServiceMessage
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
 from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status.auth import HttpError, Viewer, one_line
@@ -84,6 +88,7 @@ async def show_order(key: str, user: Viewer, context: Context, renderer: Rendere
         raise HttpError("There is no order with this key. Search for it by Task id, requisition, accession or barcode.", 404)
     is_operator = user.account.has_role(Role.OPERATOR)  # what the service says may name the patient
     order = detail.order.key
+    said = await context.store.run_read_only(lambda uow: uow.vault.service_messages(order)) if is_operator else {}
     return await renderer.render_page(
         "order.html",
         user,
@@ -92,9 +97,30 @@ async def show_order(key: str, user: Viewer, context: Context, renderer: Rendere
         needing_operator=JOBS_NEEDING_OPERATOR,
         unconfirmed_submit=find_unconfirmed_submit(detail),
         can_be_marked_done=can_be_marked_done,
-        service_messages=await context.store.run_read_only(lambda uow: uow.vault.service_messages(order)) if is_operator else {},
+        service_messages=said,
+        timeline=_merge_timeline(detail.events, said),
         flash=flash,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _TimelineEntry:
+    at: datetime
+    text: str
+    by: str | None = None
+    said: bool = False
+    """Whether these are the service's own words."""
+
+
+def _merge_timeline(events: Sequence[Event], messages: Mapping[JobId, Sequence[ServiceMessage]]) -> list[_TimelineEntry]:
+    """The events of an order, and what the service said to the attempts at its jobs, oldest first."""
+    entries = [_TimelineEntry(each.at, each.text, each.by) for each in events]
+    entries += [
+        _TimelineEntry(each.at, f"job {job}, attempt {each.attempt}: {each.answer}. The service said: {each.text}", said=True)
+        for job, said in messages.items()
+        for each in said
+    ]
+    return sorted(entries, key=lambda entry: entry.at)
 
 
 @router.get("/waiting")

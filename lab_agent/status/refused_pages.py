@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
+from lab_agent.accounts import Role
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.refused_messages import RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InvalidTransitionError
@@ -74,8 +75,12 @@ async def show_refused_messages(
 
 @router.get("/refused/{key}")
 async def show_refused_message(user: Viewer, context: Context, renderer: Renderer, message: Refused, flash: Flash) -> Response:
-    """One message: why it was refused, what the present map would make of it, and its history; nothing of its text."""
+    """One message: why it was refused, what the present map would make of it, and its history; nothing of its text.
+
+    What it was sent as, such as a file's name, may name the patient: operators alone see it.
+    """
     preview, problem = await _preview(context, message)
+    may_see = user.account.has_role(Role.OPERATOR)
     return await renderer.render_page(
         "refused_message.html",
         user,
@@ -83,6 +88,7 @@ async def show_refused_message(user: Viewer, context: Context, renderer: Rendere
         parts=[(part, describe_content(part.part.content)) for part in preview.parts],
         suggestions=preview.suggestions,
         preview_problem=problem,
+        sent_as=await context.refused_messages.find_sender_name(message.key) if may_see else None,
         history=await context.store.run_read_only(lambda uow: uow.refused_messages.events(message.key)),
         flash=flash,
     )

@@ -320,7 +320,7 @@ class ReportedPatientRow(TableRow, table=True):
 
 
 class ServiceMessageRow(TableRow, table=True):
-    """What a remote system said last about a job (`ServiceMessage`), encrypted."""
+    """What a remote system said to the last attempts at a job (`ServiceMessage`s), encrypted together."""
 
     __tablename__ = "service_messages"
     job_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -19,6 +20,8 @@ from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import documents, identities, key_values, reported_patients, service_messages
 
 _KEY_CHECK = "encryption.key_check"
+KEPT_MESSAGES = 10
+"""Attempts of a job of which the service's words are kept."""
 
 
 def document_id(content: bytes) -> str:
@@ -65,6 +68,18 @@ _SAVE_DOCUMENT = Write.insert(documents, upsert_by("id"))
 _DOCUMENT = Query(select(documents.c.ciphertext, documents.c.content_type).where(documents.c.id == bindparam("of")))
 
 
+def _pack_messages(messages: tuple[ServiceMessage, ...]) -> bytes:
+    rows = [[each.at.isoformat(), each.attempt, each.answer, each.text] for each in messages]
+    return json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _unpack_messages(content: bytes) -> tuple[ServiceMessage, ...]:
+    return tuple(
+        ServiceMessage(at=datetime.fromisoformat(at), attempt=attempt, answer=answer, text=text)
+        for at, attempt, answer, text in json.loads(content)
+    )
+
+
 class SqlVault(Vault):
     """Identification data and documents, in tables of their own, encrypted with the cipher."""
 
@@ -93,16 +108,15 @@ class SqlVault(Vault):
         return self._read(_PATIENT, report)
 
     @override
-    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
-        sealed = self._cipher.encrypt(text.encode("utf-8", "replace"))
-        self._session.put(_SAVE_MESSAGE, job, {"job_id": job, "order_key": order, "ciphertext": sealed, "kept_at": at})
+    def save_service_message(self, job: JobId, order: OrderKey, said: ServiceMessage) -> None:
+        kept = (*self.service_messages(order).get(job, ()), said)[-KEPT_MESSAGES:]
+        sealed = self._cipher.encrypt(_pack_messages(kept))
+        self._session.put(_SAVE_MESSAGE, job, {"job_id": job, "order_key": order, "ciphertext": sealed, "kept_at": said.at})
 
     @override
-    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, tuple[ServiceMessage, ...]]:
         rows = self._session.execute(_MESSAGES, {"of": order})
-        return {
-            JobId(row.job_id): ServiceMessage(at=row.kept_at, text=self._cipher.decrypt(row.ciphertext).decode()) for row in rows
-        }
+        return {JobId(row.job_id): _unpack_messages(self._cipher.decrypt(row.ciphertext)) for row in rows}
 
     @override
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:

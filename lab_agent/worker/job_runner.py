@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import structlog
 
 from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.records import Job, JobKind, ServiceMessage
 from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
@@ -172,11 +172,12 @@ class JobRunner:
         job, now = attempt.lease.job, self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
         ended = self._after_failure(failure, job, decision, verifying=attempt.verifies).failed(now, find_cause(failure))
-        said = format_issues(failure.issues)
+        text = format_issues(failure.issues)
+        said = ServiceMessage(at=now, text=text, attempt=job.attempts, answer=str(failure)) if text else None
 
         def end(uow: UnitOfWork) -> Job:
             if said and ended.order is not None:
-                uow.vault.save_service_message(ended.id, ended.order, said, at=now)
+                uow.vault.save_service_message(ended.id, ended.order, said)
             return ended
 
         return _Ending(await self._end(attempt, end), failure, decision)

@@ -123,7 +123,8 @@ class PollTask:
 
         await self.store.run(write)
         if tasks:
-            log.warning("Tasks cannot be read", action="tasks_unreadable", items=list(tasks[:_MAX_NAMES]))
+            alert = str(UNREADABLE_TASKS_ALERT)
+            log.warning("Tasks cannot be read", action="tasks_unreadable", alert=alert, items=list(tasks[:_MAX_NAMES]))
         elif self._unreadable_tasks:
             log.info("all Tasks can be read again", action="tasks_readable")
         self._unreadable_tasks = tasks

@@ -26,7 +26,7 @@ from lab_agent.workflow.group_alerts import describe_oldest
 
 log = structlog.get_logger(__name__)
 
-_CONDITIONS = frozenset(cause.condition for cause in FailureCause) | {
+ATTENTION_CONDITIONS = frozenset(cause.condition for cause in FailureCause) | {
     ConditionId.ORDERS_HELD,
     ConditionId.ORDERS_PART_WAITS,
     ConditionId.ORDERS_TASK_UNREADABLE,
@@ -60,13 +60,17 @@ class AttentionAlerts:
     def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
         if self.adapters is not None:
             self._tell_unusable_systems(uow, self.adapters, now)
-        waiting = (_to_alert(each, now) for each in (*uow.orders.waiting_groups(), *uow.reports.waiting_groups()))
-        found = [*waiting, *self._failure_alerts(uow, now)]
-        for key in sorted(uow.alerts.open_of(_CONDITIONS) - {each.key for each in found}):
+        found = self.find(uow, now)
+        for key in sorted(uow.alerts.open_of(ATTENTION_CONDITIONS) - {each.key for each in found}):
             _close(uow, key, now)
         for each in found:
             _open(uow, each)
         uow.commit()
+
+    def find(self, uow: UnitOfWork, now: datetime) -> list[Alert]:
+        """Give what waits or fails now; nothing is written."""
+        waiting = (_to_alert(each, now) for each in (*uow.orders.waiting_groups(), *uow.reports.waiting_groups()))
+        return [*waiting, *self._failure_alerts(uow, now)]
 
     def _failure_alerts(self, uow: UnitOfWork, now: datetime) -> Iterator[Alert]:
         for key, groups in group_failures(uow.jobs.failure_groups()).items():

@@ -180,7 +180,12 @@ class DocumentUploader:
             return
         self.check.settled, self.check.spoils = as_sent, not as_sent
         if not as_sent:
-            log.error("document is not as it was sent", action="document_not_as_sent", order=self.uploader.order)
+            log.error(
+                "document is not as it was sent",
+                action="document_not_as_sent",
+                alert=str(NOT_AS_SENT_ALERT),
+                order=self.uploader.order,
+            )
             await self.uploader.lease.write(partial(self._record_spoilt, self._record(name, _SPOILT, saved)))
         else:
             await self.uploader.lease.write(partial(self._record_as_sent, self._record(name, _AS_SENT, saved)))

@@ -67,11 +67,11 @@ def can_be_marked_done(kind: JobKind) -> bool:
     return kind in _CAN_BE_MARKED_DONE
 
 
-async def find_service_message(store: Store, job: Job) -> ServiceMessage | None:
-    """What the service said last about a job, for an operator's eyes alone; None if it said nothing, or it was purged."""
+async def find_service_messages(store: Store, job: Job) -> tuple[ServiceMessage, ...]:
+    """What the service said to the last attempts at a job, oldest first, for an operator alone; none once it was purged."""
     order = job.order
     messages = {} if order is None else await store.run(lambda uow: uow.vault.service_messages(order))
-    return messages.get(job.id)
+    return messages.get(job.id, ())
 
 
 async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> Job:

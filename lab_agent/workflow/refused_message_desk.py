@@ -13,7 +13,7 @@ import structlog
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.records import Event
-from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, sender_name
 from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart
@@ -125,14 +125,14 @@ class RefusedMessageDesk:
 
     async def preview(self, key: RefusedKey) -> Preview:
         """What the present map makes of a message; nothing changes. Raises `LisUnavailable` if its adapter is not loaded."""
-        message, content = await self.store.run(lambda uow: _load(uow, key))
+        message, content = await self.store.run_read_only(lambda uow: _load(uow, key))
         parsed = await self.adapters.get(message.source).parse_message(_raw_of(message, content), content.message_id)
 
         def look_up(uow: UnitOfWork) -> Preview:
             parts = tuple(_preview_part(uow, message, part) for part in parsed.parts)
             return Preview(parts, tuple(each for each in parsed.suggestions if _is_needed(uow, message, each)))
 
-        return await self.store.run(look_up)
+        return await self.store.run_read_only(look_up)
 
     async def replay(self, key: RefusedKey, *, by: str, over_newer: bool = False) -> ReplayOutcome:
         """Read a waiting message with the present map, and put every good part into the inbox; nothing is there twice.
@@ -141,7 +141,7 @@ class RefusedMessageDesk:
         accepted meanwhile would take its values back: it is left out as a question, unless `over_newer` answers that.
         Raises `LisUnavailable` as `preview` does.
         """
-        message, content = await self.store.run(lambda uow: _load(uow, key))
+        message, content = await self.store.run_read_only(lambda uow: _load(uow, key))
         _require_waiting(message)
         adapter = self.adapters.get(message.source)
         parsed = await adapter.parse_message(_raw_of(message, content), content.message_id)
@@ -232,6 +232,15 @@ class RefusedMessageDesk:
         done = replace(message, state=RefusedState.DISMISSED, changed_at=now)
         _save(uow, done, "refused_dismissed", f"dismissed: {note}", by, now)
         return done
+
+    async def find_sender_name(self, key: RefusedKey) -> str | None:
+        """What the sender called the message, such as a file's name: for operators alone. None once it is not kept any more."""
+
+        def read(uow: UnitOfWork) -> str | None:
+            content = uow.refused_messages.content(key) if _get(uow, key).is_kept else None
+            return None if content is None else sender_name(content)
+
+        return await self.store.run(read)
 
     async def look_at(self, key: RefusedKey, *, by: str) -> RefusedContent:
         """The content of a message, for one look, which is in its history before the content is given."""

@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import structlog
+
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import RefusedKey, refused_key
@@ -17,6 +19,8 @@ from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, is_noise
 from lab_agent.ports.queries import Page
 from lab_agent.ports.repositories import UnitOfWork
+
+log = structlog.get_logger(__name__)
 
 MAX_NEW_A_DAY = 500
 """Messages of one adapter of which more than the count is kept, within a day."""
@@ -117,7 +121,9 @@ def refresh_alert(uow: UnitOfWork, source: str, now: datetime) -> None:
     beyond = uow.refused_messages.get(_count_only_key(source, now))
     if beyond is not None and beyond.state is RefusedState.WAITING:
         text += f"; {beyond.count} more of today are only counted"
-    uow.alerts.open(Alert(condition=key.condition, subject=key.subject, detail=text, since=now, opened_at=now, count=waiting))
+    alert = Alert(condition=key.condition, subject=key.subject, detail=text, since=now, opened_at=now, count=waiting)
+    if uow.alerts.open(alert):
+        log.warning("condition found", action="condition_found", alert=str(key), count=waiting)
 
 
 def one_line(reason: str) -> str:

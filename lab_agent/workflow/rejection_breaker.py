@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
+
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.repositories import UnitOfWork
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,9 @@ class RejectionBreaker:
             return False
         uow.key_values.set(_tripped_key(rule), now.isoformat())
         detail = f"{self.limit} orders within {self.window}"
-        uow.alerts.open(
-            Alert(condition=ConditionId.RULE_STOPPED, subject=rule, detail=detail, since=now, opened_at=now, count=self.limit)
-        )
+        alert = Alert(condition=ConditionId.RULE_STOPPED, subject=rule, detail=detail, since=now, opened_at=now, count=self.limit)
+        if uow.alerts.open(alert):
+            log.warning("condition found", action="condition_found", alert=str(alert.key), count=self.limit)
         return True
 
 

@@ -46,7 +46,7 @@ class SearchAlerts:
             elif uow.alerts.open(
                 Alert(condition=key.condition, subject=key.subject, detail=_describe(kind), since=now, opened_at=now)
             ):
-                log.warning("search not filtered", action="search_not_filtered", search=kind.value)
+                log.warning("search not filtered", action="search_not_filtered", alert=str(key), search=kind.value)
         uow.commit()
 
 

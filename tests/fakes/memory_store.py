@@ -115,7 +115,7 @@ class MemoryData:
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
     reported_patients: dict[ReportKey, bytes] = field(default_factory=dict)
-    service_messages: dict[JobId, tuple[OrderKey, ServiceMessage]] = field(default_factory=dict)
+    service_messages: dict[JobId, tuple[OrderKey, tuple[ServiceMessage, ...]]] = field(default_factory=dict)
     hosted_documents: dict[str, HostedDocument] = field(default_factory=dict)
     alerts: list[Alert] = field(default_factory=list)
     notifications: dict[tuple[str, AlertKey], Notification] = field(default_factory=dict)
@@ -187,11 +187,12 @@ class MemoryVault(Vault):
         return self._data.reported_patients.get(report)
 
     @override
-    def save_service_message(self, job: JobId, order: OrderKey, text: str, *, at: datetime) -> None:
-        self._data.service_messages[job] = (order, ServiceMessage(at=at, text=text))
+    def save_service_message(self, job: JobId, order: OrderKey, said: ServiceMessage) -> None:
+        _, before = self._data.service_messages.get(job, (order, ()))
+        self._data.service_messages[job] = (order, (*before, said)[-10:])
 
     @override
-    def service_messages(self, order: OrderKey) -> Mapping[JobId, ServiceMessage]:
+    def service_messages(self, order: OrderKey) -> Mapping[JobId, tuple[ServiceMessage, ...]]:
         return {job: said for job, (about, said) in self._data.service_messages.items() if about == order}
 
     @override

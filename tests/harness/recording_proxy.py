@@ -1,4 +1,4 @@
-"""A proxy before the exchange service that keeps the body of every request."""
+"""A proxy before the exchange service that keeps the body of every request, and may pretend another time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import httpx
@@ -23,6 +25,8 @@ class RecordingProxy:
     url: str
     sent: list[tuple[str, str, bytes]] = field(default_factory=list)
     """Method, path and body of each request with a body."""
+    clock_ahead: timedelta = timedelta()
+    """What is added to the `Date` of every answer."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -37,7 +41,8 @@ class RecordingProxy:
         if body:
             self.sent.append((scope["method"], path, body))
         answer = await self._forward(scope, path, body)
-        headers = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP]
+        headers = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP | {b"date"}]
+        headers.append((b"date", format_datetime(datetime.now(UTC) + self.clock_ahead, usegmt=True).encode()))
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": answer.content})
 
@@ -56,7 +61,7 @@ async def recording_proxy(target: str) -> AsyncIterator[RecordingProxy]:
     """A running proxy on a free port of this machine."""
     listener = socket.create_server(("127.0.0.1", 0))
     proxy = RecordingProxy(target, f"http://127.0.0.1:{listener.getsockname()[1]}/")
-    server = uvicorn.Server(uvicorn.Config(proxy, lifespan="off", log_config=None))
+    server = uvicorn.Server(uvicorn.Config(proxy, lifespan="off", log_config=None, date_header=False))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield proxy

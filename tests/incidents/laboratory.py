@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from lab_agent import exact_json
 from lab_agent.accounts import Accounts, Role
@@ -32,7 +35,7 @@ from lab_sandbox.demo.workspace import Workspace, create_workspace
 from tests.harness.orders import BASE, procedure_requests, templates
 from tests.harness.paths import ROOT
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 """Seconds until an incident must be told."""
 USER, PASSWORD = "night", "a long password for tests"
 DATABASE = Path("var/demo/lab-agent.db")
@@ -76,6 +79,7 @@ class Laboratory:
     programs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     placed: int = 0
     _pages: httpx.Client | None = None
+    used: bool = False
 
     @classmethod
     def create(cls, database: Path, settings: Mapping[str, Mapping[str, TomlValue]]) -> Laboratory:
@@ -110,6 +114,11 @@ class Laboratory:
     def results(self) -> Path:
         """The folder where it writes results."""
         return self.workspace.results
+
+    def fill(self, subject: str) -> str:
+        """A subject of which a part is known when the laboratory is there: an address, a folder, a file."""
+        status = f"127.0.0.1:{self.workspace.agent_config['status']['port']}"
+        return subject.format(status=status, store=self.database.parent, settings=self.settings)
 
     def set(self, table: str, **values: TomlValue) -> None:
         """Change settings; a program that runs has read the former ones."""
@@ -270,6 +279,27 @@ class Laboratory:
         token = httpx.post(f"{self.workspace.service_url}connect/token", data=form, trust_env=False).raise_for_status().json()
         service.headers["Authorization"] = f"Bearer {token['access_token']}"
         return service
+
+    def wait(self, seconds: float) -> None:
+        """Let real time pass: for what is about time itself."""
+        time.sleep(seconds)
+
+    @contextmanager
+    def small_disk(self, folder: Path, *, kilobytes: int) -> Iterator[None]:
+        """The folder is on an empty disk of its own. Skips the test where none may be mounted."""
+        words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+        if subprocess.run(words, check=False, capture_output=True).returncode:
+            pytest.skip("a small disk cannot be mounted here")
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+    def fill_disk(self, folder: Path) -> None:
+        """Leave no byte free; the file `.filler` has it all."""
+        with (folder / ".filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
 
     # --- what is told
 

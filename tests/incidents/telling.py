@@ -74,9 +74,8 @@ def score_page(lab: Laboratory, expected: Expected) -> Score:
     place = source.find(expected.words.title)
     item = source[place : source.find("</li>", place)] if place >= 0 else ""
     times = [datetime.fromisoformat(each) for each in re.findall(r'datetime="([^"]+)"', item)]
-    return Score(
-        "page", _points(expected, _text_of(item), times), f"{answer.status_code} {' '.join(_text_of(source).split())[:1500]}"
-    )
+    shown = f"{answer.status_code} {' '.join(_text_of(source).split())[:1500]}"
+    return Score("page", _points(expected, _text_of(item), times), shown)
 
 
 def score_check(lab: Laboratory, expected: Expected) -> Score:

@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from lab_agent.crypto import Passwords, new_key
-from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.records import ReportRecord, ServiceMessage
 from tests.integration.cli.conftest import KEY
 
 
@@ -33,7 +33,9 @@ def save_report_with_patient(uow, patient: bytes) -> None:
 
 def test_keys_rotated_and_old_key_removed(cli, lab):
     lab.write(lambda uow: uow.vault.save_identity("R1", b"Ivanova", at=datetime.now(UTC)))
-    lab.write(lambda uow: uow.vault.save_service_message(1, "R1", "Ivanova is unknown", at=datetime.now(UTC)))
+    lab.write(
+        lambda uow: uow.vault.save_service_message(1, "R1", ServiceMessage(at=datetime.now(UTC), text="Ivanova is unknown"))
+    )
     lab.write(lambda uow: save_report_with_patient(uow, b"Ivanova"))
     new = new_key()
     settings = lab.config.read_text()

@@ -19,7 +19,9 @@ import pytest
 
 from lab_agent.cli.agent_life import process_lives
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.records import Alert
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.records import Alert, JobKind, NewJob, OrderRecord
+from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
 from tests.harness.programs import free_port
 from tests.integration.cli.conftest import KEY
@@ -213,15 +215,37 @@ def test_status_is_read_while_another_program_writes(cli: Any, lab: Any) -> None
 def test_open_alert_is_told_with_age_and_number(cli: Any, lab: Any) -> None:
     save(lab, make_worker(started_at=datetime.now(UTC)))
     since = datetime.now(UTC) - timedelta(hours=3)
-    alert = Alert(condition=ConditionId.RESULTS_UNMATCHED, since=since, opened_at=since, count=7)
+    alert = Alert(condition=ConditionId.API_CALLERS_REFUSED, subject="wrong_credentials", since=since, opened_at=since, count=7)
     lab.write(lambda uow: uow.alerts.open(alert))
     done = cli("check", "--offline")
     assert done.code == 1
-    assert "WARNING   Results fit no order" in done.out
+    assert "WARNING   Callers of the laboratory's API are refused" in done.out
     assert "(3 h)" in done.out
-    assert "7 results" in done.out
-    assert "lab-agent results list --waiting" in done.out
-    assert found(cli("check", "--offline", "--json"))["results.unmatched"]["affected"][0]["number"] == 7
+    assert "lab-agent api-token list" in done.out
+    assert found(cli("check", "--offline", "--json"))["api.callers_refused"]["affected"][0]["number"] == 7
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_held_orders_and_parked_jobs_need_a_person(cli: Any, lab: Any, words: tuple[str, ...]) -> None:
+    """Also before the agent has opened an alert: it may be stopped, or have none of its own yet."""
+    now = datetime.now(UTC)
+    save(lab, make_worker(started_at=now))
+
+    held = {"reason": "x", "held_since": now, "hold_cause": "unknown_contract"}
+
+    def wait(uow: Any) -> None:
+        uow.orders.add(OrderRecord(key="R1", task_id="t", state=OrderState.HELD, seen_at=now, changed_at=now, **held))
+        uow.jobs.add(NewJob(kind=JobKind.DELIVER_REPORT, dedup_key="j", ordering_key="j", target="x", due_at=now))
+        (job,) = uow.jobs.claim({frozenset(JobKind): 1}, owner="w", now=now, lease=timedelta(hours=1))
+        uow.jobs.save(job.dead_letter(now, "422").failed(now, FailureCause.OTHER))
+
+    lab.write(wait)
+    done = cli(*words)
+    assert done.code == 1
+    assert {each.partition(".")[0] for each in found(done)} == {"orders", "jobs"}
+    said = json.loads(done.out)
+    numbers = said.get("operation", said)["numbers"]
+    assert (numbers["held"], numbers["parked"]) == (1, 1)
 
 
 def test_alert_of_a_probe_ends_when_the_command_finds_nothing(cli: Any, lab: Any) -> None:
@@ -258,7 +282,7 @@ def test_status_begins_with_its_verdict(cli: Any, lab: Any) -> None:
     assert (works.code, works.out.splitlines()[0]) == (0, "Works: nothing waits for a person.")
     assert [line for line in works.out.splitlines() if line.startswith("agent ") and socket.gethostname() in line]
     now = datetime.now(UTC)
-    lab.write(lambda uow: uow.alerts.open(Alert(condition=ConditionId.RESULTS_HELD, since=now, opened_at=now, count=1)))
+    lab.write(lambda uow: uow.alerts.open(Alert(condition=ConditionId.LABELS_LOW, subject="one", since=now, opened_at=now)))
     waits = cli("status")
     assert (waits.code, waits.out.splitlines()[0]) == (1, "1 thing needs a person.")
 

@@ -23,6 +23,7 @@ _LISTS = (*_SERVERS, *_CLIENTS, *_FILES, *_WORK, "structlog", "lab_agent.rules",
 _OTHER_ADAPTERS = ("lab_agent.lis.hl7v2", "lab_agent.lis.http", "lab_agent.lis.sql")
 _ABSENT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--help",): (*_LISTS, *_STORE),
+    ("alert", "list"): _LISTS,
     ("orders", "list"): _LISTS,
     ("outbox", "list"): _LISTS,
     ("results", "list"): _LISTS,

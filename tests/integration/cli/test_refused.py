@@ -21,9 +21,10 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
-from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.lis.registry import load_adapters
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
 from tests.harness.programs import free_port
@@ -110,6 +111,15 @@ def test_raw_text_is_printed_and_noted(cli: Any, lab: Any, mapping: Path) -> Non
     assert [(each["text"], each["by"]) for each in history] == [("the raw text was shown", "ann")]
     stored = b"".join(path.read_bytes() for path in lab.folder.rglob("*") if path.is_file())
     assert NAME.encode() not in stored
+
+
+def test_name_of_unreadable_file_is_shown_and_not_listed(cli: Any, lab: Any) -> None:
+    content = RefusedContent(message_id="MEIER_Anna.json:1700000000:12:0123456789abcdef", raw=b"not JSON")
+    lab.write(lambda uow: record_refusal(uow, "main", content, "document: is not JSON", datetime.now(UTC)))
+    (row,) = cli("results", "refused", "list", "--json").json()
+    assert "MEIER" not in cli("results", "refused", "list").out
+    assert cli("results", "refused", "show", row["key"], "--json").json()["sent_as"] == "MEIER_Anna.json"
+    assert "MEIER_Anna.json" in cli("results", "refused", "show", row["key"]).out
 
 
 def test_dismissed_messages_end_the_alert(cli: Any, lab: Any, mapping: Path) -> None:

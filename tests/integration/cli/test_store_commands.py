@@ -7,7 +7,7 @@ import pytest
 
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import Event, JobKind, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.records import Event, JobKind, LineRecord, NewJob, OrderRecord, ReportRecord, ServiceMessage
 from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
@@ -204,7 +204,10 @@ def failing(uow) -> None:
     (found,) = [each for each in uow.jobs.list_for_order(ORDER) if each.kind is JobKind.SUBMIT_ORDER]
     job = found.failed(NOW, FailureCause.OUTCOME_UNKNOWN)
     uow.jobs.save(job)
-    uow.vault.save_service_message(job.id, ORDER, "error processing: Anna Sample is unknown", at=NOW)
+    for attempt, text in enumerate(("busy", "error processing: Anna Sample is unknown"), start=1):
+        uow.vault.save_service_message(
+            job.id, ORDER, ServiceMessage(at=NOW, text=text, attempt=attempt, answer="POST was answered with 422")
+        )
 
 
 def test_job_shown_with_cause_and_service_words(cli, seeded):
@@ -217,6 +220,8 @@ def test_job_shown_with_cause_and_service_words(cli, seeded):
         assert part in shown.out
     as_json = cli("outbox", "show", job, "--json").json()
     assert as_json["service_said"] == "error processing: Anna Sample is unknown"
+    assert as_json["said_before"].startswith("attempt 1 at ")
+    assert as_json["said_before"].endswith("422: busy")
     assert as_json["failing_since"] == NOW.isoformat()
     for args in (("outbox", "list", "--json"), ("outbox", "list"), ("orders", "show", ORDER, "--json")):
         assert "Anna Sample" not in cli(*args).out

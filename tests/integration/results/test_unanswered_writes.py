@@ -78,7 +78,7 @@ async def test_words_of_service_sealed_and_not_logged(bench: ResultsBench, capsy
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
     await bench.receive(make_report())
     said = await bench.store.run(lambda uow: uow.vault.service_messages(ORDER))
-    (message,) = [each.text for each in said.values()]
+    (message,) = [each[-1].text for each in said.values()]
     diagnostics = message.partition(": ")[2]
     assert diagnostics
     assert diagnostics not in capsys.readouterr().out

@@ -15,7 +15,7 @@ import lab_agent.status
 from lab_agent.accounts import Role
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.records import JobKind, OrderRecord
+from lab_agent.domain.records import JobKind, OrderRecord, ServiceMessage
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.status import app
 from lab_agent.status.app import create_app
@@ -171,10 +171,13 @@ async def test_service_words_shown_to_operators_alone(seeded: Any):
     """What the service said may name the patient: a viewer does not read it, and no list shows it."""
     job = await seeded.get_job(JobKind.DELIVER_REPORT)
     said = f"error processing: Anna Petrova {HOSTILE}"
-    await seeded.write(lambda uow: uow.vault.save_service_message(job.id, job.order, said, at=seeded.clock.now()))
+    spoken = ServiceMessage(at=seeded.clock.now(), text=said, attempt=3, answer="POST Observation was answered with 422")
+    await seeded.write(lambda uow: uow.vault.save_service_message(job.id, job.order, spoken))
     await seeded.write(lambda uow: uow.jobs.save(job.reschedule(NOW, NOW, "r").failed(NOW, FailureCause.INVALID_RESPONSE)))
     operator, viewer = [await seeded.signed_in_client(role) for role in (Role.OPERATOR, Role.VIEWER)]
     text = (await operator.get(f"/orders/{job.order}")).text
+    timeline = text[text.index('id="timeline"') :]
+    assert "attempt 3: POST Observation was answered with 422. The service said: error processing: Anna Petrova" in timeline
     assert "Anna Petrova" in text
     assert "other JSON than the interface" in text
     assert HOSTILE not in text

@@ -14,13 +14,15 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
 from lab_agent.lis.reloading import ReloadOutcome
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.groups import RetentionSettings
 from lab_agent.workflow import refused_messages
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
+from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.retention import RetentionPurger
 from tests.harness.refused import FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
@@ -166,6 +168,25 @@ async def test_raw_text_is_shown_on_noted_request_alone(laboratory: Laboratory) 
     stored = b"".join(path.read_bytes() for path in laboratory.database.parent.rglob("*") if path.is_file())
     assert NAME.encode() not in stored
     assert b"1961" not in stored
+
+
+async def test_name_of_file_told_to_operators_alone(laboratory: Laboratory) -> None:
+    """Where a file cannot be read at all, its name is how it is found; it may name the patient, so no list or alert has it."""
+    store, now = laboratory.pages.context.store, laboratory.pages.clock.now()
+    content = RefusedContent(message_id="MEIER_Anna.json:1700000000:12:0123456789abcdef", raw=b"not JSON")
+
+    def refuse(uow: UnitOfWork) -> None:
+        record_refusal(uow, "main", content, "document: is not JSON", now)
+        uow.commit()
+
+    await store.run(refuse)
+    (message,) = await laboratory.waiting()
+    viewer, operator = [await laboratory.pages.signed_in_client(role) for role in (Role.VIEWER, Role.OPERATOR)]
+    assert '<dd class="code">MEIER_Anna.json</dd>' in (await operator.get(f"/refused/{message.key}")).text
+    assert "MEIER" not in (await viewer.get(f"/refused/{message.key}")).text
+    for path in ("/", "/results", "/refused", "/alerts"):
+        assert "MEIER" not in (await operator.get(path)).text, path
+    assert "MEIER" not in (await laboratory.alert()).detail
 
 
 async def test_hostile_raw_text_is_escaped(laboratory: Laboratory) -> None:
@@ -342,10 +363,11 @@ async def test_message_of_adapter_that_is_not_loaded(laboratory: Laboratory) -> 
         f"{NAME}.csv", "row 2: no value", raw=b"x"
     )
     (message,) = await laboratory.waiting()
-    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
-    shown = (await client.get(f"/refused/{message.key}")).text
+    viewer = await laboratory.pages.signed_in_client(Role.VIEWER)
+    shown = (await viewer.get(f"/refused/{message.key}")).text
     assert "the adapter gone is not loaded" in shown
     assert NAME not in shown
+    client = await laboratory.pages.signed_in_client(Role.OPERATOR)
     raw = (await client.post(f"/refused/{message.key}/raw", data=await token(client, "/refused"))).text
     assert f"{NAME}.csv" in raw
 

@@ -11,7 +11,7 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
-from lab_agent.domain.records import Alert, Event, JobKind, UploadRecord
+from lab_agent.domain.records import Alert, Event, JobKind, ServiceMessage, UploadRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.store.queries import SqlQueries
 from tests.fakes.memory_store import MemoryStore
@@ -40,7 +40,7 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
 
     await do(work)
     (mine,) = [each for each in await do.claim() if each.order == key]
-    await do(lambda uow: uow.vault.save_service_message(mine.id, key, "he is unknown", at=make.now))
+    await do(lambda uow: uow.vault.save_service_message(mine.id, key, ServiceMessage(at=make.now, text="he is unknown")))
     await do(lambda uow: uow.jobs.save(mine.complete(order.changed_at)))
     return order, line
 

@@ -270,7 +270,20 @@ async def test_service_words_sealed_with_job(failing: Bench, caplog: pytest.LogC
     failing.failing["a"] = ServiceRejected("POST was answered with 422", status=422, issues=said)
     await failing.run()
     messages = await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))
-    assert {job: each.text for job, each in messages.items()} == {1: "error processing: Anna Sample has no? right"}
+    assert {job: each[-1].text for job, each in messages.items()} == {1: "error processing: Anna Sample has no? right"}
     job = await failing.worker.get_job()
     assert "Anna" not in str(job)
     assert "Anna" not in caplog.text
+
+
+async def test_words_of_the_last_ten_attempts_are_kept(failing: Bench) -> None:
+    await failing.add_job("a")
+    for number in range(12):
+        said = (OutcomeIssue("error", "processing", f"answer {number}"),)
+        failing.failing["a"] = ServiceUnavailable("GET Task was answered with 503", issues=said)
+        await failing.run()
+        failing.worker.clock.advance(hours=1)
+    (kept,) = (await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))).values()
+    assert [each.attempt for each in kept] == list(range(3, 13))
+    assert {each.answer for each in kept} == {"GET Task was answered with 503"}
+    assert kept[-1].text.endswith("answer 11")

@@ -176,3 +176,14 @@ def test_issues_kept_with_every_failure(asked: RequestContext, status: int) -> N
     found = response_error(asked, status, {}, OUTCOME, now=NOW)
     assert found is not None
     assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)
+
+
+def test_page_of_a_proxy_is_quoted_and_marked() -> None:
+    page = b"<html>Anna Sample: bad gateway</html>" + b"x" * 5000
+    error = response_error(SEARCH, 502, {}, page, now=NOW)
+    assert error is not None
+    (issue,) = error.issues
+    assert issue.code == "that is no OperationOutcome"
+    assert issue.diagnostics.startswith("<html>Anna")
+    assert len(issue.diagnostics) == 2048
+    assert "Anna" not in str(error)

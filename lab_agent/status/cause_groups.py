@@ -1,0 +1,116 @@
+"""What waits for a person, grouped by its cause: one group, one line, and one button for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey, OpenCondition
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.records import Alert, FailureGroup, HoldReason, WaitingGroup
+from lab_agent.monitoring.report import to_open_condition
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.status.context import StatusContext
+from lab_agent.workflow.operator_groups import GroupAction
+from lab_agent.workflow.operator_held_groups import can_release_orders
+
+_TOLD_AS_CONDITION = frozenset(
+    {ConditionId.ORDERS_PART_WAITS, ConditionId.ORDERS_TASK_UNREADABLE, ConditionId.LINES_TASK_UNREADABLE}
+)
+"""Nobody can do anything about these here: the conditions tell them."""
+_NEVER_RELEASED_TOGETHER = frozenset(
+    {HoldReason.PATIENT_MISMATCH.value, HoldReason.WAITS_FOR_VERSION.value, HoldReason.DEFECT.value}
+)
+"""Results of which each needs a look, or that no release sends."""
+_RESULTS = frozenset({ConditionId.RESULTS_HELD, ConditionId.RESULTS_UNMATCHED, ConditionId.RESULTS_UNMAPPED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseGroup:
+    """All that fails or waits for one cause. `waiting` of the `count` wait for a person; the others are tried again.
+
+    `order` is that of the one that has waited for longest, if it has one, and `reason` why that one waits.
+    """
+
+    told: OpenCondition
+    count: int
+    waiting: int
+    order: OrderKey | None = None
+    reason: str | None = None
+    actions: tuple[GroupAction, ...] = ()
+
+    @property
+    def key(self) -> AlertKey:
+        """The alert of its cause."""
+        return self.told.key
+
+    @property
+    def has_members(self) -> bool:
+        """Whether its members can be listed."""
+        return self.key.condition is not ConditionId.LINES_HELD
+
+    @property
+    def is_of_jobs(self) -> bool:
+        """Whether its members are jobs."""
+        return self.key.condition.value.startswith("jobs.")
+
+    @property
+    def is_of_results(self) -> bool:
+        """Whether its members wait at the match desk."""
+        return self.key.condition in _RESULTS
+
+
+async def load_groups(context: StatusContext) -> tuple[CauseGroup, ...]:
+    """Everything that fails or waits, by cause: the longest waiting first."""
+    now = context.clock.now()
+    return await context.store.run_read_only(lambda uow: read_groups(uow, now))
+
+
+def read_groups(uow: UnitOfWork, now: datetime) -> tuple[CauseGroup, ...]:
+    """Everything that fails or waits, by cause: the longest waiting first."""
+    waiting = (*uow.orders.waiting_groups(), *uow.reports.waiting_groups())
+    groups = [
+        *_of_jobs(uow.jobs.failure_groups(), now),
+        *(_of_waiting(each, now) for each in waiting if each.key.condition not in _TOLD_AS_CONDITION),
+    ]
+    return tuple(sorted(groups, key=lambda each: (each.told.since, each.key)))
+
+
+def count_waiting(groups: Iterable[CauseGroup]) -> int:
+    """How much waits for a person."""
+    return sum(each.waiting for each in groups)
+
+
+def _of_jobs(found: Sequence[FailureGroup], now: datetime) -> Iterator[CauseGroup]:
+    for key in dict.fromkeys(each.key for each in found):
+        mine = [each for each in found if each.key == key]
+        count, waiting = sum(each.count for each in mine), sum(each.set_aside for each in mine)
+        actions = (GroupAction.RETRY, GroupAction.DISMISS) if waiting else (GroupAction.RETRY,)
+        told = _tell(key, count, min(each.since for each in mine), now)
+        yield CauseGroup(told=told, count=count, waiting=waiting, actions=actions)
+
+
+def _of_waiting(found: WaitingGroup, now: datetime) -> CauseGroup:
+    return CauseGroup(
+        told=_tell(found.key, found.count, found.since, now),
+        count=found.count,
+        waiting=found.count,
+        order=found.order,
+        reason=found.reason,
+        actions=_actions_on(found.key),
+    )
+
+
+def _actions_on(key: AlertKey) -> tuple[GroupAction, ...]:
+    if key.condition is ConditionId.ORDERS_HELD:
+        return (GroupAction.RETRY, GroupAction.RELEASE) if can_release_orders(key.subject) else (GroupAction.RETRY,)
+    if key.condition is ConditionId.RESULTS_HELD and key.subject not in _NEVER_RELEASED_TOGETHER:
+        return (GroupAction.RELEASE, GroupAction.DISMISS)
+    is_settled_by_others = key.subject == HoldReason.WAITS_FOR_VERSION.value
+    return (GroupAction.DISMISS,) if key.condition in _RESULTS and not is_settled_by_others else ()
+
+
+def _tell(key: AlertKey, count: int, since: datetime, now: datetime) -> OpenCondition:
+    return to_open_condition(Alert(condition=key.condition, subject=key.subject, since=since, opened_at=now, count=count))

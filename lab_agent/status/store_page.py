@@ -1,0 +1,35 @@
+"""The page that says what is wrong with the database: in place of any page that needs it, and while the daemon waits for it.
+
+It reads nothing and knows nobody, so whoever reaches the port may see it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.status import formatting
+
+_TEMPLATE_FOLDER = Path(__file__).parent / "templates"
+_RETRY_SECONDS = "10"
+
+
+def render_store_page(request: Request, condition: OpenCondition, now: datetime) -> HTMLResponse:
+    """Give the page with status 503; a browser that only looked asks again by itself."""
+    age = formatting.format_age(condition.since, now)
+    html = _environment().get_template("store_error.html").render(account=None, condition=condition, age=age)
+    headers = {"Retry-After": _RETRY_SECONDS} | ({"Refresh": _RETRY_SECONDS} if request.method == "GET" else {})
+    return HTMLResponse(html, 503, headers=headers)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(loader=FileSystemLoader(_TEMPLATE_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    made.filters["timestamp"] = formatting.format_timestamp
+    return made

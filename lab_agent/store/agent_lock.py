@@ -1,0 +1,70 @@
+"""One agent at a time on a SQLite database: the daemon holds a lock of the operating system on a file beside it.
+
+The system frees the lock when the process ends, however it ends. It holds between containers on one machine, too; and SQLite's
+write-ahead log works on one machine alone. PostgreSQL needs none: there, workers share the work.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+
+from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.store.engine import sqlite_file
+from lab_agent.store.error_translation import from_os_error
+
+_UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+_MAX_CONTENT = 300
+
+
+class AgentLock:
+    """The lock of one process on the database at `url`, held from `acquire` to `release`."""
+
+    def __init__(self, url: str) -> None:
+        file = sqlite_file(url)
+        self._path = None if file is None else Path(f"{file}.lock")
+        self._descriptor: int | None = None
+
+    def acquire(self, now: datetime) -> None:
+        """Take the lock, if it is not held already. Raises `StoreUnreachableError`, which names the agent that has it."""
+        if self._path is None or self._descriptor is not None:
+            return
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # nor is there a folder for the database, which is told when that is opened
+            return
+        except OSError as exc:
+            raise from_os_error(exc, f"The lock file {self._path} cannot be opened") from exc
+        try:
+            self._lock(descriptor, now)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let another agent have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _lock(self, descriptor: int, now: datetime) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            holder = os.pread(descriptor, _MAX_CONTENT, 0).decode("utf-8", "replace").strip() or "unknown"
+            raise StoreUnreachableError(f"Another agent has the database: {holder}.", StoreFault.SECOND_AGENT) from exc
+        except OSError as exc:
+            if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
+                raise from_os_error(exc, f"The lock file {self._path} cannot be locked") from exc
+        try:
+            holder = f"host {socket.gethostname()}, process {os.getpid()}, since {now:%Y-%m-%d %H:%M:%S} UTC"
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder.encode(), 0)
+        except OSError as exc:
+            if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
+                raise from_os_error(exc, f"The lock file {self._path} cannot be written") from exc

@@ -1,0 +1,134 @@
+"""How the daemon begins: it waits until its database can be opened, and its status page says what is wrong meanwhile.
+
+A daemon that ended instead would be started again and again, and say so in the log alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from lab_agent import sd_notify, web_server
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.domain.store_health import StoreOutage
+from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.settings.root import Settings
+from lab_agent.status.waiting_app import create_waiting_app
+from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.opening import open_store
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE = 1.0
+"""Seconds that the first attempt may take before the status page says that the daemon waits."""
+_PAUSE = 2.0
+_DRAIN_SECONDS = 1.0
+_NO_ANSWER = "no answer yet"
+
+
+@dataclass(slots=True)
+class StoreStart:
+    """Opens the database for one run of the daemon. `lock` is to be held as long as that works."""
+
+    settings: Settings
+    lock: AgentLock
+    outages: dict[StoreFault, StoreOutage] = field(default_factory=dict)
+    """What was wrong meanwhile, with the beginning of each fault."""
+    _current: StoreOutage | None = None
+
+    async def wait(self, sock: socket.socket) -> bool:
+        """Wait until the database is open to us; whether it is: False after SIGTERM or SIGINT.
+
+        Raises what waiting cannot mend: `CryptoError` for an invalid key, `StoreError` for an invalid URL.
+        """
+        opening = asyncio.ensure_future(self._open_in_the_end())
+        try:
+            await asyncio.wait({opening}, timeout=_PATIENCE)
+            if opening.done():
+                await opening
+                return True
+            return await self._serve_until(opening, sock)
+        finally:
+            opening.cancel()
+
+    async def _serve_until(self, opening: asyncio.Future[None], sock: socket.socket) -> bool:
+        app = create_waiting_app(self._find_condition, _now, self.settings.worker.mode)
+        serving = asyncio.create_task(web_server.serve(app, sock.dup(), drain=_DRAIN_SECONDS), name="status page")
+        with _signals() as stop:
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            try:
+                waiting: set[asyncio.Future[Any]] = {opening, stopping, serving}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (serving, stopping):
+                    task.cancel()
+                await asyncio.gather(serving, stopping, return_exceptions=True)
+        if opening.done():
+            await opening
+            return True
+        return False
+
+    async def _open_in_the_end(self) -> None:
+        while True:
+            try:
+                await self._open()
+            except StoreUnreachableError as exc:
+                self._note(exc)
+            else:
+                self._log_end()
+                return
+            for _ in range(int(_PAUSE)):
+                sd_notify.notify_watchdog()
+                await asyncio.sleep(1)
+
+    async def _open(self) -> None:
+        """Open it once, and close it again."""
+        await asyncio.to_thread(self.lock.acquire, _now())
+        store = await asyncio.to_thread(open_store, self.settings.store)
+        try:
+            await store.verify()
+            await store.run(lambda uow: uow.key_values.get("instance"))  # it begins as one that writes, which a lock prevents
+        finally:
+            await store.close()
+
+    def _note(self, error: StoreUnreachableError) -> None:
+        fault = error.fault or StoreFault.UNREACHABLE
+        known = self.outages.get(fault)
+        self._current = known or StoreOutage(fault, str(error), _now())
+        if known is None:
+            self.outages[fault] = self._current
+            log.error("the database is out", action="outage_started", outage=str(self._current.key), reason=str(error))
+        sd_notify.notify_ready(f"waiting: {self._current.to_condition().title}")
+
+    def _log_end(self) -> None:
+        for each in self.outages.values():
+            log.info("the database works again", action="outage_ended", outage=str(each.key))
+
+    def _find_condition(self) -> OpenCondition:
+        return (self._current or StoreOutage(StoreFault.UNREACHABLE, _NO_ANSWER, _now())).to_condition()
+
+
+@contextmanager
+def _signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set while the block runs."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):
+                loop.remove_signal_handler(number)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,105 @@
+"""What goes wrong with the agent's process, its machine, its settings and its notifications."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+
+from lab_agent.conditions.ids import ConditionId
+from tests.harness.programs import free_port
+from tests.incidents.catalogue_of_incidents import incident
+from tests.incidents.laboratory import Laboratory
+
+NOT_IN_THE_AGENT = ("page", "readyz", "log", "alert")
+"""What does not run cannot tell it."""
+
+
+@incident(ConditionId.AGENT_NOT_RUNNING, without=NOT_IN_THE_AGENT, settings={"monitoring": {"heartbeat_interval": 0.2}})
+def agent_is_stopped(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    yield
+    lab.start_agent()
+
+
+@incident(ConditionId.AGENT_NOT_RUNNING, without=NOT_IN_THE_AGENT, settings={"monitoring": {"heartbeat_interval": 0.2}})
+def agent_is_killed(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent", signal.SIGKILL)
+    yield
+    lab.start_agent()
+
+
+@incident(ConditionId.AGENT_FROZEN, without=NOT_IN_THE_AGENT, settings={"monitoring": {"heartbeat_interval": 0.2}})
+def agent_is_frozen(lab: Laboratory) -> Iterator[None]:
+    lab.freeze("agent")
+    yield
+    lab.thaw("agent")
+
+
+@incident(ConditionId.AGENT_FROZEN, settings={"monitoring": {"heartbeat_interval": 0.2}}, ends=False)
+def agent_was_frozen_for_a_while(lab: Laboratory) -> Iterator[None]:
+    lab.freeze("agent")
+    lab.wait(4)
+    lab.thaw("agent")
+    yield
+
+
+@incident(ConditionId.AGENT_PORT_TAKEN, "{status}", without=("page", "readyz", "alert"))
+def port_of_the_status_page_is_taken(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    with socket.create_server(("127.0.0.1", lab.workspace.agent_config["status"]["port"])):
+        lab.start("agent", wait=False)
+        lab.programs.pop("agent").wait(30)
+        yield
+
+
+@incident(ConditionId.DISK_LOW, "{store}", settings={"monitoring": {"disk_reserve": 10**18}}, ends=False)
+def disk_of_the_database_is_nearly_full(lab: Laboratory) -> Iterator[None]:
+    yield
+
+
+@incident(ConditionId.SETTINGS_READABLE_BY_OTHERS, "{settings}")
+def settings_can_be_read_by_others(lab: Laboratory) -> Iterator[None]:
+    lab.workspace.folder.chmod(0o755)
+    lab.settings.parent.chmod(0o755)
+    lab.settings.chmod(0o644)
+    yield
+    lab.settings.chmod(0o600)
+
+
+@incident(ConditionId.SETTINGS_EQUAL_PORTS, "api.port, status.port")
+def two_parts_have_one_port(lab: Laboratory) -> Iterator[None]:
+    port = lab.workspace.agent_config["status"]["port"]
+    lab.set("api", port=port)
+    lab.restart_agent()
+    yield
+    lab.set("api", port=lab.workspace.agent_config["api"]["port"])
+    lab.restart_agent()
+
+
+@incident(ConditionId.SETTINGS_INVALID)
+def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
+    lab.set("worker", lease="long")
+    lab.reload()
+    yield
+    lab.set("worker", lease=4)
+    lab.reload()
+
+
+@incident(ConditionId.BACKUP_OLD, settings={"monitoring": {"backups": "var"}}, ends=False)
+def backup_is_old(lab: Laboratory) -> Iterator[None]:
+    (lab.workspace.folder / "backups").mkdir()
+    lab.set("monitoring", backups="backups")
+    lab.restart_agent()
+    yield
+
+
+@incident(
+    ConditionId.NOTIFICATION_FAILED,
+    "webhook.chat",
+    settings={"notify": {"first_after": 0.1}, "notify.webhook.chat": {"url": f"http://127.0.0.1:{free_port()}/hook"}},
+    ends=False,
+)
+def chat_tool_cannot_be_reached(lab: Laboratory) -> Iterator[None]:
+    lab.write_result_file("broken.json", "{ this is not JSON")
+    yield

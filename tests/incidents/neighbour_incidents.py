@@ -1,0 +1,82 @@
+"""What goes wrong at the laboratory systems and at the laboratory's API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+
+from lab_agent.conditions.ids import ConditionId
+from tests.incidents.catalogue_of_incidents import incident
+from tests.incidents.laboratory import Laboratory
+
+
+@incident(ConditionId.LIS_UNAVAILABLE, "folder")
+def folder_of_results_is_gone(lab: Laboratory) -> Iterator[None]:
+    away = lab.results.rename(lab.results.with_name("away"))
+    yield
+    away.rename(lab.results)
+
+
+@incident(ConditionId.JOBS_LIS_UNAVAILABLE, "folder", affected=["1 job"])
+def folder_of_orders_is_gone(lab: Laboratory) -> Iterator[None]:
+    away = lab.orders.rename(lab.orders.with_name("away"))
+    lab.place_order()
+    yield
+    away.rename(lab.orders)
+
+
+@incident(ConditionId.LIS_NOT_LOADED, "folder", affected=["1 order to hand over"])
+def adapter_is_not_loaded(lab: Laboratory) -> Iterator[None]:
+    lab.set("lis.folder", settel=1)
+    lab.restart_agent()
+    lab.place_order()
+    yield
+    lab.replace_setting("settel = 1\n", "")
+    lab.restart_agent()
+
+
+@incident(ConditionId.LIS_REMOVED, "folder", affected=["lines without a result"])
+def table_of_a_laboratory_system_is_removed(lab: Laboratory) -> Iterator[None]:
+    lab.place_and_hand_over()
+    lab.wait_until_logged("order_handed_over")
+    lab.replace_setting("[lis.folder]", '[lis.other]\nadapter = "folder"')
+    lab.replace_setting('default = "folder"', 'default = "other"')
+    lab.restart_agent()
+    yield
+    lab.replace_setting('[lis.other]\nadapter = "folder"', "[lis.folder]")
+    lab.replace_setting('default = "other"', 'default = "folder"')
+    lab.restart_agent()
+
+
+@incident(ConditionId.API_NOT_ANSWERING)
+def api_is_stopped(lab: Laboratory) -> Iterator[None]:
+    lab.stop("api")
+    yield
+    lab.start_api()
+
+
+@incident(ConditionId.API_NOT_ANSWERING)
+def api_is_frozen(lab: Laboratory) -> Iterator[None]:
+    lab.freeze("api")
+    yield
+    lab.thaw("api")
+
+
+@incident(ConditionId.API_NOT_PUBLIC)
+def api_does_not_answer_at_its_public_address(lab: Laboratory) -> Iterator[None]:
+    lab.set("api", public_url="http://127.0.0.1:1")
+    lab.restart_agent()
+    yield
+    lab.set("api", public_url=lab.workspace.api_url)
+    lab.restart_agent()
+
+
+@incident(ConditionId.API_CALLERS_REFUSED, "token_unknown", affected=["requests"], ends=False)
+def caller_uses_a_wrong_token(lab: Laboratory) -> Iterator[None]:
+    for _ in range(30):
+        answer = httpx.get(
+            f"{lab.workspace.api_url}/nomenclature", headers={"Authorization": "Bearer wrong"}, params={"contract": "C-100"}
+        )
+        assert answer.status_code == 401
+    yield

@@ -1,0 +1,83 @@
+"""What goes wrong with the database. What cannot be written to it is told by the process, and by the commands."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.crypto import new_key
+from tests.incidents.catalogue_of_incidents import incident
+from tests.incidents.laboratory import Laboratory
+
+NOT_STORED = ("alert",)
+"""Nothing in a database says that it cannot be written."""
+
+
+@incident(ConditionId.STORE_DELETED, without=NOT_STORED)
+def database_file_is_deleted(lab: Laboratory) -> Iterator[None]:
+    lab.place_and_hand_over()
+    for file in lab.database.parent.glob("lab-agent.db*"):
+        file.unlink()
+    yield
+
+
+@incident(ConditionId.STORE_DELETED, without=NOT_STORED)
+def database_file_is_replaced(lab: Laboratory) -> Iterator[None]:
+    copy = lab.database.with_name("copy.db")
+    shutil.copy(lab.database, copy)
+    copy.rename(lab.database)
+    yield
+
+
+@incident(ConditionId.STORE_LOCKED, without=NOT_STORED)
+def database_is_locked_by_a_browser(lab: Laboratory) -> Iterator[None]:
+    connection = sqlite3.connect(lab.database, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+@incident(ConditionId.STORE_DAMAGED, without=NOT_STORED)
+def database_is_damaged(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    with lab.database.open("r+b") as file:
+        size = file.seek(0, 2)
+        for place in range(4096, size, 4096):
+            file.seek(place)
+            file.write(bytes(range(256)) * 16)
+    lab.start("agent", wait=False)
+    yield
+
+
+@incident(ConditionId.STORE_DISK_FULL, without=NOT_STORED)
+def disk_of_the_database_is_full(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    folder = lab.database.parent
+    content = {file.name: file.read_bytes() for file in folder.glob("lab-agent.db*")}
+    with lab.small_disk(folder, kilobytes=4096):
+        for name, data in content.items():
+            (folder / name).write_bytes(data)
+        lab.start_agent()
+        lab.fill_disk(folder)
+        for number in range(20):
+            lab.write_result(f"lost-{number}", order="R0000000000NONE")
+        yield
+
+
+@incident(ConditionId.STORE_OTHER_KEY, without=("page", "readyz", "log", "alert"))
+def encryption_key_is_another(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    lab.replace_setting(str(lab.workspace.agent_config["store"]["encryption_keys"][0]), new_key())
+    yield
+
+
+@incident(ConditionId.STORE_OTHER_SCHEMA, without=("page", "readyz", "log", "alert"))
+def schema_is_another(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    connection = sqlite3.connect(lab.database, isolation_level=None)
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    yield

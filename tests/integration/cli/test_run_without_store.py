@@ -1,0 +1,212 @@
+"""`lab-agent run` as a process whose database goes wrong: it is told, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.table import CONDITIONS
+from tests.harness.clock import wait_until
+from tests.integration.cli.conftest import KEY
+
+OTHER_KEY = "YTEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+QUICK = 5.0
+"""Seconds within which a page says it, whatever is wrong."""
+
+
+@dataclass
+class Daemon:
+    """A running `lab-agent run`."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    client: httpx.AsyncClient
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def count(self, text: str) -> int:
+        return self.log.count(text)
+
+    async def readyz(self) -> tuple[int, dict[str, Any]]:
+        answer = await self.client.get("/readyz")
+        return answer.status_code, answer.json()
+
+    async def is_ready(self) -> bool:
+        return (await self.readyz())[0] == 200
+
+    async def page(self) -> str:
+        answer = await self.client.get("/sign-in" if await self.is_ready() else "/")
+        return answer.text
+
+
+start = subprocess.Popen
+
+
+@asynccontextmanager
+async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
+    log = lab.folder / f"{name}.log"
+    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
+    with log.open("wb") as file:
+        process = start(command, cwd=lab.folder, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        await wait_until(lambda: process.poll() is not None or "status_listens" in log.read_text(), "the status page")
+        assert process.poll() is None, log.read_text()
+        found = re.search(r"action=status_listens.*?port=(\d+)", log.read_text())
+        assert found is not None
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{found[1]}", timeout=QUICK) as client:
+            yield Daemon(process, log, client)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def title(condition: ConditionId) -> str:
+    return CONDITIONS[condition].title
+
+
+async def is_told(daemon: Daemon, condition: ConditionId) -> bool:
+    status, answer = await daemon.readyz()
+    return status == 503 and condition.value in str(answer) + str(daemon.log)
+
+
+async def wait_told(daemon: Daemon, condition: ConditionId) -> None:
+    await wait_until(lambda: is_told(daemon, condition), f"{condition} in /readyz")
+
+
+def alerts(lab: Any) -> list[tuple[str, bool]]:
+    with closing(sqlite3.connect(lab.folder / "lab.db")) as connection:
+        return [(name, until is not None) for name, until in connection.execute("SELECT condition, closed_at FROM alerts")]
+
+
+async def test_deleted_database_is_told_once_and_goes_on_when_it_is_back(lab: Any) -> None:
+    database, away = lab.folder / "lab.db", lab.folder / "moved.db"
+    async with running(lab) as daemon:
+        await wait_until(daemon.is_ready)
+        database.rename(away)
+        await wait_told(daemon, ConditionId.STORE_DELETED)
+        page = await daemon.client.get("/sign-in")
+        answer = await daemon.client.post("/sign-in", data={"name": "anna", "password": "x"})
+        assert answer.status_code == 503, page.text
+        assert title(ConditionId.STORE_DELETED) in answer.text
+        assert (await daemon.client.get("/healthz")).status_code == 200
+        away.rename(database)
+        await wait_until(daemon.is_ready)
+        await wait_until(lambda: ("store.deleted", True) in alerts(lab), "the closed alert")
+        assert daemon.count("action=outage_started outage=store.deleted") == 1
+        assert daemon.count("action=outage_ended outage=store.deleted") == 1
+
+
+async def test_new_database_in_place_of_the_old_one_is_not_taken(lab: Any, cli: Callable[..., Any]) -> None:
+    async with running(lab) as daemon:
+        await wait_until(daemon.is_ready)
+        for file in lab.folder.glob("lab.db*"):
+            if not file.name.endswith(".lock"):
+                file.rename(file.with_name("old-" + file.name))
+        await asyncio.to_thread(cli, "db", "upgrade")
+        await wait_told(daemon, ConditionId.STORE_DELETED)
+        with closing(sqlite3.connect(lab.folder / "lab.db")) as connection:
+            assert connection.execute("SELECT count(*) FROM key_values WHERE key = 'store.probe'").fetchone() == (0,)
+        assert daemon.process.poll() is None
+
+
+async def test_locked_database_is_told_and_pages_answer(lab: Any) -> None:
+    async with running(lab) as daemon:
+        await wait_until(daemon.is_ready)
+        with closing(sqlite3.connect(lab.folder / "lab.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await wait_told(daemon, ConditionId.STORE_LOCKED)
+            assert (await daemon.client.get("/sign-in")).status_code == 200, "what only reads goes on"
+            answer = await daemon.client.post("/sign-in", data={"name": "anna", "password": "x"})
+            assert answer.status_code in {303, 401, 422, 503}
+            other.execute("ROLLBACK")
+        await wait_until(daemon.is_ready)
+        assert daemon.count("action=outage_started outage=store.locked") == 1
+
+
+async def test_daemon_without_database_waits_until_there_is_one(lab: Any, cli: Callable[..., Any]) -> None:
+    (lab.folder / "lab.db").unlink()
+    async with running(lab) as daemon:
+        await wait_told(daemon, ConditionId.STORE_DELETED)
+        answer = await daemon.client.get("/orders")
+        assert answer.status_code == 503
+        assert title(ConditionId.STORE_DELETED) in answer.text
+        assert "Anna" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        await asyncio.to_thread(cli, "db", "upgrade")
+        await wait_until(daemon.is_ready)
+        assert daemon.count("action=outage_started outage=store.deleted") == 1
+
+
+def use_other_key(lab: Any) -> None:
+    lab.config.write_text(lab.config.read_text().replace(KEY, OTHER_KEY))
+
+
+def use_newer_schema(lab: Any) -> None:
+    with closing(sqlite3.connect(lab.folder / "lab.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
+
+
+def damage(lab: Any) -> None:
+    for file in lab.folder.glob("lab.db-*"):
+        file.unlink()
+    (lab.folder / "lab.db").write_bytes(b"nothing of ours " * 1000)
+
+
+@pytest.mark.parametrize(
+    ("injure", "condition"),
+    [
+        (use_other_key, ConditionId.STORE_OTHER_KEY),
+        (use_newer_schema, ConditionId.STORE_OTHER_SCHEMA),
+        (damage, ConditionId.STORE_DAMAGED),
+    ],
+)
+async def test_daemon_that_cannot_open_its_database_says_why(
+    lab: Any, cli: Callable[..., Any], injure: Callable[[Any], None], condition: ConditionId
+) -> None:
+    await asyncio.to_thread(cli, "user", "remove", "nobody")  # the database is marked with the key of the settings
+    injure(lab)
+    async with running(lab) as daemon:
+        await wait_told(daemon, condition)
+        status, answer = await daemon.readyz()
+        assert (status, answer["conditions"][0]["id"]) == (503, condition.value)
+        assert title(condition) in (await daemon.client.get("/")).text
+        assert daemon.count("action=outage_started") == 1
+        assert "worker started" not in daemon.log
+        assert "Traceback" not in daemon.log
+
+
+async def test_second_agent_waits_and_takes_over(lab: Any) -> None:
+    async with running(lab) as first:
+        await wait_until(first.is_ready)
+        async with running(lab, "second") as second:
+            await wait_told(second, ConditionId.STORE_SECOND_AGENT)
+            _, answer = await second.readyz()
+            assert f"process {first.process.pid}" in answer["conditions"][0]["cause"]
+            assert "worker started" not in second.log
+            assert await first.is_ready(), "the first one goes on"
+            first.process.kill()
+            await wait_until(second.is_ready, "the second one takes over")
+            assert second.count("action=outage_started outage=store.second_agent") == 1
+
+
+async def test_waiting_daemon_ends_on_request(lab: Any) -> None:
+    (lab.folder / "lab.db").unlink()
+    async with running(lab) as daemon:
+        await wait_told(daemon, ConditionId.STORE_DELETED)
+        daemon.process.terminate()
+        assert await asyncio.to_thread(daemon.process.wait, 30) == 0
