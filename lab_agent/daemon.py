@@ -31,6 +31,7 @@ from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.store.opening import build_cipher
 from lab_agent.worker.worker import BackgroundTask, Worker
+from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 log = structlog.get_logger(__name__)
@@ -128,6 +129,7 @@ def _build_status_context(
         adapters=adapters,
         mode=components.settings.worker.mode,
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
+        assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
         refused_messages=desk,
         missing_tasks=missing_tasks,
         observed_conditions=observed,

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
@@ -242,8 +243,10 @@ class Queries(Protocol):
         """How much was done since then."""
         ...
 
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        """What needs an operator, longest waiting first."""
+    async def needs_attention(
+        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[AttentionItem]:
+        """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells."""
         ...
 
     async def attention_counts(self) -> Mapping[AttentionKind, int]:

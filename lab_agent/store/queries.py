@@ -27,7 +27,9 @@ from sqlalchemy import (
 )
 from typing_extensions import override
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import decrypted_size
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import (
@@ -104,8 +106,10 @@ class SqlQueries(Queries):
         return await self._store.read(lambda connection: load_recent_activity(connection, since))
 
     @override
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        found = _select_attention_items().subquery()
+    async def needs_attention(
+        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[AttentionItem]:
+        found = _select_attention_items(cause).subquery()
         listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref)
         return await self._load_page(listed, select(found.c.ref), _to_attention_item, offset, limit)
 
@@ -401,7 +405,7 @@ def _to_order_summary(row: Any) -> OrderSummary:
     return OrderSummary(**row, work_orders=())
 
 
-def _select_attention_items() -> Any:
+def _select_attention_items(cause: AlertKey | None = None) -> Any:
     held = select(
         literal(AttentionKind.ORDER.value).label("attention_kind"),
         orders.c.key.label("ref"),
@@ -411,7 +415,7 @@ def _select_attention_items() -> Any:
         cast(null(), String).label("target"),
         cast(null(), String).label("hold_reason"),
         orders.c.reason.label("reason"),
-        orders.c.changed_at.label("since"),
+        orders.c.held_since.label("since"),
         literal(0).label("attempts"),
     ).where(in_states(orders.c.state, _HELD_STATES))
     asking = select(
@@ -423,7 +427,7 @@ def _select_attention_items() -> Any:
         jobs.c.target,
         cast(null(), String),
         jobs.c.reason,
-        jobs.c.changed_at,
+        jobs.c.first_due_at,
         jobs.c.attempts,
     ).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
     waiting = select(
@@ -435,10 +439,30 @@ def _select_attention_items() -> Any:
         reports.c.report_id,
         cast(reports.c.hold_reason, String),
         reports.c.reason,
-        reports.c.changed_at,
+        reports.c.received_at,
         literal(0),
     ).where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
-    return union_all(held, asking, waiting)
+    return union_all(held, asking, waiting) if cause is None else _narrow(held, asking, waiting, cause)
+
+
+def _narrow(held: Select[Any], asking: Select[Any], waiting: Select[Any], cause: AlertKey) -> Select[Any]:
+    """What needs attention for one cause alone: held orders, jobs that were set aside, or results."""
+    condition, subject = cause
+    match condition.value.partition("."):
+        case "jobs", _, code:
+            of_system = [jobs.c.system == subject] if subject else []
+            return _named_as(held, asking).where(jobs.c.failure_cause == FailureCause(code), *of_system)
+        case "results", _, state:
+            why = [reports.c.hold_reason == HoldReason(subject)] if subject else []
+            return _named_as(held, waiting).where(reports.c.state == ReportState(state), *why)
+        case _:
+            return held.where(orders.c.hold_cause == subject)
+
+
+def _named_as(first: Select[Any], other: Select[Any]) -> Select[Any]:
+    """Give the columns of a select the names of another's, as a union does."""
+    names = [column.name for column in first.selected_columns]
+    return other.with_only_columns(*(column.label(name) for name, column in zip(names, other.selected_columns, strict=True)))
 
 
 def _count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:
