@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.group_actions import YesOption, confirm, print_outcome, require_one
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import Row, print_fields, print_json, print_line
 from lab_agent.conditions.table import explain
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.records import Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
-from lab_agent.errors import StoreError
-from lab_agent.workflow import operator_jobs
+from lab_agent.errors import InputError, StoreError
+from lab_agent.workflow import operator_job_groups, operator_jobs
+from lab_agent.workflow.operator_groups import ActionOutcome
+from lab_agent.workflow.operator_job_groups import JobGroup
 
 JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
+OptionalJobArgument = Annotated[int | None, typer.Argument(metavar="[JOB]", help="Number of the job, as `outbox list` shows it.")]
+JobCauseOption = Annotated[
+    FailureCause | None, typer.Option("--cause", help="All jobs that fail of this cause, instead of one; see `outbox causes`.")
+]
+SystemOption = Annotated[str | None, typer.Option("--system", help="With --cause: only jobs for this laboratory system.")]
+KindOption = Annotated[JobKind | None, typer.Option("--kind", help="With --cause: only jobs of this kind.")]
 NoteOption = Annotated[str, typer.Option("--note", help="Your reason; it appears in the order's timeline.")]
 
 
@@ -38,13 +49,23 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
 
 
 def retry(
-    job: JobArgument,
+    job: OptionalJobArgument = None,
+    cause: JobCauseOption = None,
+    system: SystemOption = None,
+    kind: KindOption = None,
     config: ConfigOption = None,
     by: ByOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if a retry may do something twice.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a job (again) now. Prints what that does first."""
+    """Run a job (again) now, or all that fail of a cause. Prints what that does first.
+
+    A handover whose outcome nobody knows is never retried together with others.
+    """
+    require_one(job, cause, "the number of a job")
+    if job is None or cause is not None:
+        _retry_group(JobGroup(_known(cause), system, kind), config, operator_name(by), yes=yes, as_json=as_json)
+        return
 
     async def work(context: CommandContext) -> Job:
         current = await context.queries.job(JobId(job))
@@ -56,15 +77,53 @@ def retry(
     _print_job(run_with_store(config, work), as_json=as_json)
 
 
-def dismiss(
-    job: JobArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+def dismiss(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    note: NoteOption,
+    job: OptionalJobArgument = None,
+    cause: JobCauseOption = None,
+    system: SystemOption = None,
+    kind: KindOption = None,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Dismiss a job: it is never done."""
+    """Dismiss a job, or all that were set aside of a cause: it is never done."""
+    require_one(job, cause, "the number of a job")
+    if job is None or cause is not None:
+        _dismiss_group(JobGroup(_known(cause), system, kind), note, config, operator_name(by), yes=yes, as_json=as_json)
+        return
 
     async def work(context: CommandContext) -> Job:
         return await operator_jobs.dismiss_job(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
+
+
+def _retry_group(group: JobGroup, config: Path | None, by: str, *, yes: bool, as_json: bool) -> None:
+    async def work(context: CommandContext) -> ActionOutcome | None:
+        preview = await operator_job_groups.preview_retry(context.store, group)
+        if not confirm(preview, yes=yes, quiet=as_json):
+            return None
+        return await operator_job_groups.retry_group(context.store, group, by=by, now=context.now)
+
+    print_outcome(run_with_store(config, work), as_json=as_json)
+
+
+def _dismiss_group(group: JobGroup, note: str, config: Path | None, by: str, *, yes: bool, as_json: bool) -> None:
+    async def work(context: CommandContext) -> ActionOutcome | None:
+        preview = await operator_job_groups.preview_dismissal(context.store, group)
+        if not confirm(preview, yes=yes, quiet=as_json):
+            return None
+        return await operator_job_groups.dismiss_group(context.store, group, by=by, note=note, now=context.now)
+
+    print_outcome(run_with_store(config, work), as_json=as_json)
+
+
+def _known(cause: FailureCause | None) -> FailureCause:
+    if cause is None:
+        raise InputError("Give either the number of a job or --cause. Nothing was changed.")
+    return cause
 
 
 def done(

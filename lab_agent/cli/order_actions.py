@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from lab_agent import bootstrap
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
-from lab_agent.cli.orders import OrderArgument
+from lab_agent.cli.group_actions import CauseOption, YesOption, confirm, print_outcome, require_one
+from lab_agent.cli.orders import OptionalOrderArgument, OrderArgument
 from lab_agent.cli.output import print_fields, print_heading, print_json, print_line, print_list
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.errors import InputError, did_you_mean
 from lab_agent.rules.engine import RULES
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.workflow import operator_held_groups, operator_jobs, operator_orders
+from lab_agent.workflow.operator_groups import ActionOutcome
 from lab_agent.workflow.order_assessment import AssessedOrder, fetch_and_assess, reassess
 from lab_agent.workflow.order_decision import decide_lines, find_order_hold
 
@@ -34,8 +37,22 @@ AdapterOption = Annotated[
 _RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
 
 
-def retry(order: OrderArgument, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
-    """Run the waiting jobs of an order now; what may have happened already is verified first."""
+def retry(
+    order: OptionalOrderArgument = None,
+    cause: CauseOption = None,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the waiting jobs of an order now, or assess all orders now that are held for a cause.
+
+    What may have happened already is verified first.
+    """
+    require_one(order, cause, "the key of an order")
+    if order is None or cause is not None:
+        _assess_group(cause or "", config, operator_name(by), yes=yes, as_json=as_json)
+        return
 
     async def work(context: CommandContext) -> operator_jobs.RetriedOrder:
         return await operator_jobs.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
@@ -61,20 +78,33 @@ def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = No
     print_line(f"order {order} is rejected; its Tasks are being updated")
 
 
-def release(order: OrderArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Release a held order that you have checked: its barcode is in use elsewhere, or a time is ahead of the clock.
+def release(
+    note: NoteOption,
+    order: OptionalOrderArgument = None,
+    cause: CauseOption = None,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Release a held order that you have checked, or all held for one cause: a barcode in use, a time ahead of the clock.
 
     Only what was found now is released: if the partner edits the order before its handover, it may be held again. An order that
     is held for another reason goes on by itself once its cause is corrected.
     """
+    require_one(order, cause, "the key of an order")
+    if order is None or cause is not None:
+        work = _release_group(load_settings(config), cause or "", note, operator_name(by), yes=yes, quiet=as_json)
+        print_outcome(asyncio.run(work), as_json=as_json)
+        return
     assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(order), fetch=False))
 
-    async def work(context: CommandContext) -> frozenset[str]:
+    async def release_one(context: CommandContext) -> frozenset[str]:
         return await operator_orders.release_order(
             context.store, OrderKey(order), assessed.assessment.holds, note, by=operator_name(by), now=context.now
         )
 
-    released = run_with_store(config, work)
+    released = run_with_store(config, release_one)
     print_line(f"order {order} is released in spite of {', '.join(sorted(released))}; it is being assessed again")
 
 
@@ -119,6 +149,27 @@ def judge(
     print_heading("Findings")
     print_list(findings, as_json=False, empty_text="No rule found anything.")
     print_line("")
+
+
+def _assess_group(cause: str, config: Path | None, by: str, *, yes: bool, as_json: bool) -> None:
+    async def work(context: CommandContext) -> ActionOutcome | None:
+        if not confirm(await operator_held_groups.preview_assessment(context.store, cause), yes=yes, quiet=as_json):
+            return None
+        return await operator_held_groups.assess_held_orders(context.store, cause, by=by, now=context.now)
+
+    print_outcome(run_with_store(config, work), as_json=as_json)
+
+
+async def _release_group(settings: Settings, cause: str, note: str, by: str, *, yes: bool, quiet: bool) -> ActionOutcome | None:
+    async with bootstrap.open_components(settings) as parts:
+        store = parts.store
+        if not confirm(await operator_held_groups.preview_order_release(store, cause), yes=yes, quiet=quiet):
+            return None
+        await parts.catalogue_cache.refresh()
+        assessor = bootstrap.build_assessor(parts)
+        return await operator_held_groups.release_held_orders(
+            store, cause, lambda key: reassess(store, assessor, key), by=by, note=note, now=parts.clock.now()
+        )
 
 
 async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:

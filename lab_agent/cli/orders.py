@@ -17,7 +17,7 @@ from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary
 _ACTIONS = {
     "retry": CommandSource(
         "lab_agent.cli.order_actions:retry",
-        "Run the waiting jobs of an order now; what may have happened already is verified first.",
+        "Run the waiting jobs of an order now, or assess all orders now that are held for a cause.",
     ),
     "refuse": CommandSource(
         "lab_agent.cli.order_actions:refuse",
@@ -25,7 +25,7 @@ _ACTIONS = {
     ),
     "release": CommandSource(
         "lab_agent.cli.order_actions:release",
-        "Release a held order that you have checked: its barcode is in use elsewhere, or a time is ahead of the clock.",
+        "Release a held order that you have checked, or all held for one cause: a barcode in use, a time ahead of the clock.",
     ),
     "refuse-line": CommandSource(
         "lab_agent.cli.order_actions:refuse_line",
@@ -44,6 +44,8 @@ app = typer.Typer(help="Orders and their state.", no_args_is_help=True, cls=lazy
 _ORDER_FIELDS = (
     "state",
     "reason",
+    "hold_cause",
+    "held_since",
     "task_id",
     "contract",
     "counterparty",
@@ -52,6 +54,9 @@ _ORDER_FIELDS = (
     "expected_at",
 )
 OrderArgument = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
+OptionalOrderArgument = Annotated[
+    str | None, typer.Argument(metavar="[ORDER]", help="Key of the order, as `orders list` shows it.")
+]
 
 
 @app.command("list")
@@ -61,14 +66,15 @@ def list_orders(
         str | None, typer.Option("--search", help="Key, Task id, requisition, accession number or barcode.")
     ] = None,
     state: Annotated[list[OrderState] | None, typer.Option("--state", help="Only orders in this state.")] = None,
+    cause: Annotated[str | None, typer.Option("--cause", help="Only orders that are held for this cause.")] = None,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """List orders, newest first."""
+    """List orders, newest first; held ones alone, longest held first."""
 
     async def work(context: CommandContext) -> Page[OrderSummary]:
-        return await context.queries.orders(search=search, states=state or (), limit=limit, offset=offset)
+        return await context.queries.orders(search=search, states=state or (), cause=cause, limit=limit, offset=offset)
 
     page = run_with_store(config, work)
     print_list([_order_row(order) for order in page.items], as_json=as_json, empty_text="No orders.", json_rows=page.items)
@@ -103,6 +109,8 @@ def _order_row(order: OrderSummary) -> Row:
         "waiting": order.open_jobs or None,
         "attention": order.attention_count or None,
         "seen": order.seen_at,
+        "held_since": order.held_since,
+        "cause": order.hold_cause,
         "reason": order.reason,
     }
 

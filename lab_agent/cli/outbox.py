@@ -9,17 +9,23 @@ import typer
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
+from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.records import Job, JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
-from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, AttentionGroup, Page
 
 _ACTIONS = {
     "show": CommandSource(
         "lab_agent.cli.job_actions:show",
         "Show one job: why it waits or fails, since when, what to do, and what the service said.",
     ),
-    "retry": CommandSource("lab_agent.cli.job_actions:retry", "Run a job (again) now. Prints what that does first."),
-    "dismiss": CommandSource("lab_agent.cli.job_actions:dismiss", "Dismiss a job: it is never done."),
+    "retry": CommandSource(
+        "lab_agent.cli.job_actions:retry", "Run a job (again) now, or all that fail of a cause. Prints what that does first."
+    ),
+    "dismiss": CommandSource(
+        "lab_agent.cli.job_actions:dismiss", "Dismiss a job, or all that were set aside of a cause: it is never done."
+    ),
     "done": CommandSource("lab_agent.cli.job_actions:done", "Mark a job as done, because you know that it has happened."),
 }
 app = typer.Typer(
@@ -28,24 +34,53 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_jobs(
+def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     config: ConfigOption = None,
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state.")] = None,
     kind: Annotated[list[JobKind] | None, typer.Option("--kind", help="Only jobs of this kind.")] = None,
+    cause: Annotated[FailureCause | None, typer.Option("--cause", help="Only jobs that fail of this cause.")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="Only jobs for this laboratory system.")] = None,
     include_ended: Annotated[bool, typer.Option("--all", help="Include jobs that have ended.")] = False,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs that have not ended, oldest first."""
+    """List jobs that have not ended, those first that were due first."""
     states = state or (list(JobState) if include_ended else sorted(OPEN_JOBS))
 
     async def work(context: CommandContext) -> Page[Job]:
-        return await context.queries.jobs(states=states, kinds=kind or (), limit=limit, offset=offset)
+        found = context.queries.jobs(states=states, kinds=kind or (), cause=cause, system=system, limit=limit, offset=offset)
+        return await found
 
     page = run_with_store(config, work)
     print_list([job_row(job) for job in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items)
     print_remaining(page)
+
+
+@app.command("causes")
+def list_causes(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List what jobs fail of, what holds orders and results, and what was refused: number, age and cause, oldest first."""
+
+    async def work(context: CommandContext) -> tuple[AttentionGroup, ...]:
+        return await context.queries.attention_groups()
+
+    groups = run_with_store(config, work)
+    rows = [_group_row(each) for each in groups]
+    print_list(rows, as_json=as_json, empty_text="Nothing waits or fails.", json_rows=groups)
+
+
+def _group_row(group: AttentionGroup) -> Row:
+    condition = CONDITIONS[group.condition]
+    return {
+        "kind": group.attention_kind,
+        "cause": group.cause,
+        "lis": group.system or None,
+        "number": group.number,
+        "set_aside": group.set_aside or None,
+        "since": group.since,
+        "what": condition.fill(condition.title, group.subject),
+        "examples": ", ".join(group.examples),
+    }
 
 
 def job_row(job: Job) -> Row:
@@ -58,6 +93,8 @@ def job_row(job: Job) -> Row:
         "lis": job.payload.get("adapter"),
         "target": job.target,
         "attempts": job.attempts,
+        "cause": job.failure_cause,
+        "first_due": job.first_due_at,
         "due": job.due_at,
         "reason": job.reason,
     }

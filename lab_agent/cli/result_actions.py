@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from lab_agent.cli.context import (
     operator_name,
     run_with_store,
 )
+from lab_agent.cli.group_actions import CauseOption, YesOption, confirm, print_outcome, require_one
 from lab_agent.cli.output import (
     print_exact_json,
     print_fields,
@@ -32,13 +34,18 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Event, ReportRecord
 from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
-from lab_agent.workflow import operator_results
+from lab_agent.workflow import operator_held_groups, operator_results
 from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.workflow.operator_groups import ActionOutcome, GroupAction
+from lab_agent.workflow.operator_held_groups import ResultGroup
 from lab_agent.workflow.operator_results import ResultDecision
 from lab_agent.workflow.result_history import kept_names
 from lab_agent.workflow.result_matching import ReportMatcher
 
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
+OptionalResultArgument = Annotated[
+    str | None, typer.Argument(metavar="[RESULT]", help="Key of the result, as `results list` shows it.")
+]
 NoteOption = Annotated[
     str, typer.Option("--note", help="Your reason; it appears in the result's history and the order's timeline.")
 ]
@@ -99,9 +106,20 @@ def match(
 
 
 def release(
-    result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+    note: NoteOption,
+    result: OptionalResultArgument = None,
+    cause: CauseOption = None,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Deliver a waiting result anyway, if it is formally valid. Exit code 1 if it still waits."""
+    """Deliver a waiting result anyway, or all that wait for a cause, if it is formally valid. Exit code 1 if it still waits."""
+    require_one(result, cause, "the key of a result")
+    if result is None or cause is not None:
+        group = ResultGroup.parse(cause or "")
+        _decide_group(group, GroupAction.RELEASE, note, config, operator_name(by), yes=yes, as_json=as_json)
+        return
 
     async def work(context: CommandContext) -> ResultDecision:
         return await operator_results.release_result(
@@ -112,9 +130,20 @@ def release(
 
 
 def dismiss(
-    result: ResultArgument, note: NoteOption, config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False
+    note: NoteOption,
+    result: OptionalResultArgument = None,
+    cause: CauseOption = None,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Dismiss a waiting result: it is never delivered."""
+    """Dismiss a waiting result, or all that wait for a cause: it is never delivered."""
+    require_one(result, cause, "the key of a result")
+    if result is None or cause is not None:
+        group = ResultGroup.parse(cause or "")
+        _decide_group(group, GroupAction.DISMISS, note, config, operator_name(by), yes=yes, as_json=as_json)
+        return
 
     async def work(context: CommandContext) -> ResultDecision:
         return await operator_results.dismiss_result(
@@ -122,6 +151,21 @@ def dismiss(
         )
 
     _print_decision(run_with_store(config, work), as_json=as_json)
+
+
+def _decide_group(
+    group: ResultGroup, action: GroupAction, note: str, config: Path | None, by: str, *, yes: bool, as_json: bool
+) -> None:
+    async def work(context: CommandContext) -> ActionOutcome | None:
+        store, now = context.store, context.now
+        if not confirm(await operator_held_groups.preview_results(store, group, action), yes=yes, quiet=as_json):
+            return None
+        if action is GroupAction.DISMISS:
+            return await operator_held_groups.dismiss_results(store, group, by=by, note=note, now=now)
+        matcher = await build_matcher(context)
+        return await operator_held_groups.release_results(store, group, matcher, by=by, note=note, now=now)
+
+    print_outcome(run_with_store(config, work), as_json=as_json)
 
 
 def orphans(

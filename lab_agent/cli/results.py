@@ -9,7 +9,7 @@ import typer
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
-from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page, ReportSummary
 
@@ -21,9 +21,11 @@ _ACTIONS = {
     ),
     "release": CommandSource(
         "lab_agent.cli.result_actions:release",
-        "Deliver a waiting result anyway, if it is formally valid. Exit code 1 if it still waits.",
+        "Deliver a waiting result anyway, or all that wait for a cause, if it is formally valid. Exit code 1 if it still waits.",
     ),
-    "dismiss": CommandSource("lab_agent.cli.result_actions:dismiss", "Dismiss a waiting result: it is never delivered."),
+    "dismiss": CommandSource(
+        "lab_agent.cli.result_actions:dismiss", "Dismiss a waiting result, or all that wait for a cause: it is never delivered."
+    ),
     "orphans": CommandSource(
         "lab_agent.cli.result_actions:orphans",
         "List documents that the service may hold without a report, because the reply to their upload was lost; newest first.",
@@ -40,15 +42,16 @@ def list_results(
     config: ConfigOption = None,
     state: Annotated[list[ReportState] | None, typer.Option("--state", help="Only results in this state.")] = None,
     only_waiting: Annotated[bool, typer.Option("--waiting", help="Only results that wait for an operator.")] = False,
+    cause: Annotated[HoldReason | None, typer.Option("--cause", help="Only results that are held for this reason.")] = None,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """List results, newest first."""
+    """List results, newest first; those that wait for an operator alone, longest waiting first."""
     states = [*(state or ()), *(sorted(REPORTS_NEEDING_OPERATOR) if only_waiting else ())]
 
     async def work(context: CommandContext) -> Page[ReportSummary]:
-        return await context.queries.reports(states=states, limit=limit, offset=offset)
+        return await context.queries.reports(states=states, hold_reason=cause, limit=limit, offset=offset)
 
     page = run_with_store(config, work)
     print_list([result_row(report) for report in page.items], as_json=as_json, empty_text="No results.", json_rows=page.items)
@@ -65,5 +68,6 @@ def result_row(report: ReportRecord | ReportSummary) -> Row:
         "state": report.state,
         "order": report.order,
         "received": report.received_at,
+        "cause": report.hold_reason,
         "reason": report.reason,
     }

@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
@@ -92,6 +94,8 @@ class OrderSummary:
     seen_at: datetime
     changed_at: datetime
     expected_at: datetime | None
+    held_since: datetime | None
+    hold_cause: str | None
     lines: int
     ended_lines: int
     open_jobs: int
@@ -143,14 +147,16 @@ class AttentionKind(StrEnum):
     ORDER = "order"
     JOB = "job"
     REPORT = "report"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionItem:
-    """Something that needs an operator: a held order, a dead letter or a job in review, or an undeliverable report.
+    """What needs an operator: a held order, a dead letter or a job in review, an undeliverable report, a refused message.
 
-    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report, or the contract of an order; `hold_reason`
-    is that of a held report.
+    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report or message, or the contract of an order;
+    `hold_reason` is that of a held report. `since` is when it was first due, or held, or received. `cause` is the code by which
+    it is put together with others (`AttentionGroup`), `system` the laboratory system that it is about, empty for none.
     """
 
     attention_kind: AttentionKind
@@ -163,6 +169,34 @@ class AttentionItem:
     reason: str | None
     since: datetime
     attempts: int
+    cause: str | None
+    system: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionGroup:
+    """All that waits for one cause: held orders of a hold cause, jobs that fail of a cause (tried again, or set aside), results
+    of a hold reason or state, refused messages of a laboratory system.
+
+    `cause` is the code that commands take, `system` the laboratory system where the cause is about one. `condition` and `subject`
+    name its alert. `since` is when the oldest was first due; `examples` are the refs of the oldest, as of `AttentionItem`.
+    `set_aside` of the `number` of jobs wait for a person; the others are tried again.
+    """
+
+    attention_kind: AttentionKind
+    cause: str
+    system: str = ""
+    condition: ConditionId
+    subject: str
+    number: int
+    set_aside: int = 0
+    since: datetime
+    examples: tuple[str, ...]
+
+    @property
+    def key(self) -> AlertKey:
+        """The alert that says so."""
+        return AlertKey(self.condition, self.subject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +207,8 @@ class StateCounts:
     lines: Mapping[LineState, int]
     jobs: Mapping[tuple[JobKind, JobState], int]
     reports: Mapping[ReportState, int]
+    refused_messages: Mapping[str, int]
+    """By adapter: refused messages that wait for a person."""
     alerts: int
     due_since: datetime | None
     last_poll: datetime | None
@@ -249,14 +285,27 @@ class Queries(Protocol):
         """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells."""
         ...
 
+    async def attention_groups(self) -> tuple[AttentionGroup, ...]:
+        """What waits for the same cause put together, the longest waiting first; failing jobs that are tried again count, too."""
+        ...
+
     async def attention_counts(self) -> Mapping[AttentionKind, int]:
         """The number of items in `needs_attention`, by kind."""
         ...
 
     async def orders(
-        self, *, search: str | None = None, states: Collection[OrderState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+        self,
+        *,
+        search: str | None = None,
+        states: Collection[OrderState] = (),
+        cause: str | None = None,
+        offset: int = 0,
+        limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[OrderSummary]:
-        """Orders, newest first; `search` is an order or line key, Task id, requisition, accession or barcode, whole."""
+        """Orders, newest first; held ones alone, or those that are held for a `cause`, longest held first.
+
+        `search` is an order or line key, Task id, requisition, accession or barcode, whole.
+        """
         ...
 
     async def order(self, key: OrderKey) -> OrderDetail | None:
@@ -268,10 +317,12 @@ class Queries(Protocol):
         *,
         states: Collection[JobState] = (),
         kinds: Collection[JobKind] = (),
+        cause: FailureCause | None = None,
+        system: str | None = None,
         offset: int = 0,
         limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[Job]:
-        """Jobs, oldest first."""
+        """Jobs; those that have not ended, and those that fail of a cause, by when they were first due, others by number."""
         ...
 
     async def job(self, job: JobId) -> Job | None:
@@ -279,9 +330,14 @@ class Queries(Protocol):
         ...
 
     async def reports(
-        self, *, states: Collection[ReportState] = (), offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+        self,
+        *,
+        states: Collection[ReportState] = (),
+        hold_reason: HoldReason | None = None,
+        offset: int = 0,
+        limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[ReportSummary]:
-        """Reports, newest first."""
+        """Reports, newest first; those that wait for an operator alone, longest waiting first."""
         ...
 
     async def report(self, key: ReportKey) -> ReportRecord | None:

@@ -30,7 +30,10 @@ class RefusedMessageRepository(Protocol):
         offset: int = 0,
         limit: int,
     ) -> tuple[tuple[RefusedMessage, ...], int]:
-        """Those in `states` (all, if empty) of one adapter or of all, newest first, and how many there are in all."""
+        """Those in `states` (all, if empty) of one adapter or of all, and how many there are in all.
+
+        Newest first; those that wait alone, longest waiting first.
+        """
         ...
 
     def waiting_counts(self) -> Mapping[str, int]:

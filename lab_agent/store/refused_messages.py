@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import ColumnElement, Connection, delete, func, select
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
@@ -45,8 +45,10 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
     ) -> tuple[tuple[RefusedMessage, ...], int]:
         which = [in_states(refused_messages.c.state, states)] if states else []
         which += [refused_messages.c.source == source] if source is not None else []
-        newest_first = (refused_messages.c.last_seen_at.desc(), refused_messages.c.key)
-        listed = select(refused_messages).where(*which).order_by(*newest_first).offset(offset).limit(limit)
+        order: tuple[ColumnElement[Any], ...] = (refused_messages.c.last_seen_at.desc(), refused_messages.c.key)
+        if set(states) == {RefusedState.WAITING}:
+            order = (refused_messages.c.first_seen_at, refused_messages.c.key)
+        listed = select(refused_messages).where(*which).order_by(*order).offset(offset).limit(limit)
         total = self._connection.scalar(select(func.count()).select_from(refused_messages).where(*which)) or 0
         return self._fetch(listed), total
 

@@ -16,7 +16,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store import queries
+from lab_agent.store import query_pages
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -163,6 +163,6 @@ async def test_finished_work_costs_nothing(stores: tuple[SqlStore, SqlStore]) ->
 async def test_lists_of_everything_count_no_farther_than_they_say(
     stores: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "MAX_COUNTED", FEW // 2)
+    monkeypatch.setattr(query_pages, "MAX_COUNTED", FEW // 2)
     assert await _grown(stores, LISTS) == {}
     assert (await SqlQueries(stores[1]).orders()).total_text == f"more than {FEW // 2}"
