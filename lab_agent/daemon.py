@@ -35,6 +35,7 @@ from lab_agent.store.opening import build_cipher
 from lab_agent.store_start import StoreStart
 from lab_agent.worker.store_watch import record_outages
 from lab_agent.worker.worker import BackgroundTask, Worker
+from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 log = structlog.get_logger(__name__)
@@ -144,6 +145,7 @@ def _build_status_context(
         adapters=adapters,
         mode=components.settings.worker.mode,
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
+        assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
         refused_messages=desk,
         missing_tasks=missing_tasks,
         observed_conditions=observed,

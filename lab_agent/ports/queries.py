@@ -279,8 +279,10 @@ class Queries(Protocol):
         """How much was done since then."""
         ...
 
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        """What needs an operator, longest waiting first."""
+    async def needs_attention(
+        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[AttentionItem]:
+        """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells."""
         ...
 
     async def attention_groups(self) -> tuple[AttentionGroup, ...]:

@@ -98,6 +98,10 @@ _FLASH_MESSAGES = {
     "retried": "Job {job} is due now; the worker picks it up within seconds.",
     "dismissed": "Job {job} was dismissed and will not be done.",
     "done": "Job {job} was marked as done.",
+    "group-retry": "{done} are due now; the worker takes them up within seconds.",
+    "group-assess": "{done} are being assessed again; those that are right by now go on.",
+    "group-dismiss": "{done} were dismissed.",
+    "group-release": "{done} were released.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",
@@ -123,12 +127,17 @@ _FLASH_MESSAGES = {
 }
 
 
-async def flash_message(flash: str = "", job: str = "") -> str | None:
+async def flash_message(flash: str = "", job: str = "", done: str = "", left: str = "") -> str | None:
     """The sentence for `?flash=…&job=…`; None for anything else, so that an address cannot put words on the page."""
     message = _FLASH_MESSAGES.get(flash)
-    if message is None or (job and not (job.isascii() and job.isdigit() and len(job) < 19)):
+    if message is None or not all(_is_number(each) for each in (job, done, left) if each):
         return None
-    return message.format(job=job)
+    left_over = f" {left} were left as they are; what waits still is listed here." if left.strip("0") else ""
+    return message.format(job=job, done=done) + left_over
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 _ORDER_STATE_MEANINGS = {

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, literal_column, null, select, union_all
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.records import HoldReason, result_alert_key
 from lab_agent.domain.refused_messages import RefusedState
@@ -121,14 +122,15 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
 """What needs a person, by kind: the rows, and the order in which they have waited."""
 
 
-def load_attention_items(connection: Connection, offset: int, limit: int) -> Page[AttentionItem]:
-    """Give a page of the list."""
+def load_attention_items(connection: Connection, cause: AlertKey | None, offset: int, limit: int) -> Page[AttentionItem]:
+    """Give a page of the list; of what waits for one cause alone, where that is given."""
     end = offset + limit + 1
-    parts = [select(wanted.order_by(*waited).limit(end).subquery()) for _, wanted, waited in _ITEMS]
+    wanted_of = [(wanted, waited) for _, wanted, waited in _ITEMS] if cause is None else [_of_cause(cause)]
+    parts = [select(wanted.order_by(*waited).limit(end).subquery()) for wanted, waited in wanted_of]
     found = union_all(*parts).subquery()
     listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref).offset(offset).limit(limit + 1)
     rows = connection.execute(listed).mappings().all()
-    total = sum(count_attention_items(connection).values())
+    total = sum(_count(connection, wanted) for wanted, _ in wanted_of)
     return Page(
         items=tuple(_to_attention_item(row) for row in rows[:limit]),
         total=min(total, MAX_COUNTED),
@@ -136,6 +138,26 @@ def load_attention_items(connection: Connection, offset: int, limit: int) -> Pag
         is_total_exact=total <= MAX_COUNTED,
         has_more=len(rows) > limit,
     )
+
+
+def _of_cause(cause: AlertKey) -> tuple[Select[Any], tuple[ColumnElement[Any], ...]]:
+    """The part of the list that an alert tells of: by its condition, and its subject."""
+    condition, subject = cause
+    parts = {kind: (wanted, waited) for kind, wanted, waited in _ITEMS}
+    if condition is ConditionId.LIS_REFUSED_MESSAGES:
+        wanted, waited = parts[AttentionKind.REFUSED]
+        return wanted.where(refused_messages.c.source == subject), waited
+    if condition is ConditionId.ORDERS_HELD:
+        wanted, waited = parts[AttentionKind.ORDER]
+        return wanted.where(orders.c.hold_cause == subject), waited
+    subject_of, _, code = condition.value.partition(".")
+    if subject_of == "results":
+        wanted, waited = parts[AttentionKind.REPORT]
+        reason = HoldReason(subject) if subject else None
+        return wanted.where(reports.c.state == ReportState(code), reports.c.hold_reason.is_not_distinct_from(reason)), waited
+    wanted, waited = parts[AttentionKind.JOB]
+    of_system = [jobs.c.system == subject] if subject else []
+    return wanted.where(jobs.c.failure_cause == FailureCause(code), *of_system), waited
 
 
 def count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 from typing_extensions import override
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import decrypted_size
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
@@ -94,8 +95,10 @@ class SqlQueries(Queries):
         return await self._store.read(lambda connection: load_recent_activity(connection, since))
 
     @override
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        return await self._store.read(lambda connection: load_attention_items(connection, offset, limit))
+    async def needs_attention(
+        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[AttentionItem]:
+        return await self._store.read(lambda connection: load_attention_items(connection, cause, offset, limit))
 
     @override
     async def attention_groups(self) -> tuple[AttentionGroup, ...]:

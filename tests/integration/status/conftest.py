@@ -24,6 +24,7 @@ from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineR
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.errors import StoreError
 from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
 from lab_agent.ports.queries import LAST_POLL_KEY
@@ -109,6 +110,10 @@ def form_token(html: str) -> str:
     return found[1]
 
 
+async def assess_nothing(key: OrderKey) -> Any:
+    raise StoreError(f"order {key} was never fetched completely")
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("status") / "lab.db"
@@ -139,6 +144,7 @@ async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPag
         ],
         mode="normal",
         create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
+        assess_order=assess_nothing,
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         observed_conditions=tuple,

@@ -96,7 +96,7 @@ async def test_page_refreshes_except_during_input(seeded, browser):
         await tab.get_by_role("button", name="Sign in").click()
         held = tab.get_by_text("Order held")
         await held.wait_for()
-        review = tab.get_by_role("listitem").filter(has_text="Submit the order to the laboratory system")
+        review = tab.locator(".members > li").filter(has_text="Submit the order to the laboratory system")
         await review.get_by_text("Settle by hand").click()
         await review.get_by_label("It was done").fill("half a sen")
         await seeded.write(
