@@ -370,9 +370,7 @@ def make_database(path: Path, key: str) -> None:
 
     async def add() -> None:
         store = SqlStore(url, Cipher(key))
-        await Accounts(store, Passwords()).add(START = 120.0
-"""Seconds that a program may take until it answers, on a machine that is busy with other tests."""
-USER, PASSWORD, Role.OPERATOR, now=datetime.now(UTC))
+        await Accounts(store, Passwords()).add(USER, PASSWORD, Role.OPERATOR, now=datetime.now(UTC))
         await store.close()
 
     asyncio.run(add())
