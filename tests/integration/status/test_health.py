@@ -60,7 +60,7 @@ async def test_readyz_names_outage_and_stays_ready(seeded: Any):
                 "severity": "critical",
                 "since": NOW.isoformat(),
                 "title": "The laboratory system folder does not answer",
-                "affected": [],
+                "affected": [{"number": 1, "text": "1 order to hand over", "is_exact": True}],
             },
         ],
     }
