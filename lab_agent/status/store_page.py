@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.ages import format_age
+from lab_agent.status import formatting
 
 _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 _RETRY_SECONDS = "10"
