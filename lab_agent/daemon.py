@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, sd_notify, web_server
+from lab_agent import bootstrap, logs, sd_notify, web_server, worker_bootstrap
 from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Components
 from lab_agent.conditions.ids import ConditionId
@@ -104,7 +104,7 @@ async def _run(
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
             "catalogue": components.catalogue_cache.watch,
         }
-        worker = bootstrap.build_worker(components, background_tasks=background_tasks)
+        worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()

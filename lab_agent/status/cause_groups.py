@@ -9,7 +9,9 @@ from datetime import datetime
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Alert, FailureGroup, HoldReason, WaitingGroup
+from lab_agent.domain.job_records import FailureGroup
+from lab_agent.domain.records import Alert, WaitingGroup
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.operator_groups import GroupAction

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import Event, ServiceMessage
+from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
 from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status.auth import HttpError, Viewer, one_line

@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, li
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import HoldReason, result_alert_key
 from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.domain.report_records import HoldReason, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, OrderState, ReportState
 from lab_agent.ports.queries import MAX_COUNTED, AttentionGroup, AttentionItem, AttentionKind, Page
 from lab_agent.store.column_types import UtcDateTime

@@ -15,7 +15,7 @@ from lab_agent import web_server
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.versions import activate
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.status.app import create_app
 from tests.harness import status_pages

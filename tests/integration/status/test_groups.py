@@ -10,7 +10,7 @@ import pytest
 from lab_agent.accounts import Role
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import JobKind, NewJob
+from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.state_machines import JobState
 from tests.integration.status.conftest import NOW, form_token
 

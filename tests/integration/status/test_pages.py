@@ -15,7 +15,8 @@ import lab_agent.status
 from lab_agent.accounts import Role
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.records import JobKind, OrderRecord, ServiceMessage
+from lab_agent.domain.job_records import JobKind, ServiceMessage
+from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.status import app
 from lab_agent.status.app import create_app

@@ -15,7 +15,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import Alert, JobKind
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AttentionKind

@@ -10,7 +10,8 @@ from sqlalchemy import select
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert, Event, JobKind
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder

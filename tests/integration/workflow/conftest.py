@@ -13,7 +13,8 @@ import pytest
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from tests.harness.orders import OrderTemplate, procedure_requests, templates

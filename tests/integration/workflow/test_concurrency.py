@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, LeaseLostError
 from lab_agent.rules.rule import Finding, Severity

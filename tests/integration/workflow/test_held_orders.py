@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders

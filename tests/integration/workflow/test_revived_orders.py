@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
 from lab_agent.workflow.reopening import OFFERED_AGAIN_WITHOUT_LINES

@@ -11,8 +11,10 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import LineKey, report_key
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport, NotPerformed
-from lab_agent.domain.records import JobKind, LineRecord, ReportRecord
+from lab_agent.domain.records import LineRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import LisOutcomeUnknown
 from lab_agent.ports.lis import SubmitResult

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import LisRejected
 from tests.harness.jobs import claim_jobs
