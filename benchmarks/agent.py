@@ -12,7 +12,7 @@ from benchmarks.child_process import Json, announce, cpu_seconds, peak_memory, s
 from benchmarks.loop_watch import LoopWatch
 from benchmarks.profiler import Profiler
 from benchmarks.statement_counts import StatementCounts
-from lab_agent import bootstrap, logs
+from lab_agent import bootstrap, logs, worker_bootstrap
 from lab_agent.bootstrap import Components
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.worker.worker import Worker
@@ -34,7 +34,7 @@ async def run(settings: Settings) -> None:
             worker.stop()
             await asyncio.Event().wait()  # until the worker ends this task
 
-        worker = bootstrap.build_worker(
+        worker = worker_bootstrap.build_worker(
             components, background_tasks={"catalogue": components.catalogue_cache.watch, "commands": serve}
         )
         await worker.run()

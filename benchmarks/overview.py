@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import httpx
 
 from lab_agent import bootstrap
@@ -12,6 +14,7 @@ from lab_agent.status.app import create_app
 from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.context import StatusContext
 from lab_agent.store.opening import build_cipher
+from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 _USER = "benchmark"
@@ -36,6 +39,7 @@ async def open_overview(components: Components) -> httpx.AsyncClient:
             adapters=(),
             mode="normal",
             create_matcher=lambda: bootstrap.build_manual_matcher(components.settings, components.catalogue_cache.view),
+            assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
             refused_messages=RefusedMessageDesk(components.store, components.clock, components.adapters),
             missing_tasks=tuple,
             observed_conditions=tuple,

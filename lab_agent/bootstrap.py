@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,27 +16,19 @@ from lab_agent.catalogue_service.versions import VersionHorizon
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
-from lab_agent.domain.records import JobKind
-from lab_agent.domain.retry import Backoff
-from lab_agent.errors import Failure, ServicePaused, SettingsError
+from lab_agent.domain.job_records import JobKind
+from lab_agent.errors import SettingsError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
-from lab_agent.machine_probes import build_machine_probes
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
-from lab_agent.monitoring.agent import AgentLimits, AgentProbe
-from lab_agent.monitoring.exchange_probes import CallDurations, ClockProbe, SlownessProbe
-from lab_agent.monitoring.monitor import Monitor, Probe
-from lab_agent.neighbour_probes import build_neighbour_probes
-from lab_agent.notification.building import build_notifier
-from lab_agent.notification.dead_man import DeadManPing
-from lab_agent.notification.notifier import Notifier
+from lab_agent.monitoring.exchange_probes import CallDurations
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import AnyJobHandler
-from lab_agent.ports.lis import AdapterSource, NoAdapters
+from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.rules.engine import check_severities
@@ -46,16 +37,6 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.worker.clock_watch import ClockWatch
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import list_queues
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.presence import Presence, WorkerIdentity
-from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
-from lab_agent.worker.store_watch import StoreWatch
-from lab_agent.worker.worker import BackgroundTask, Worker
-from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
@@ -68,19 +49,10 @@ from lab_agent.workflow.order_reading import OrderReader
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from lab_agent.workflow.result_checks import ReleaseChecks
-from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
-from lab_agent.workflow.retention import RetentionPurger
-from lab_agent.workflow.search_alerts import SearchAlerts
-from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
-from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from lab_agent.workflow.upload_planning import UploadPlanner
-
-RETENTION_INTERVAL = 3600.0
-"""Seconds."""
-_OBSERVING_TASKS = ("poll", "ended_orders", "ping")
 
 
 class SystemClock(Clock):
@@ -301,157 +273,3 @@ def build_decision_policy(settings: Settings) -> DecisionPolicy:
         cancel_whole_order=settings.worker.on_line_error == "cancel_order",
         breaker=RejectionBreaker(settings.rules.refusal_limit, timedelta(seconds=settings.rules.refusal_window)),
     )
-
-
-def build_worker(
-    components: Components,
-    *,
-    adapters: AdapterSource | None = None,
-    background_tasks: Mapping[str, BackgroundTask] | None = None,
-) -> Worker:
-    """Build the daemon's worker. `background_tasks` run beside it by name until it stops; one that ends by itself stops it."""
-    settings = components.settings
-    observe = settings.worker.mode == "observe"
-    # Observing writes nothing anywhere, so no adapter is even started: a LIS that pushes results would be acknowledged (law 10).
-    lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
-    outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
-    runner = _build_runner(components, lis, outages)
-    dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
-    components.store.on_jobs_due = dispatcher.wake
-    scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler)
-    return Worker(
-        dispatcher=dispatcher,
-        scheduler=scheduler,
-        outages=outages,
-        presence=_build_presence(components),
-        adapters=lis,
-        inbox_for=lambda name: StoreInbox(components.store, components.clock, name),
-        scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
-        background_tasks={
-            "heartbeat": runner.heartbeat.run,
-            "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
-            "clock watch": _build_clock_watch(components, scheduler).run,
-            "loop lag": components.metrics.loop_lag.watch,
-            "notifications": _build_notifier(components, outages).run,
-            **(background_tasks or {}),
-        },
-        drain_timeout=settings.worker.drain_timeout,
-    )
-
-
-def _build_presence(components: Components) -> Presence:
-    identity = WorkerIdentity.of_this_process(components.owner, components.settings.worker.mode)
-    interval = components.settings.monitoring.heartbeat_interval
-    return Presence(components.store, components.clock, identity, interval, components.metrics.loop_lag.take_longest)
-
-
-def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWatch:
-    worker = components.settings.worker
-    longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry))
-    return ClockWatch(components.store, components.clock, scheduler, longest, timedelta(seconds=worker.lease))
-
-
-def _build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:
-    worker = components.settings.worker
-    return JobRunner(
-        store=components.store,
-        clock=components.clock,
-        handlers=build_handlers(components, adapters),
-        outages=outages,
-        owner=components.owner,
-        lease=timedelta(seconds=worker.lease),
-        backoff=Backoff(worker.backoff_first, worker.backoff_longest),
-        random=random.Random().random,  # noqa: S311 - jitter, no secret
-        on_attempt=components.metrics.record_attempt,
-    )
-
-
-def _build_scheduled_tasks(
-    components: Components, adapters: AdapterSource, outages: OutageTracker, scheduler: Scheduler
-) -> dict[str, tuple[float, ScheduledTask]]:
-    """Build what runs at intervals, by name, with the seconds between two runs."""
-    settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
-    poll = PollTask(
-        poll=build_poller(components),
-        outages=outages,
-        store=store,
-        clock=clock,
-        metrics=components.metrics,
-        interval=PollInterval(settings.worker.poll_interval, settings.worker.poll_longest),
-        reschedule=lambda seconds: scheduler.postpone("poll", seconds),
-    )
-    ended_orders = build_ended_orders(components)  # beside the poll: reads that time out must not stop it
-    collector = ResultCollector(adapters, LisHealth(outages, store, clock).on_result)
-    reconciler = Reconciler(exchange, store, clock, build_late_lines(components))
-    purger = RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since)
-    return {
-        "poll": (settings.worker.poll_interval, poll.run),
-        "ended_orders": (settings.worker.poll_interval, ended_orders.run),
-        "collect": (settings.lis.collect_interval, collector.run),
-        "confirm": (settings.lis.collect_interval, UnconfirmedOrders(store, clock, adapters).run),
-        "reconcile": (settings.worker.reconcile_interval, reconciler.run),
-        "attention": (settings.monitoring.interval, _build_attention(components, outages)),
-        "monitor": (settings.monitoring.interval, Monitor(store, clock, build_probes(components)).run),
-        "searches": (settings.monitoring.interval, SearchAlerts(exchange, store, clock).run),
-        "retention": (RETENTION_INTERVAL, purger.run),
-        "ping": (settings.notify.ping.interval, DeadManPing(settings.notify.ping, lambda: _can_work(store, poll)).run),
-    }
-
-
-def _can_work(store: Store, poll: PollTask) -> bool:
-    """Whether the agent works as far as it can tell itself: its database takes what it writes, and it polls."""
-    return not (any(each.condition.is_unready for each in store.health.conditions) or poll.is_late())
-
-
-def _build_notifier(components: Components, outages: OutageTracker) -> Notifier:
-    return build_notifier(
-        components.settings.notify,
-        components.store,
-        components.clock,
-        components.owner,
-        queries=components.queries,
-        observed=lambda: components.store.health.conditions,
-        on_store_failure=outages.record_failure,
-    )
-
-
-def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
-    """Build what looks at operation at regular intervals; `once`, for a command that looks a single time."""
-    settings, clock = components.settings, components.clock
-    return (
-        AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
-        *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
-        *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
-        SlownessProbe(components.call_durations, settings.monitoring.slow_after),
-        ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
-    )
-
-
-def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
-    monitoring = components.settings.monitoring
-    adapters = {each.name: each.reason for each in components.adapters.statuses}
-    alerts = AttentionAlerts(
-        components.store,
-        components.clock,
-        timedelta(seconds=monitoring.alert_after),
-        adapters,
-        monitoring.alert_after_attempts,
-    )
-
-    async def run() -> None:
-        await alerts.run()
-        await outages.end_settled_parts()
-
-    return run
-
-
-async def _is_service_up(exchange: Exchange) -> bool:
-    """Whether the service answers a harmless request; one that asks us to wait does."""
-    try:
-        await exchange.check()
-    except ServicePaused:
-        return True
-    except Failure:
-        return False
-    return True

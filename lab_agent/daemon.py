@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, sd_notify, web_server
+from lab_agent import bootstrap, logs, sd_notify, web_server, worker_bootstrap
 from lab_agent.accounts import Accounts
 from lab_agent.bootstrap import Components
 from lab_agent.conditions.ids import ConditionId
@@ -35,6 +35,7 @@ from lab_agent.store.opening import build_cipher
 from lab_agent.store_start import StoreStart
 from lab_agent.worker.store_watch import record_outages
 from lab_agent.worker.worker import BackgroundTask, Worker
+from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 log = structlog.get_logger(__name__)
@@ -103,7 +104,7 @@ async def _run(
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
             "catalogue": components.catalogue_cache.watch,
         }
-        worker = bootstrap.build_worker(components, background_tasks=background_tasks)
+        worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()
@@ -144,6 +145,7 @@ def _build_status_context(
         adapters=adapters,
         mode=components.settings.worker.mode,
         create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
+        assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
         refused_messages=desk,
         missing_tasks=missing_tasks,
         observed_conditions=observed,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -64,7 +65,8 @@ class StoreStart:
         with _signals() as stop:
             stopping = asyncio.create_task(stop.wait(), name="stop")
             try:
-                await asyncio.wait({opening, stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
+                waiting: set[asyncio.Future[Any]] = {opening, stopping, serving}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in (serving, stopping):
                     task.cancel()

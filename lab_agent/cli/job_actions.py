@@ -15,7 +15,7 @@ from lab_agent.cli.output import Row, print_fields, print_json, print_line
 from lab_agent.conditions.table import explain
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.records import Job, JobKind, ServiceMessage
+from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import InputError, StoreError
 from lab_agent.workflow import operator_job_groups, operator_jobs
@@ -77,7 +77,7 @@ def retry(
     _print_job(run_with_store(config, work), as_json=as_json)
 
 
-def dismiss(
+def dismiss(  # noqa: PLR0913, PLR0917 - each is an option of the command
     note: NoteOption,
     job: OptionalJobArgument = None,
     cause: JobCauseOption = None,

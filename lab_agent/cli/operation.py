@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lab_agent.bootstrap import Components, build_probes
+from lab_agent.bootstrap import Components
 from lab_agent.cli.agent_life import UNASKED, ask_agent_page, find_absence, find_absence_without_store
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition, Severity
@@ -19,6 +19,7 @@ from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.worker_bootstrap import build_probes
 from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
 _FAILING_FOR = timedelta(minutes=1)

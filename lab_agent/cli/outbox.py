@@ -11,7 +11,7 @@ from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, AttentionGroup, Page
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_jobs(
+def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     config: ConfigOption = None,
     state: Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state.")] = None,
     kind: Annotated[list[JobKind] | None, typer.Option("--kind", help="Only jobs of this kind.")] = None,

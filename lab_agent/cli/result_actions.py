@@ -31,7 +31,8 @@ from lab_agent.cli.output import (
     to_plain,
 )
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import Event, ReportRecord
+from lab_agent.domain.records import Event
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow import operator_held_groups, operator_results

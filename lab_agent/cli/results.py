@@ -9,7 +9,7 @@ import typer
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
-from lab_agent.domain.records import HoldReason, ReportRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page, ReportSummary
 

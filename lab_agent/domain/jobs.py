@@ -11,7 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, work_order_key
-from lab_agent.domain.records import Job, JobKind, LineRecord, NewJob, ReportRecord
+from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.records import LineRecord
+from lab_agent.domain.report_records import ReportRecord
 
 TASK_COMPLETED = "completed"
 TASK_CANCELLED = "cancelled"

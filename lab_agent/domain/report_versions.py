@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from lab_agent.domain.lab_messages import LabReport, ReferenceRange, ReportStatus
-from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.values import LOW_HIGH_HINT, DateOrTime, earliest_moment, is_inverted_range, latest_moment
 from lab_agent.errors import Problem
 

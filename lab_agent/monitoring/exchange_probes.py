@@ -10,7 +10,7 @@ from statistics import median
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import ServicePaused, ServiceUnavailable
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.ports.repositories import UnitOfWork
 
 MAX_CONFLICT_RETRIES = 3

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import FailingJobs, FailureGroup, Job, JobKind, NewJob
+from lab_agent.domain.job_records import FailingJobs, FailureGroup, Job, JobKind, NewJob
 
 LeaseToken = tuple[JobId, int]
 """One lease: the number of its job, and the fencing token of that claim. A job that is claimed again has another one."""

@@ -15,7 +15,9 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
@@ -279,8 +281,10 @@ class Queries(Protocol):
         """How much was done since then."""
         ...
 
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        """What needs an operator, longest waiting first."""
+    async def needs_attention(
+        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[AttentionItem]:
+        """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells."""
         ...
 
     async def attention_groups(self) -> tuple[AttentionGroup, ...]:

@@ -11,32 +11,21 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import (
-    Alert,
-    Event,
-    HoldReason,
-    HostedDocument,
-    JobKind,
-    LabelUse,
-    LineRecord,
-    OrderRecord,
-    ReportRecord,
-    ServiceMessage,
-    UploadRecord,
-    WaitingGroup,
-)
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, WaitingGroup
+from lab_agent.domain.report_records import HoldReason, ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobRepository
 from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
+from lab_agent.ports.vault import HostedDocumentRepository, Vault
 from lab_agent.ports.workers import WorkerRepository
 
 T = TypeVar("T")
@@ -284,128 +273,6 @@ class UploadRepository(Protocol):
 
     def save(self, upload: UploadRecord) -> None:
         """Write or replace it."""
-        ...
-
-
-class Vault(Protocol):
-    """Identification data and documents, encrypted at rest, apart from everything else. Reading raises `CryptoError`."""
-
-    def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
-        """Store or replace the identification data of an order."""
-        ...
-
-    def identity(self, order: OrderKey) -> bytes | None:
-        """The identification data of an order; None once it was purged."""
-        ...
-
-    def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
-        """Store whose result a report is, as the laboratory system says. The report must be there: with it, this is deleted."""
-        ...
-
-    def reported_patient(self, report: ReportKey) -> bytes | None:
-        """Whose result it is; None where the laboratory system did not say, or once it was purged."""
-        ...
-
-    def save_service_message(self, job: JobId, order: OrderKey, said: ServiceMessage) -> None:
-        """Add what a remote system said to an attempt at a job of an order; the last ten are kept."""
-        ...
-
-    def service_messages(self, order: OrderKey) -> Mapping[JobId, tuple[ServiceMessage, ...]]:
-        """What was said to the last attempts at the jobs of an order, oldest first; purged with its identification data."""
-        ...
-
-    def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
-        """Store a document, or store it for longer; gives its id (the same content has the same id)."""
-        ...
-
-    def document(self, document: str) -> tuple[bytes, str] | None:
-        """A document and its content type; None once it was purged."""
-        ...
-
-    def seal(self, content: bytes) -> bytes:
-        """Encrypt what is kept elsewhere, and not for long: no key rotation reaches it."""
-        ...
-
-    def unseal(self, sealed: bytes) -> bytes:
-        """Give back what was sealed."""
-        ...
-
-
-class HostedDocumentRepository(Protocol):
-    """Documents that our own API serves."""
-
-    def save(self, document: HostedDocument) -> None:
-        """Serve a document under its address from now on."""
-        ...
-
-    def get(self, address: str) -> HostedDocument | None:
-        """What is served under an address."""
-        ...
-
-
-class EventRepository(Protocol):
-    """Entries of timelines."""
-
-    def add(self, event: Event) -> None:
-        """Add an entry to an order's timeline, to a report's history, to both, or to a refused message's history."""
-        ...
-
-
-class AlertRepository(Protocol):
-    """Alerts; at most one of a key is open."""
-
-    def open(self, alert: Alert) -> bool:
-        """Open an alert. False if one of that key is open already; its detail and number become these, and its beginning if this
-        is earlier.
-        """
-        ...
-
-    def close(self, key: AlertKey, *, now: datetime) -> bool:
-        """Close an alert. False if none of that key is open."""
-        ...
-
-    def open_among(self, keys: Collection[AlertKey]) -> frozenset[AlertKey]:
-        """Which of these alerts are open."""
-        ...
-
-    def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
-        """The open alerts of these conditions."""
-        ...
-
-    def all_open(self) -> tuple[Alert, ...]:
-        """The open alerts, in the order in which they were opened."""
-        ...
-
-    def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
-        """Close those of these alerts that are open."""
-        ...
-
-    def reopen(self, key: AlertKey, *, closed_after: datetime) -> bool:
-        """Open the alert of that key again that was closed last, if that was after `closed_after` and none is open."""
-        ...
-
-
-class RejectionRepository(Protocol):
-    """Which rule rejected which order (law 10 counts them)."""
-
-    def add(self, rule: str, order: OrderKey, *, at: datetime) -> None:
-        """Record that a rule rejected a line of an order."""
-        ...
-
-    def count_since(self, rule: str, since: datetime) -> int:
-        """Number of orders that a rule has rejected since then."""
-        ...
-
-
-class KeyValueRepository(Protocol):
-    """Single values, such as when the last poll succeeded."""
-
-    def get(self, key: str) -> str | None:
-        """Give the value of a key; None if it was never set."""
-        ...
-
-    def set(self, key: str, value: str) -> None:
-        """Set the value of a key. Whoever else sets it waits until this unit of work has ended, so a key can be a lock."""
         ...
 
 

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.domain.ids import JobId, LineKey, OrderKey
-from lab_agent.domain.records import Job, JobKind, ReportRecord
+from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.logs import get_logger
 from lab_agent.status.auth import CurrentUser, Form, HttpError, Note, Operator, Viewer, one_line
 from lab_agent.status.context import Context

@@ -19,7 +19,17 @@ from lab_agent.catalogue_service.notices import NoticeBoard
 from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
-from lab_agent.status import actions, condition_pages, health, login, notice_pages, pages, refused_pages, result_pages
+from lab_agent.status import (
+    actions,
+    condition_pages,
+    group_pages,
+    health,
+    login,
+    notice_pages,
+    pages,
+    refused_pages,
+    result_pages,
+)
 from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
@@ -53,7 +63,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime)
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
-    for module in (health, login, pages, condition_pages, result_pages, actions, refused_pages, notice_pages):
+    for module in (health, login, pages, condition_pages, group_pages, result_pages, actions, refused_pages, notice_pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)

@@ -9,10 +9,11 @@ from datetime import datetime
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Alert, FailureGroup, HoldReason, WaitingGroup
+from lab_agent.domain.job_records import FailureGroup
+from lab_agent.domain.records import Alert, WaitingGroup
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.status.context import StatusContext
 from lab_agent.workflow.operator_groups import GroupAction
 from lab_agent.workflow.operator_held_groups import can_release_orders
 
@@ -60,12 +61,6 @@ class CauseGroup:
     def is_of_results(self) -> bool:
         """Whether its members wait at the match desk."""
         return self.key.condition in _RESULTS
-
-
-async def load_groups(context: StatusContext) -> tuple[CauseGroup, ...]:
-    """Everything that fails or waits, by cause: the longest waiting first."""
-    now = context.clock.now()
-    return await context.store.run_read_only(lambda uow: read_groups(uow, now))
 
 
 def read_groups(uow: UnitOfWork, now: datetime) -> tuple[CauseGroup, ...]:

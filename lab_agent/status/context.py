@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Depends
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -22,12 +22,14 @@ from lab_agent.domain.ages import format_age
 from lab_agent.domain.text import shorten
 from lab_agent.metrics import Metrics
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import AttentionKind, Queries
+from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
+from lab_agent.status.cause_groups import CauseGroup, count_waiting, read_groups
 from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.workflow.operator_held_groups import AssessOrder
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.result_matching import ReportMatcher
 
@@ -61,11 +63,29 @@ class StatusContext:
     mode: Literal["normal", "observe"]
     create_matcher: Callable[[], ReportMatcher]
     """Makes what matches results, with the mapping tables as they are in their folder at the time of the call."""
+    assess_order: AssessOrder
+    """Assesses an order as it was last fetched; nothing is written."""
     refused_messages: RefusedMessageDesk
     missing_tasks: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not."""
     observed_conditions: Callable[[], Sequence[OpenCondition]]
     """What this process knows to hold and the store cannot record, as on a full disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """How much waits for a person, and for how many causes: the number beside a name in the navigation, and its title."""
+
+    number: int
+    causes: int
+
+    @classmethod
+    def of(cls, groups: Sequence[CauseGroup]) -> Self:
+        return cls(count_waiting(groups), len(groups))
+
+    @property
+    def title(self) -> str:
+        return f"{self.number} waiting, for {self.causes} {'cause' if self.causes == 1 else 'causes'}"
 
 
 class TemplateRenderer:
@@ -105,10 +125,16 @@ class TemplateRenderer:
             "retry_explanation": formatting.retry_explanation,
         }
 
+    async def groups(self) -> tuple[CauseGroup, ...]:
+        """Everything that fails or waits, by cause: the longest waiting first."""
+        now = self._context.clock.now()
+        return await self._context.store.run_read_only(lambda uow: read_groups(uow, now))
+
     async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Render a page for a signed-in user; its navigation shows how much is waiting."""
-        counts = await self._context.queries.attention_counts()
-        fields |= {"attention_counts": {"/waiting": sum(counts.values()), "/results": counts.get(AttentionKind.REPORT, 0)}}
+        groups = [each for each in await self.groups() if each.waiting]
+        of_results = [each for each in groups if each.is_of_results]
+        fields |= {"attention": {"/waiting": _Waiting.of(groups), "/results": _Waiting.of(of_results)}}
         return self.render(template, user, status=status, **fields)
 
     def render(self, template: str, user: CurrentUser | None = None, *, status: int = 200, **fields: Any) -> HTMLResponse:

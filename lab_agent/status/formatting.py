@@ -9,8 +9,10 @@ from datetime import datetime
 from markupsafe import Markup, escape
 
 from lab_agent.domain import value_text
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
-from lab_agent.domain.records import Alert, Job, JobKind, ReportRecord
+from lab_agent.domain.records import Alert
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
@@ -98,6 +100,10 @@ _FLASH_MESSAGES = {
     "retried": "Job {job} is due now; the worker picks it up within seconds.",
     "dismissed": "Job {job} was dismissed and will not be done.",
     "done": "Job {job} was marked as done.",
+    "group-retry": "{done} are due now; the worker takes them up within seconds.",
+    "group-assess": "{done} are being assessed again; those that are right by now go on.",
+    "group-dismiss": "{done} were dismissed.",
+    "group-release": "{done} were released.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",
@@ -123,12 +129,17 @@ _FLASH_MESSAGES = {
 }
 
 
-async def flash_message(flash: str = "", job: str = "") -> str | None:
+async def flash_message(flash: str = "", job: str = "", done: str = "", left: str = "") -> str | None:
     """The sentence for `?flash=…&job=…`; None for anything else, so that an address cannot put words on the page."""
     message = _FLASH_MESSAGES.get(flash)
-    if message is None or (job and not (job.isascii() and job.isdigit() and len(job) < 19)):
+    if message is None or not all(_is_number(each) for each in (job, done, left) if each):
         return None
-    return message.format(job=job)
+    left_over = f" {left} were left as they are; what waits still is listed here." if left.strip("0") else ""
+    return message.format(job=job, done=done) + left_over
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 _ORDER_STATE_MEANINGS = {
@@ -236,6 +247,8 @@ def next_step(item: AttentionItem) -> str:
         return "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once."
     if item.attention_kind is AttentionKind.REPORT:
         return what_to_do(ReportState(item.state), item.hold_reason)
+    if item.attention_kind is AttentionKind.REFUSED:
+        return "See why it could not be read; correct the map or the laboratory system, then replay it, or dismiss it."
     if item.state == JobState.NEEDS_REVIEW:
         return "Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it."
     if can_be_marked_done(JobKind(str(item.kind))):

@@ -20,8 +20,8 @@ from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import AttentionItem
 from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
-from lab_agent.status.cause_groups import CauseGroup, load_groups
-from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.cause_groups import CauseGroup
+from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.pages import Flash
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.workflow import operator_held_groups, operator_job_groups
@@ -38,20 +38,20 @@ _SHOWN_AT_ONCE = 3
 _GONE = "Nothing waits for this cause any more."
 
 
-async def get_group(context: Context, _: Viewer, cause: str = "") -> CauseGroup:
+async def get_group(renderer: Renderer, _: Viewer, cause: str = "") -> CauseGroup:
     """The group of the address. Raises `HttpError`."""
-    return await _find_group(context, cause)
+    return await _find_group(renderer, cause)
 
 
 Group = Annotated[CauseGroup, Depends(get_group)]
 
 
-async def _find_group(context: StatusContext, cause: str) -> CauseGroup:
+async def _find_group(renderer: TemplateRenderer, cause: str) -> CauseGroup:
     try:
         key = AlertKey.parse(one_line(cause))
     except ValueError as exc:
         raise HttpError("There is no such cause.", 404) from exc
-    for group in await load_groups(context):
+    for group in await renderer.groups():
         if group.key == key:
             return group
     raise HttpError(_GONE, 404)
@@ -60,7 +60,7 @@ async def _find_group(context: StatusContext, cause: str) -> CauseGroup:
 @router.get("/waiting")
 async def show_groups(user: Viewer, context: Context, renderer: Renderer, flash: Flash) -> Response:
     """What waits for a person and what is tried again, by cause, longest first; of small groups the members, too."""
-    groups = await load_groups(context)
+    groups = await renderer.groups()
     members: dict[AlertKey, tuple[AttentionItem, ...]] = {}
     for each in groups:
         if each.has_members and 0 < each.waiting <= _SHOWN_AT_ONCE:
@@ -128,9 +128,9 @@ async def preview_group_action(user: Operator, context: Context, renderer: Rende
 
 
 @router.post("/waiting/all/{action}")
-async def decide_group(user: Operator, form: Form, context: Context, action: Action) -> Response:
+async def decide_group(user: Operator, form: Form, context: Context, renderer: Renderer, action: Action) -> Response:
     """Do it to all of a group."""
-    decision = _check(await _find_group(context, form.get("cause", "")), action)
+    decision = _check(await _find_group(renderer, form.get("cause", "")), action)
     if decision.needs_review and form.get("reviewed") != "yes":
         raise HttpError("This delivers results that were held. Review them, and tick the box that says so.", 409)
     outcome = await _carry_out(context, decision, user.name, _read_note(decision, form))

@@ -1,4 +1,4 @@
-"""The pages that only show: overview, orders, one order, what is waiting for an operator."""
+"""The pages that only show: overview, orders, one order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from starlette.responses import Response
 
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import Event, ServiceMessage
+from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState
 from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status.auth import HttpError, Viewer, one_line
+from lab_agent.status.cause_groups import count_waiting
 from lab_agent.status.condition_pages import load_conditions
 from lab_agent.status.context import Context, Renderer
 from lab_agent.status.formatting import find_unconfirmed_submit, flash_message
@@ -26,7 +28,6 @@ from lab_agent.workflow.operator_jobs import can_be_marked_done
 router = APIRouter()
 
 _MAX_SEARCH_LENGTH = 200
-_OVERVIEW_LIMIT = 10
 
 
 async def search_text(search: str = "") -> str:
@@ -47,13 +48,13 @@ async def show_overview(user: Viewer, context: Context, renderer: Renderer, flas
     now = context.clock.now()
     overview = await context.queries.overview(now=now)
     conditions = await load_conditions(context, overview)
-    attention = await context.queries.needs_attention(limit=_OVERVIEW_LIMIT)
+    groups = [each for each in await renderer.groups() if each.waiting]
     return await renderer.render_page(
         "overview.html",
         user,
-        verdict=give_verdict(conditions, now, attention.total),
+        verdict=give_verdict(conditions, now, count_waiting(groups)),
         overview=overview,
-        attention=attention,
+        groups=groups,
         adapters=context.adapters,
         conditions=conditions,
         states={"orders": OrderState, "lines": LineState, "jobs": JobState, "reports": ReportState},
@@ -121,17 +122,3 @@ def _merge_timeline(events: Sequence[Event], messages: Mapping[JobId, Sequence[S
         for each in said
     ]
     return sorted(entries, key=lambda entry: entry.at)
-
-
-@router.get("/waiting")
-async def show_needs_attention(user: Viewer, context: Context, renderer: Renderer, page: PageNumber, flash: Flash) -> Response:
-    """What is waiting for an operator, longest first."""
-    return await renderer.render_page(
-        "needs_attention.html",
-        user,
-        page=await context.queries.needs_attention(offset=page_offset(page)),
-        page_number=page,
-        query_string="",
-        can_be_marked_done=can_be_marked_done,
-        flash=flash,
-    )

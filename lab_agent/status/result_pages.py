@@ -13,8 +13,10 @@ from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.domain.ids import OrderKey, ReportKey
+from lab_agent.domain.job_records import Job
 from lab_agent.domain.lab_messages import LabRejection, LabReport
-from lab_agent.domain.records import Event, Job, ReportRecord
+from lab_agent.domain.records import Event
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import Page, ReportSummary

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.conditions.model import OpenCondition
+from lab_agent.domain.ages import format_age
 from lab_agent.status import formatting
 
 _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
@@ -22,7 +23,7 @@ _RETRY_SECONDS = "10"
 
 def render_store_page(request: Request, condition: OpenCondition, now: datetime) -> HTMLResponse:
     """Give the page with status 503; a browser that only looked asks again by itself."""
-    age = formatting.format_age(condition.since, now)
+    age = format_age(condition.since, now)
     html = _environment().get_template("store_error.html").render(account=None, condition=condition, age=age)
     headers = {"Retry-After": _RETRY_SECONDS} | ({"Refresh": _RETRY_SECONDS} if request.method == "GET" else {})
     return HTMLResponse(html, 503, headers=headers)

@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, literal_column, null, select, union_all
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import HoldReason, result_alert_key
 from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.domain.report_records import HoldReason, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, OrderState, ReportState
 from lab_agent.ports.queries import MAX_COUNTED, AttentionGroup, AttentionItem, AttentionKind, Page
 from lab_agent.store.column_types import UtcDateTime
@@ -33,28 +34,39 @@ def _text(value: str) -> ColumnElement[str]:
     return literal_column(f"'{value}'", String)
 
 
+_NAMES = (
+    *("attention_kind", "ref", "state", "kind", "order_key", "target"),
+    *("hold_reason", "reason", "since", "attempts", "cause", "system"),
+)
+
+
+def _select_item(*columns: ColumnElement[Any]) -> Select[Any]:
+    """Select these columns, by the names that all parts of the list give them."""
+    return select(*(column.label(name) for name, column in zip(_NAMES, columns, strict=True)))
+
+
 _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]], ...] = (
     (
         AttentionKind.ORDER,
-        select(
-            _text(AttentionKind.ORDER).label("attention_kind"),
-            orders.c.key.label("ref"),
-            cast(orders.c.state, String).label("state"),
-            orders.c.contract.label("kind"),
-            orders.c.key.label("order_key"),
-            _NOTHING.label("target"),
-            _NOTHING.label("hold_reason"),
-            orders.c.reason.label("reason"),
-            orders.c.held_since.label("since"),
-            literal_column("0").label("attempts"),
-            orders.c.hold_cause.label("cause"),
-            _text("").label("system"),
+        _select_item(
+            _text(AttentionKind.ORDER),
+            orders.c.key,
+            cast(orders.c.state, String),
+            orders.c.contract,
+            orders.c.key,
+            _NOTHING,
+            _NOTHING,
+            orders.c.reason,
+            orders.c.held_since,
+            literal_column("0"),
+            orders.c.hold_cause,
+            _text(""),
         ).where(_IS_HELD),
         (orders.c.held_since, orders.c.key),
     ),
     (
         AttentionKind.JOB,
-        select(
+        _select_item(
             _text(AttentionKind.JOB),
             cast(jobs.c.id, String),
             cast(jobs.c.state, String),
@@ -72,7 +84,7 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
     ),
     (
         AttentionKind.REPORT,
-        select(
+        _select_item(
             _text(AttentionKind.REPORT),
             reports.c.key,
             cast(reports.c.state, String),
@@ -90,7 +102,7 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
     ),
     (
         AttentionKind.REFUSED,
-        select(
+        _select_item(
             _text(AttentionKind.REFUSED),
             refused_messages.c.key,
             cast(refused_messages.c.state, String),
@@ -110,14 +122,15 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
 """What needs a person, by kind: the rows, and the order in which they have waited."""
 
 
-def load_attention_items(connection: Connection, offset: int, limit: int) -> Page[AttentionItem]:
-    """Give a page of the list."""
+def load_attention_items(connection: Connection, cause: AlertKey | None, offset: int, limit: int) -> Page[AttentionItem]:
+    """Give a page of the list; of what waits for one cause alone, where that is given."""
     end = offset + limit + 1
-    parts = [select(wanted.order_by(*waited).limit(end).subquery()) for _, wanted, waited in _ITEMS]
+    wanted_of = [(wanted, waited) for _, wanted, waited in _ITEMS] if cause is None else [_of_cause(cause)]
+    parts = [select(wanted.order_by(*waited).limit(end).subquery()) for wanted, waited in wanted_of]
     found = union_all(*parts).subquery()
     listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref).offset(offset).limit(limit + 1)
     rows = connection.execute(listed).mappings().all()
-    total = sum(count_attention_items(connection).values())
+    total = sum(_count(connection, wanted) for wanted, _ in wanted_of)
     return Page(
         items=tuple(_to_attention_item(row) for row in rows[:limit]),
         total=min(total, MAX_COUNTED),
@@ -125,6 +138,26 @@ def load_attention_items(connection: Connection, offset: int, limit: int) -> Pag
         is_total_exact=total <= MAX_COUNTED,
         has_more=len(rows) > limit,
     )
+
+
+def _of_cause(cause: AlertKey) -> tuple[Select[Any], tuple[ColumnElement[Any], ...]]:
+    """The part of the list that an alert tells of: by its condition, and its subject."""
+    condition, subject = cause
+    parts = {kind: (wanted, waited) for kind, wanted, waited in _ITEMS}
+    if condition is ConditionId.LIS_REFUSED_MESSAGES:
+        wanted, waited = parts[AttentionKind.REFUSED]
+        return wanted.where(refused_messages.c.source == subject), waited
+    if condition is ConditionId.ORDERS_HELD:
+        wanted, waited = parts[AttentionKind.ORDER]
+        return wanted.where(orders.c.hold_cause == subject), waited
+    subject_of, _, code = condition.value.partition(".")
+    if subject_of == "results":
+        wanted, waited = parts[AttentionKind.REPORT]
+        reason = HoldReason(subject) if subject else None
+        return wanted.where(reports.c.state == ReportState(code), reports.c.hold_reason.is_not_distinct_from(reason)), waited
+    wanted, waited = parts[AttentionKind.JOB]
+    of_system = [jobs.c.system == subject] if subject else []
+    return wanted.where(jobs.c.failure_cause == FailureCause(code), *of_system), waited
 
 
 def count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:

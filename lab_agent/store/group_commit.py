@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.session import Session, Transaction

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import PASSED_IN_REVIEW, Job, JobKind, NewJob
+from lab_agent.domain.job_records import PASSED_IN_REVIEW, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import FailingJobs, FailureGroup, Job, JobKind, NewJob
+from lab_agent.domain.job_records import FailingJobs, FailureGroup, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.errors import LeaseLostError
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork

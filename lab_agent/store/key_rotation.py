@@ -12,9 +12,10 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, select, update
 from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
 from lab_agent.store.refused_tables import refused_contents
-from lab_agent.store.tables import documents, identities, oauth_tokens, reported_patients, service_messages
+from lab_agent.store.tables import oauth_tokens
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.vault import store_key_check
+from lab_agent.store.vault_tables import documents, identities, reported_patients, service_messages
 
 _ENCRYPTED_COLUMNS = (
     (identities, identities.c.order_key, "ciphertext"),

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, func, literal_column, select, union_all
 
-from lab_agent.domain.records import Alert, JobKind
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import Alert
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.state_machines import (
     CLAIMABLE_STATES,

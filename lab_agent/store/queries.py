@@ -21,10 +21,13 @@ from sqlalchemy import (
 )
 from typing_extensions import override
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import decrypted_size
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.records import Alert, Event, HoldReason, Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import (
     ENDED_LINES,
     JOBS_NEEDING_OPERATOR,
@@ -59,8 +62,9 @@ from lab_agent.store.overview_queries import load_affected_numbers, load_counts,
 from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record_factory
 from lab_agent.store.recent_activity import load_recent_activity
 from lab_agent.store.row_mapping import in_states
-from lab_agent.store.tables import alerts, documents, events, jobs, label_uses, lines, orders, reports, work_orders
+from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.vault_tables import documents
 
 T = TypeVar("T")
 
@@ -94,8 +98,10 @@ class SqlQueries(Queries):
         return await self._store.read(lambda connection: load_recent_activity(connection, since))
 
     @override
-    async def needs_attention(self, *, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE) -> Page[AttentionItem]:
-        return await self._store.read(lambda connection: load_attention_items(connection, offset, limit))
+    async def needs_attention(
+        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+    ) -> Page[AttentionItem]:
+        return await self._store.read(lambda connection: load_attention_items(connection, cause, offset, limit))
 
     @override
     async def attention_groups(self) -> tuple[AttentionGroup, ...]:

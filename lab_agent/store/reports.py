@@ -10,13 +10,16 @@ from sqlalchemy import bindparam, literal_column, select
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.records import HoldReason, HostedDocument, ReportRecord, UploadRecord, WaitingGroup
+from lab_agent.domain.records import WaitingGroup
+from lab_agent.domain.report_records import HoldReason, HostedDocument, ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import StoreError
-from lab_agent.ports.repositories import HostedDocumentRepository, ReportRepository, UploadRepository
+from lab_agent.ports.repositories import ReportRepository, UploadRepository
+from lab_agent.ports.vault import HostedDocumentRepository
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Write
-from lab_agent.store.tables import hosted_documents, reports, uploads
+from lab_agent.store.tables import reports, uploads
+from lab_agent.store.vault_tables import hosted_documents
 from lab_agent.store.waiting_groups import load_report_groups
 
 _REPORTS = RecordMapping(ReportRecord, reports)

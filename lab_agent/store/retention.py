@@ -13,23 +13,8 @@ from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINIS
 from lab_agent.ports.repositories import Purge
 from lab_agent.store.catalogue_tables import catalogues, issued_labels
 from lab_agent.store.row_mapping import chunked, in_states, unindexed
-from lab_agent.store.tables import (
-    alerts,
-    documents,
-    events,
-    hosted_documents,
-    identities,
-    jobs,
-    label_uses,
-    lines,
-    orders,
-    rejections,
-    reported_patients,
-    reports,
-    service_messages,
-    uploads,
-    work_orders,
-)
+from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, rejections, reports, uploads, work_orders
+from lab_agent.store.vault_tables import documents, hosted_documents, identities, reported_patients, service_messages
 
 _FINISHED_JOB_STATES = frozenset(JobState) - OPEN_JOBS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, CursorResult, Executable, Insert, Table, Upda
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.visitors import iterate
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreError
 from lab_agent.store.table_base import METADATA
 

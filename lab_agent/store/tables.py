@@ -18,7 +18,8 @@ from sqlmodel import Field
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import HoldReason, JobKind
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
@@ -300,57 +301,6 @@ class KeyValueRow(TableRow, table=True):
     value: str = Field(sa_type=PlainText)
 
 
-# --- identification data and documents, encrypted -------------------------------------------------------------------------
-class IdentityRow(TableRow, table=True):
-    """The identification data of an order, encrypted."""
-
-    __tablename__ = "identities"
-    order_key: str = Field(sa_type=PlainText, primary_key=True)
-    ciphertext: bytes
-    kept_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class ReportedPatientRow(TableRow, table=True):
-    """Whose result a report is, as the laboratory system says (`ReportedPatient`), encrypted."""
-
-    __tablename__ = "reported_patients"
-    report: str = Field(sa_type=PlainText, primary_key=True, foreign_key="reports.key", ondelete="CASCADE")
-    ciphertext: bytes
-    kept_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class ServiceMessageRow(TableRow, table=True):
-    """What a remote system said to the last attempts at a job (`ServiceMessage`s), encrypted together."""
-
-    __tablename__ = "service_messages"
-    job_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
-    order_key: str = Field(sa_type=IndexableText, index=True)
-    ciphertext: bytes
-    kept_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class DocumentRow(TableRow, table=True):
-    """A document, encrypted; `id` is the SHA-256 of its content."""
-
-    __tablename__ = "documents"
-    id: str = Field(sa_type=PlainText, primary_key=True)
-    ciphertext: bytes
-    content_type: str = Field(sa_type=PlainText)
-    kept_at: datetime = Field(sa_type=UtcDateTime, index=True)
-
-
-class HostedDocumentRow(TableRow, table=True):
-    """A document that our own API serves (`HostedDocument`)."""
-
-    __tablename__ = "hosted_documents"
-    address: str = Field(sa_type=PlainText, primary_key=True)
-    document: str = Field(sa_type=PlainText, index=True)
-    content_type: str = Field(sa_type=PlainText)
-    order_key: str = Field(sa_type=PlainText, index=True)
-    kept_at: datetime = Field(sa_type=UtcDateTime)
-    expires_at: datetime | None = Field(sa_type=UtcDateTime)
-
-
 # --- tokens and accounts ----------------------------------------------------------------------------------------------------
 class OAuthTokenRow(TableRow, table=True):
     """One generation of our sign-in at the service (`StoredToken`), encrypted."""
@@ -406,11 +356,6 @@ events: Table = METADATA.tables["events"]
 rejections: Table = METADATA.tables["rejections"]
 alerts: Table = METADATA.tables["alerts"]
 key_values: Table = METADATA.tables["key_values"]
-identities: Table = METADATA.tables["identities"]
-reported_patients: Table = METADATA.tables["reported_patients"]
-service_messages: Table = METADATA.tables["service_messages"]
-documents: Table = METADATA.tables["documents"]
-hosted_documents: Table = METADATA.tables["hosted_documents"]
 oauth_tokens: Table = METADATA.tables["oauth_tokens"]
 leases: Table = METADATA.tables["leases"]
 users: Table = METADATA.tables["users"]

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork

@@ -12,12 +12,13 @@ from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.records import ServiceMessage
+from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.errors import CryptoError, WrongKeyError
-from lab_agent.ports.repositories import Vault
+from lab_agent.ports.vault import Vault
 from lab_agent.store.row_mapping import insert_new, upsert_by
 from lab_agent.store.session import Query, Session, Write
-from lab_agent.store.tables import documents, identities, key_values, reported_patients, service_messages
+from lab_agent.store.tables import key_values
+from lab_agent.store.vault_tables import documents, identities, reported_patients, service_messages
 
 _KEY_CHECK = "encryption.key_check"
 KEPT_MESSAGES = 10

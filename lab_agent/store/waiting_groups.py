@@ -10,7 +10,8 @@ from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, f
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import WaitingGroup, result_alert_key
+from lab_agent.domain.records import WaitingGroup
+from lab_agent.domain.report_records import result_alert_key
 from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState
 from lab_agent.store.column_types import UtcDateTime
 from lab_agent.store.row_mapping import in_states

@@ -9,8 +9,8 @@ from typing import Any
 
 from lab_agent.domain.ids import LineKey, OrderKey, report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport, ReportedObservation
-from lab_agent.domain.records import ReportRecord
 from lab_agent.domain.report_coverage import determine_coverage
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import DataInvalidError
 from lab_agent.mappings.tables import MappingTables

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import AnyJobHandler

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.worker.claiming import ClaimedJob
 from lab_agent.worker.job_queues import JobSlots, Offer

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from lab_agent.domain.records import Job
+from lab_agent.domain.job_records import Job
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import structlog
 
 from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
-from lab_agent.domain.records import Job, JobKind, ServiceMessage
+from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError

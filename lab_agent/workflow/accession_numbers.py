@@ -12,7 +12,7 @@ from datetime import datetime
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.text import shorten
 from lab_agent.ports.lis import SubmitResult

@@ -19,7 +19,8 @@ import structlog
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import Alert, FailureGroup, WaitingGroup
+from lab_agent.domain.job_records import FailureGroup
+from lab_agent.domain.records import Alert, WaitingGroup
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.group_alerts import describe_oldest

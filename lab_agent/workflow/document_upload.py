@@ -16,7 +16,8 @@ import structlog
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.records import Alert, Event, HostedDocument, UploadRecord
+from lab_agent.domain.records import Alert, Event
+from lab_agent.domain.report_records import HostedDocument, UploadRecord
 from lab_agent.errors import AmbiguousFailure, AuthenticationRequired, Failure, PermanentFailure, TemporaryFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, SavedResource

@@ -14,9 +14,10 @@ import structlog
 from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.order_holds import HoldCause, OrderHold
-from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
 from lab_agent.errors import LisRejected, PermanentFailure, TaskUnreadable
 from lab_agent.ports.clock import Clock

@@ -9,8 +9,9 @@ from typing import ClassVar
 import structlog
 
 from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.order_holds import HoldCause, OrderHold
-from lab_agent.domain.records import Event, Job, JobKind, OrderRecord
+from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease

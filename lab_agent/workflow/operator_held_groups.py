@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Event, HoldReason, OrderRecord, ReportRecord, WaitingGroup, result_alert_key
+from lab_agent.domain.records import Event, OrderRecord, WaitingGroup
+from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork

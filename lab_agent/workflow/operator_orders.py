@@ -12,8 +12,9 @@ from datetime import datetime
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.errors import InvalidTransitionError, StoreError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.domain.records import HoldReason, ReportRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.reported_patients import PatientField, find_differences
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_order_patient, load_reported_patient

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.lab_messages import ObservationStatus
-from lab_agent.domain.records import UploadRecord
+from lab_agent.domain.report_records import UploadRecord
 from lab_agent.errors import (
     AmbiguousFailure,
     Failure,

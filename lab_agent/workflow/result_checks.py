@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import Document, LabReport
-from lab_agent.domain.records import HoldReason, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage
 from lab_agent.domain.report_documents import (
     MEDIA_TYPE_HINT,
@@ -24,6 +24,7 @@ from lab_agent.domain.report_documents import (
     is_openable_url,
     map_documents,
 )
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.report_versions import implausible_values
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.domain.text import join_limited, shorten

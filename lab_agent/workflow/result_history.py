@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from lab_agent.domain.ids import LineKey, WorkOrderKey
 from lab_agent.domain.lab_messages import LabReport, NotPerformed, ReportedObservation, ReportStatus
-from lab_agent.domain.records import LineRecord, ReportRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_coverage import Coverage, OrderCodes, is_only_not_performed
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import Problem
 from lab_agent.fhir.content_digest import split_digest

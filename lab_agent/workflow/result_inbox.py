@@ -13,9 +13,10 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
-from lab_agent.domain.records import Alert, ReportRecord
+from lab_agent.domain.records import Alert
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
 from lab_agent.domain.report_documents import documents_of, map_documents
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.errors import CryptoError, Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource

@@ -13,7 +13,9 @@ from itertools import count
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.records import Event, HoldReason, Job, JobKind, NewJob, ReportRecord
+from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.records import Event
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.report_versions import VersionOrder
 from lab_agent.domain.state_machines import (
     CLAIMABLE_STATES,

@@ -10,8 +10,9 @@ import structlog
 
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
 from lab_agent.domain.text import join_limited
 from lab_agent.errors import (

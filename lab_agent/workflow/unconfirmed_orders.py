@@ -14,7 +14,7 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock

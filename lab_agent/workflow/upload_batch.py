@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lab_agent.domain.records import UploadRecord
+from lab_agent.domain.report_records import UploadRecord
 from lab_agent.errors import AmbiguousFailure
 from lab_agent.fhir.report_builder import Upload
 from lab_agent.ports.repositories import UnitOfWork

@@ -26,28 +26,11 @@ from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReas
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
+from lab_agent.domain.job_records import PASSED_IN_REVIEW, FailingJobs, FailureGroup, Job, JobKind, NewJob, ServiceMessage
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.records import (
-    PASSED_IN_REVIEW,
-    Alert,
-    Event,
-    FailingJobs,
-    FailureGroup,
-    HoldReason,
-    HostedDocument,
-    Job,
-    JobKind,
-    LabelUse,
-    LineRecord,
-    NewJob,
-    OrderRecord,
-    ReportRecord,
-    ServiceMessage,
-    UploadRecord,
-    WaitingGroup,
-    result_alert_key,
-)
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord, WaitingGroup
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.domain.report_records import HoldReason, HostedDocument, ReportRecord, UploadRecord, result_alert_key
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     BLOCKING_STATES,
@@ -79,23 +62,12 @@ from lab_agent.ports.credential_repositories import (
     UserRecord,
     UserRepository,
 )
+from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
-from lab_agent.ports.repositories import (
-    AlertRepository,
-    EventRepository,
-    HostedDocumentRepository,
-    KeyValueRepository,
-    OrderRepository,
-    Purge,
-    RejectionRepository,
-    ReportRepository,
-    Store,
-    UnitOfWork,
-    UploadRepository,
-    Vault,
-)
+from lab_agent.ports.repositories import OrderRepository, Purge, ReportRepository, Store, UnitOfWork, UploadRepository
+from lab_agent.ports.vault import HostedDocumentRepository, Vault
 from lab_agent.ports.workers import WorkerRepository
 
 

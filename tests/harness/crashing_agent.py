@@ -20,7 +20,7 @@ from typing import Any
 
 from lab_agent import daemon
 from lab_agent.bootstrap import Components
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.fhir.content_digest import split_digest
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.root import load_settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.worker.claiming import ClaimedJob
 from lab_agent.worker.job_runner import JobRunner
 

@@ -15,8 +15,10 @@ from lab_agent import bootstrap, exact_json
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Coding, Identifier, Quantity

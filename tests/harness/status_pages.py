@@ -13,7 +13,8 @@ from typing import Any
 from lab_agent import bootstrap, exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.lab_messages import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Quantity
 from lab_agent.domain.work_orders import WorkOrder

@@ -19,7 +19,8 @@ from typing import Any
 from lab_agent import bootstrap, exact_json
 from lab_agent.bootstrap import Components
 from lab_agent.domain.ids import LineKey, OrderKey, order_key
-from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.retry import Backoff
 from lab_agent.errors import Failure, LabAgentError
 from lab_agent.exchange.authenticator import Authenticator

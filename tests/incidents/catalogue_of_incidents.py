@@ -30,8 +30,6 @@ class Incident:
     """Whether it is over once it was set right; not, where its condition lasts for a while by its own rules."""
 
 
-PENDING = ()
-"""Channels of issue 16 that are not merged yet."""
 INCIDENTS: dict[str, Incident] = {}
 
 
@@ -56,7 +54,7 @@ def incident(
             happen=happen,
             key=AlertKey(condition, subject),
             affected=affected,
-            channels=[each for each in CHANNELS if each not in {*without, *PENDING}],
+            channels=[each for each in CHANNELS if each not in without],
             settings=settings or {},
             starts=starts,
             is_sample=sample,

@@ -23,7 +23,7 @@ def uploads_are_answered_with_500(lab: Laboratory) -> Iterator[None]:
     lab.fault()
 
 
-@incident(ConditionId.EXCHANGE_PART_UNAVAILABLE, "deliver_report")
+@incident(ConditionId.JOBS_OUTCOME_UNKNOWN, affected=["1 job"])
 def uploads_are_answered_with_503(lab: Laboratory) -> Iterator[None]:
     lab.fault({"kind": "status", "status": 503, "route": "POST /fhir/Observation"})
     deliver_one(lab)

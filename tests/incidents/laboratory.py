@@ -37,6 +37,8 @@ from tests.harness.paths import ROOT
 
 DEADLINE = 60.0
 """Seconds until an incident must be told."""
+START = 120.0
+"""Seconds that a program may take until it answers, on a machine that is busy with other tests."""
 USER, PASSWORD = "night", "a long password for tests"
 DATABASE = Path("var/demo/lab-agent.db")
 QUICK: Mapping[str, Mapping[str, TomlValue]] = {
@@ -79,7 +81,6 @@ class Laboratory:
     programs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     placed: int = 0
     _pages: httpx.Client | None = None
-    used: bool = False
 
     @classmethod
     def create(cls, database: Path, settings: Mapping[str, Mapping[str, TomlValue]]) -> Laboratory:
@@ -199,7 +200,7 @@ class Laboratory:
             assert process.poll() is None, f"{name} ended:\n{self.log_file(name).read_text()[-3000:]}"
             return _status_of(address) == 200
 
-        wait_for(is_ready, f"{name} at {address}")
+        wait_for(is_ready, f"{name} at {address}", START)
 
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LAB_AGENT_", "NOTIFY_SOCKET"))}

@@ -21,7 +21,7 @@ def order_of_a_contract_not_in_the_settings(lab: Laboratory) -> Iterator[None]:
     lab.restart_agent()
 
 
-@incident(ConditionId.ORDERS_HELD, "unreadable", affected=["1 order"], sample=True)
+@incident(ConditionId.ORDERS_HELD, "order.readable", affected=["1 order"], sample=True)
 def lines_of_an_order_cannot_be_read(lab: Laboratory) -> Iterator[None]:
     lab.fault({"kind": "status", "status": 404, "route": "GET /fhir/ProcedureRequest/*"})
     lab.place_order()

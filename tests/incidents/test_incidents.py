@@ -14,6 +14,7 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from tests.incidents import (  # noqa: F401 - each registers its incidents
+    clock_incidents,
     exchange_incidents,
     job_incidents,
     machine_incidents,

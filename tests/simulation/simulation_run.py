@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from lab_agent.domain.ids import LineKey, OrderKey, line_key
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import adapter_of
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import JobKind, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
 from tests.harness.fault_injection import SimulatedCrash

@@ -5,7 +5,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from lab_agent.crypto import Passwords, new_key
-from lab_agent.domain.records import ReportRecord, ServiceMessage
+from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.domain.report_records import ReportRecord
 from tests.integration.cli.conftest import KEY
 
 

@@ -18,7 +18,8 @@ import pytest
 
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import JobKind, LineRecord, NewJob, OrderRecord
+from lab_agent.domain.job_records import JobKind, NewJob
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState
 from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.paths import CATALOGUE

@@ -20,7 +20,8 @@ import pytest
 from lab_agent.cli.agent_life import process_lives
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.records import Alert, JobKind, NewJob, OrderRecord
+from lab_agent.domain.job_records import JobKind, NewJob
+from lab_agent.domain.records import Alert, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
 from tests.harness.programs import free_port

@@ -49,14 +49,14 @@ from pathlib import Path
 from lab_agent import daemon
 from lab_agent.settings.root import load_settings
 
-build_worker = daemon.bootstrap.build_worker
+build_worker = daemon.worker_bootstrap.build_worker
 
 def stop(*arguments, **named):
     build_worker(*arguments, **named)
     print(json.dumps({"code": 0, "modules": sorted(sys.modules)}), file=sys.stderr)
     raise SystemExit(0)
 
-daemon.bootstrap.build_worker = stop
+daemon.worker_bootstrap.build_worker = stop
 path = Path(sys.argv[1])
 asyncio.run(daemon.run(load_settings(path), path))
 """

@@ -11,8 +11,9 @@ import pytest
 from lab_agent import bootstrap
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Event, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.domain.values import Coding
 from lab_agent.mappings.loader import MappingCache

@@ -52,7 +52,7 @@ async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: Resu
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
     stuck = await bench.receive(make_report(lines=("L0",)))
     (alert,) = await check_alerts(bench)
-    assert (alert.key, alert.detail) == (AlertKey(ConditionId.JOBS_READ_REJECTED), "1 deliver_report")
+    assert (alert.key, alert.detail) == (AlertKey(ConditionId.JOBS_WRITE_REJECTED), "1 deliver_report")
     await operator_results.dismiss_result(bench.store, stuck.key, by="ann", note="wrong", now=bench.clock.now())
     assert await check_alerts(bench) == []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.lab_messages import NotPerformed
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import JobState, ReportState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_results

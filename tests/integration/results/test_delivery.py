@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.workflow.hold_reasons import held, what_to_do
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report

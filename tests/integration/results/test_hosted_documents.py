@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from lab_agent.domain.lab_messages import Document
-from lab_agent.domain.records import HostedDocument
+from lab_agent.domain.report_records import HostedDocument
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments, accepts
 from tests.harness.results import ORDER, ResultsBench, make_report, open_bench

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lab_agent.domain.lab_messages import LabReport, ReportStatus
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.serialization import load_stored_message
 from lab_agent.status.formatting import load_result

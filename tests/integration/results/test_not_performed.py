@@ -11,7 +11,7 @@ import pytest
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, NotPerformed
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report

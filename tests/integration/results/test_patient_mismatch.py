@@ -12,7 +12,7 @@ import pytest
 from lab_agent import exact_json
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ReportedPatient
-from lab_agent.domain.records import HoldReason, ReportRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Identifier, PartialDate
 from lab_agent.lis.folder import FolderAdapter, FolderSettings

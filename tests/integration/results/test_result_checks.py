@@ -11,7 +11,7 @@ import pytest
 
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import Document, ObservationStatus, ReferenceRange, ReportStatus
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.values import Quantity
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench

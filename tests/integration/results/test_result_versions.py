@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.lab_messages import Document, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding
 from lab_agent.errors import InvalidTransitionError

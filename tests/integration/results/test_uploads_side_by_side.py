@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import PART, ResultsBench, haemoglobin, make_report

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.jobs import claim_jobs

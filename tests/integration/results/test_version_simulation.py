@@ -11,8 +11,9 @@ from random import Random
 import pytest
 
 from lab_agent.domain.ids import ReportKey
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_messages import LabReport, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.records import HoldReason, JobKind, ReportRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.serialization import load_stored_message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import JobState, ReportState
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.workflow.operator_jobs import dismiss_job, retry_job

@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.workflow import operator_results
 from lab_sandbox.faults.plan import FaultRule

@@ -20,10 +20,13 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, Passwords, new_key
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.records import Alert, Event, Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord
+from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.errors import StoreError
 from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
 from lab_agent.ports.queries import LAST_POLL_KEY
@@ -109,6 +112,10 @@ def form_token(html: str) -> str:
     return found[1]
 
 
+async def assess_nothing(key: OrderKey) -> Any:
+    raise StoreError(f"order {key} was never fetched completely")
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("status") / "lab.db"
@@ -139,6 +146,7 @@ async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPag
         ],
         mode="normal",
         create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
+        assess_order=assess_nothing,
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         observed_conditions=tuple,
@@ -183,6 +191,8 @@ def _add_orders(uow: UnitOfWork) -> None:
             patient_reference=f"patient/{number}",
             expected_at=NOW - timedelta(minutes=10),
             reason=reason,
+            held_since=seen + timedelta(minutes=2) if state is OrderState.HELD else None,
+            hold_cause="order.contract-known" if state is OrderState.HELD else None,
         )
         uow.orders.add(order)
         part = WorkOrderState.ACCEPTED if state is OrderState.FETCHED else WorkOrderState.HANDED_OVER

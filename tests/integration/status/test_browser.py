@@ -15,7 +15,7 @@ from lab_agent import web_server
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.versions import activate
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.status.app import create_app
 from tests.harness import status_pages
@@ -96,7 +96,7 @@ async def test_page_refreshes_except_during_input(seeded, browser):
         await tab.get_by_role("button", name="Sign in").click()
         held = tab.get_by_text("Order held")
         await held.wait_for()
-        review = tab.get_by_role("listitem").filter(has_text="Submit the order to the laboratory system")
+        review = tab.locator(".members > li").filter(has_text="Submit the order to the laboratory system")
         await review.get_by_text("Settle by hand").click()
         await review.get_by_label("It was done").fill("half a sen")
         await seeded.write(

@@ -12,7 +12,7 @@ from lab_agent.accounts import Role
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreUnreachableError
 from tests.integration.status.conftest import NOW
 
@@ -60,7 +60,7 @@ async def test_readyz_names_outage_and_stays_ready(seeded: Any):
                 "severity": "critical",
                 "since": NOW.isoformat(),
                 "title": "The laboratory system folder does not answer",
-                "affected": [],
+                "affected": [{"number": 1, "text": "1 order to hand over", "is_exact": True}],
             },
         ],
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 
 GOOD, HELD, DOUBT = "R0000000000GOOD", "R0000000000HELD", "R00000000DOUBT"

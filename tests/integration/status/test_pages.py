@@ -15,7 +15,8 @@ import lab_agent.status
 from lab_agent.accounts import Role
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.records import JobKind, OrderRecord, ServiceMessage
+from lab_agent.domain.job_records import JobKind, ServiceMessage
+from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.status import app
 from lab_agent.status.app import create_app
@@ -40,7 +41,7 @@ PAGES = (
     "/conditions",
 )
 PACKAGE = Path(lab_agent.status.__file__).parent
-ROUTED = (app.actions, app.condition_pages, app.health, app.login, app.notice_pages, app.pages, app.result_pages)
+ROUTED = (app.actions, app.condition_pages, app.group_pages, app.health, app.login, app.notice_pages, app.pages, app.result_pages)
 
 
 class Broken:
@@ -74,12 +75,14 @@ async def test_hostile_text_is_shown_literally(seeded: Any):
 
 
 async def test_overview_shows_current_state(seeded: Any):
-    text = (await (await seeded.signed_in_client(Role.VIEWER)).get("/")).text
+    client = await seeded.signed_in_client(Role.VIEWER)
+    waiting = (await client.get("/waiting")).text
+    assert "the laboratory system did not answer after the order was sent" in waiting
+    assert "If it did, mark it done; if it certainly did not, retry it." in waiting
+    text = (await client.get("/")).text
     assert "12 s ago" in text
     assert re.search(r"Waiting for an operator</a><strong>5<", text)
     assert re.search(r"Overdue results</span><strong>2<", text)
-    assert "the laboratory system did not answer after the order was sent" in text
-    assert "If it did, mark it done; if it certainly did not, retry it." in text
     assert "4 h 58 min" in text
     assert "no installed package offers an adapter mllp" in text
     assert '<a href="#lis.unavailable/folder">The laboratory system folder does not answer</a>' in text

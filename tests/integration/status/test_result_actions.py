@@ -12,7 +12,7 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, ReportState
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness import status_pages

@@ -72,11 +72,11 @@ async def test_held_count_in_header_and_overview(pages: Any):
     key = await status_pages.unmatched_result(pages)
     for path in ("/", "/orders", "/results", f"/results/{key}", "/turnaround", "/alerts"):
         text = (await client.get(path)).text
-        assert re.search(r'href="/results"[^>]*>Match desk <span class="count" title="1 waiting">1<', text)
-        assert re.search(r'href="/waiting"[^>]*>Waiting for you <span class="count" title="1 waiting">1<', text)
+        assert re.search(r'href="/results"[^>]*>Match desk <span class="count" title="1 waiting, for 1 cause">1<', text)
+        assert re.search(r'href="/waiting"[^>]*>Waiting for you <span class="count" title="1 waiting, for 1 cause">1<', text)
     overview = (await client.get("/")).text
     assert re.search(r"At the match desk</a><strong>1<", overview)
-    assert f'href="/results/{key}"' in overview
+    assert 'href="/waiting/members?cause=results.unmatched"' in overview
     assert f'href="/results/{key}"' in (await client.get("/waiting")).text
 
 

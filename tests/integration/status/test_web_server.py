@@ -160,8 +160,10 @@ def test_port_in_use_stops_daemon_before_start(folder: Path):
         out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1
     assert out == ""
-    assert err.strip() == (
+    *logged, said = err.strip().splitlines()
+    assert said == (
         f"Cannot listen on 127.0.0.1:{port}: address already in use — "
         "stop the program that uses it, or set another status.host or status.port."
     )
+    assert [f"alert=agent.port_taken/127.0.0.1:{port}" in line for line in logged] == [True]
     assert not (folder / "var" / "demo" / "lab-agent.db").exists()

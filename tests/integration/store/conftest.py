@@ -15,7 +15,9 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.records import Job, JobKind, LabelUse, LineRecord, NewJob, OrderRecord, ReportRecord, UploadRecord
+from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.report_records import ReportRecord, UploadRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA

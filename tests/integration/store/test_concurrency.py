@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -174,7 +174,8 @@ KILLED = textwrap.dedent("""
     import asyncio, os, sys, time
     from datetime import UTC, datetime
     from lab_agent.crypto import Cipher
-    from lab_agent.domain.records import JobKind, NewJob, OrderRecord
+    from lab_agent.domain.records import OrderRecord
+    from lab_agent.domain.job_records import JobKind, NewJob
     from lab_agent.store.unit_of_work import SqlStore
 
     def work(uow):
@@ -254,7 +255,8 @@ TRIPLES = textwrap.dedent("""
     import asyncio, sys
     from datetime import UTC, datetime
     from lab_agent.crypto import Cipher
-    from lab_agent.domain.records import JobKind, LineRecord, NewJob, OrderRecord
+    from lab_agent.domain.records import LineRecord, OrderRecord
+    from lab_agent.domain.job_records import JobKind, NewJob
     from lab_agent.store.unit_of_work import SqlStore
 
     def triple(uow, name):

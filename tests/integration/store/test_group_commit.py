@@ -18,7 +18,8 @@ from sqlalchemy.exc import OperationalError
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders

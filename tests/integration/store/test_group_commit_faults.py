@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.store import engine
 from lab_agent.store.unit_of_work import SqlStore

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event, text
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store import query_pages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.records import HoldReason
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.store.queries import SqlQueries
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import HostedDocument
+from lab_agent.domain.report_records import HostedDocument
 from lab_agent.domain.state_machines import OrderState
 
 DAY = timedelta(days=1)

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import LeaseLostError
 

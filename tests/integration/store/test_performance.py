@@ -7,7 +7,7 @@ import time
 import pytest
 from sqlalchemy import text
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.store import job_statements
 from lab_agent.store.queries import SqlQueries
 from lab_agent.worker.job_queues import JOB_QUEUES

@@ -8,7 +8,7 @@ import threading
 import psycopg
 import pytest
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.line_lifecycle import cancel_lines, complete_lines, reopen_lines, withdraw_line

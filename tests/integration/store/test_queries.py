@@ -10,7 +10,8 @@ from sqlalchemy import select
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert, Event, JobKind
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
@@ -31,7 +32,8 @@ def queries(sql_store):
 async def day(transact_sql, factory):
     """A small day: three orders, of which one is held and one has a dead letter and an unmapped report."""
     now = factory.now
-    held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now - 5 * HOUR)
+    hold = {"held_since": now - 5 * HOUR, "hold_cause": "order.contract-known"}
+    held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now, **hold)
     given = factory.order(
         "RGIVEN",
         state=OrderState.HANDED_OVER,
@@ -115,7 +117,7 @@ async def test_needs_attention_lists_longest_waiting_first(queries, day):
         (AttentionKind.JOB, "1", "dead_letter", "update_line_task", "RGIVEN", "no right"),
         (AttentionKind.REPORT, "P1", "unmapped", "folder", "RGIVEN", "GLU?"),
     ]
-    assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day]
+    assert [each.since for each in page.items] == [day - 5 * HOUR, day - 2 * HOUR, day], "since it was first due"
     assert [each.attempts for each in page.items] == [0, 1, 0]
     second = await queries.needs_attention(offset=1, limit=1)
     assert [each.ref for each in second.items] == ["1"]

@@ -9,7 +9,8 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert, Event, UploadRecord
+from lab_agent.domain.records import Alert, Event
+from lab_agent.domain.report_records import UploadRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.credential_repositories import Role, StoredToken, UserRecord

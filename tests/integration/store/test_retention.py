@@ -11,7 +11,9 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
-from lab_agent.domain.records import Alert, Event, JobKind, ServiceMessage, UploadRecord
+from lab_agent.domain.job_records import JobKind, ServiceMessage
+from lab_agent.domain.records import Alert, Event
+from lab_agent.domain.report_records import UploadRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.store.queries import SqlQueries
 from tests.fakes.memory_store import MemoryStore

@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from lab_agent.domain import records
+from lab_agent.domain import job_records, records, report_records
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import UserRecord
@@ -168,9 +168,9 @@ def test_each_record_field_has_a_column():
         (records.OrderRecord, tables.orders),
         (records.LineRecord, tables.lines),
         (records.LabelUse, tables.label_uses),
-        (records.Job, tables.jobs),
-        (records.ReportRecord, tables.reports),
-        (records.UploadRecord, tables.uploads),
+        (job_records.Job, tables.jobs),
+        (report_records.ReportRecord, tables.reports),
+        (report_records.UploadRecord, tables.uploads),
         (records.Alert, tables.alerts),
         (records.Event, tables.events),
         (UserRecord, tables.users),

@@ -13,7 +13,7 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.records import Job, JobKind, NewJob
+from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.retry import Backoff
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.jobs import TASK_COMPLETED
-from lab_agent.domain.records import Job, JobKind, NewJob
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import PermanentFailure, StoreError, StoreUnreachableError, TemporaryFailure
 from lab_agent.ports.job_handler import Lease

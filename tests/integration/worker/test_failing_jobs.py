@@ -11,7 +11,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.records import JobKind, NewJob
+from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import (
     Failure,

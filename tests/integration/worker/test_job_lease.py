@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import (
     Failure,

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.events import SqlAlertRepository

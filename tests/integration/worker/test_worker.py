@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab_agent.bootstrap import NoAdapters
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import StoreError
 from lab_agent.ports.job_handler import Lease

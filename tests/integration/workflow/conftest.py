@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from lab_agent import exact_json
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Event, Job, JobKind, LineRecord, OrderRecord
+from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.workflow.attention_alerts import AttentionAlerts
 from tests.harness.orders import OrderTemplate, procedure_requests, templates
 from tests.harness.world import SimulatedAgent, World
 
@@ -61,6 +65,11 @@ class Scenario:
     async def is_alert_open(self, key: AlertKey) -> bool:
         """Whether an alert of that name is open."""
         return await self.world.store.run(lambda uow: uow.alerts.close(key, now=self.world.clock.now()))
+
+    async def is_told(self, condition: ConditionId) -> bool:
+        """Whether an alert of this condition is open once the attention task has run."""
+        await AttentionAlerts(self.world.store, self.world.clock, timedelta(minutes=30)).run()
+        return bool(await self.world.store.run(lambda uow: uow.alerts.open_of({condition})))
 
     async def events(self) -> list[Event]:
         key = self.world.order_key_of(self.task)

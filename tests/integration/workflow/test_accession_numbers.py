@@ -10,8 +10,10 @@ import pytest
 
 from lab_agent import serialization
 from lab_agent.domain.ids import LineKey, ResourceId, report_key
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabMessage, LabRejection, NotPerformed
-from lab_agent.domain.records import Job, JobKind, LineRecord, OrderRecord, ReportRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, LeaseLostError
 from lab_agent.rules.rule import Finding, Severity
@@ -235,7 +234,7 @@ async def test_line_arriving_after_assessment_is_held_with_alert(make_scenario: 
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER, "the order waits for the decision about the line"
     assert scenario.status(late) == "requested"
-    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
+    assert await scenario.is_told(ConditionId.LINES_HELD)
 
 
 async def test_line_arriving_before_order_end_is_kept(make_scenario: MakeScenario) -> None:
@@ -297,7 +296,7 @@ async def test_line_held_while_the_order_is_about_to_end_is_kept(make_scenario: 
     assert line.state is LineState.HELD
     assert scenario.status() == "requested", "the order-level Task waits for the late line"
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
+    assert await scenario.is_told(ConditionId.LINES_HELD)
 
 
 async def test_line_put_back_while_the_order_is_about_to_end_is_kept(make_scenario: MakeScenario) -> None:
@@ -326,7 +325,7 @@ async def test_line_held_while_the_end_of_its_order_is_sent_is_decided_by_a_pers
     assert seen == ["completed", "held"]
     (_, line) = await scenario.lines()
     assert line.state is LineState.HELD
-    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
+    assert await scenario.is_told(ConditionId.LINES_HELD)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     now = scenario.world.clock.now()
     await operator_orders.reject_line(scenario.world.store, line.key, "came too late; order it anew", by="eve", now=now)
@@ -348,7 +347,7 @@ async def test_operator_rejects_a_late_line(make_scenario: MakeScenario) -> None
     assert (scenario.status(late), scenario.outputs(late)) == ("cancelled", ["came too late; order it anew"])
     assert (await scenario.order_record()).state is OrderState.CLOSED
     assert scenario.status() == "completed"
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
+    assert not await scenario.is_told(ConditionId.LINES_HELD)
 
 
 async def test_operator_enters_a_late_line_by_hand(make_scenario: MakeScenario) -> None:
@@ -376,7 +375,7 @@ async def test_withdrawn_late_line_is_not_sent_to_lis(make_scenario: MakeScenari
     line = (await scenario.lines())[1]
     assert line.state is LineState.WITHDRAWN
     assert scenario.world.lis.cancelled == []
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, line.key))
+    assert not await scenario.is_told(ConditionId.LINES_HELD)
 
 
 async def test_poll_skips_known_orders_without_further_reads(make_scenario: MakeScenario) -> None:
@@ -464,7 +463,7 @@ async def test_operator_releases_order_with_label_in_use(make_scenario: MakeScen
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
     assert "tube.label-in-use" in await scenario.reported_rules("warn")
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_release_is_of_what_was_found_alone(make_scenario: MakeScenario) -> None:

@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.ports.repositories import UnitOfWork

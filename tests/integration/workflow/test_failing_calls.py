@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import Metrics

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.schema import upgrade

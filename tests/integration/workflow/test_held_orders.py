@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
@@ -65,7 +64,7 @@ async def test_empty_catalogue_holds_until_it_returns(make_scenario: MakeScenari
     scenario.world.catalogues.available = True
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: MakeScenario) -> None:
@@ -82,7 +81,7 @@ async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: M
     restore_right()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_unreadable_resource_is_held_indefinitely_by_default(make_scenario: MakeScenario) -> None:
@@ -121,7 +120,7 @@ async def test_order_without_lines_is_held_with_alert(make_scenario: MakeScenari
     assert (await scenario.order_record()).state is OrderState.SEEN
     await later(scenario, scenario.world.settings.worker.unreadable_after + 1)
     assert (await scenario.order_record()).state is OrderState.HELD
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScenario) -> None:
@@ -139,7 +138,7 @@ async def test_unreadable_order_task_is_held_with_alert(make_scenario: MakeScena
     assert (await scenario.order_record()).state is OrderState.SEEN
     await later(scenario, scenario.world.settings.worker.unreadable_after + 31)
     assert (await scenario.order_record()).state is OrderState.HELD
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_operator_rejects_a_held_order(make_scenario: MakeScenario) -> None:
@@ -153,7 +152,7 @@ async def test_operator_rejects_a_held_order(make_scenario: MakeScenario) -> Non
     assert scenario.statuses() == ["cancelled"] * 2
     assert [scenario.outputs(task) for task in scenario.line_tasks] == [["we do not do this"]] * 2
     assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
     with pytest.raises(InvalidTransitionError):
         await operator_orders.reject_order(scenario.world.store, service, record.key, "again", by="eve", now=now)
 
@@ -223,7 +222,7 @@ async def test_held_order_that_is_ignored_then_leaves_no_alert(make_scenario: Ma
     await later(scenario, 301)
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: MakeScenario) -> None:

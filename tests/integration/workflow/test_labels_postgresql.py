@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore

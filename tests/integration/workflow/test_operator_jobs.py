@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, LisRejected
 from lab_agent.ports.repositories import UnitOfWork

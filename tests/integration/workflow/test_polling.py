@@ -11,7 +11,8 @@ import pytest
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import ResourceId, order_key
-from lab_agent.domain.records import JobKind, OrderRecord
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import OrderRecord
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.workflow import operator_jobs, operator_orders
 from lab_agent.workflow.reopening import OFFERED_AGAIN_WITHOUT_LINES
@@ -39,11 +38,6 @@ async def hand_over_and_report(scenario: Scenario) -> None:
     await scenario.report_all()
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.CLOSED
-
-
-async def alerts(scenario: Scenario) -> list[str]:
-    keys = [line.key for line in await scenario.lines()]
-    return [key for key in keys if await scenario.is_alert_open(AlertKey(ConditionId.LINES_HELD, key))]
 
 
 async def held_lines(scenario: Scenario) -> list[LineState]:
@@ -140,7 +134,7 @@ async def test_acknowledged_order_put_back_as_it_was_is_held(make_scenario: Make
     await recheck(scenario)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 @pytest.mark.parametrize("in_time", [True, False])
@@ -151,11 +145,11 @@ async def test_order_requested_before_its_lines_waits_for_them(make_scenario: Ma
     request_again(scenario, scenario.task)
     await recheck(scenario)
     record = await scenario.order_record()
-    assert (record.state, record.reason) == (OrderState.SEEN, OFFERED_AGAIN_WITHOUT_LINES)
+    assert (record.state, record.reason) == (OrderState.SEEN, OFFERED_AGAIN_WITHOUT_LINES.text)
     if not in_time:
         await later(scenario, scenario.world.settings.worker.unreadable_after)
         assert (await scenario.order_record()).state is OrderState.HELD
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key)) is not in_time
+    assert await scenario.is_told(ConditionId.ORDERS_HELD) is not in_time
     assert scenario.status() == "requested"
     scenario.world.mend_item(scenario.line_tasks[0], pick_template(scenario.world, 1))
     request_again(scenario, *scenario.line_tasks)
@@ -179,7 +173,7 @@ async def test_order_put_back_after_handover_holds_its_lines(make_scenario: Make
     request_again(scenario, *scenario.line_tasks, scenario.task)
     await recheck(scenario)
     assert await held_lines(scenario) == [LineState.HELD] * 2
-    assert len(await alerts(scenario)) == 2
+    assert await scenario.is_told(ConditionId.LINES_HELD)
     assert len(scenario.world.lis.submitted) == 1
     accepted, refused = await scenario.lines()
     now = scenario.world.clock.now()
@@ -199,7 +193,7 @@ async def test_only_order_task_offered_again_after_results_is_held(make_scenario
     await recheck(scenario)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
     now = scenario.world.clock.now()
     service = scenario.world.settings.exchange.base_url
     await operator_orders.reject_order(scenario.world.store, service, record.key, "nothing is left to do", by="eve", now=now)
@@ -217,7 +211,7 @@ async def test_line_put_back_in_open_order_is_held(make_scenario: MakeScenario) 
     request_again(scenario, scenario.line_tasks[0])
     await scenario.agent.reconcile.run()
     assert await held_lines(scenario) == [LineState.HELD, LineState.ACCEPTED]
-    assert len(await alerts(scenario)) == 1
+    assert await scenario.is_told(ConditionId.LINES_HELD)
 
 
 async def test_refused_line_put_back_in_open_order_is_held(make_scenario: MakeScenario) -> None:
@@ -389,7 +383,7 @@ async def test_second_order_about_the_same_requests_is_held(make_scenario: MakeS
     assert record.state is OrderState.HELD
     assert "procedurerequest/" in str(record.reason)
     assert len(scenario.world.lis.submitted) == 1
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_two_orders_about_the_same_requests_at_once_are_done_once(make_scenario: MakeScenario) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.ports.exchange import SearchKind
 from lab_agent.workflow import operator_orders

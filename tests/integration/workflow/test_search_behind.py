@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import ResourceId, line_key
 from lab_agent.domain.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import Scenario, pick_template
@@ -72,14 +71,13 @@ async def test_withdrawal_behind_failing_search_is_seen_and_told_once(make_scena
     restore = change_answers(scenario, is_search_with("part-of"), answer)
     for _ in range(3):
         await scenario.agent.reconcile.run()
-    key = (await scenario.order_record()).key
     assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
     scenario.world.end_task(scenario.line_tasks[0])
     await scenario.agent.reconcile.run()
     assert [line.state for line in await scenario.lines()] == [LineState.WITHDRAWN, LineState.ACCEPTED]
     restore()
     await scenario.agent.reconcile.run()
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE, key))
+    assert not await scenario.is_told(ConditionId.ORDERS_TASK_UNREADABLE)
 
 
 async def test_order_withdrawn_behind_failing_search_is_cancelled_at_lis(make_scenario: MakeScenario) -> None:

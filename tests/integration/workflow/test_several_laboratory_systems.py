@@ -11,8 +11,10 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import LineKey, report_key
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport, NotPerformed
-from lab_agent.domain.records import JobKind, LineRecord, ReportRecord
+from lab_agent.domain.records import LineRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
@@ -284,15 +286,13 @@ async def test_task_on_hold_keeps_back_what_is_not_handed_over(laboratory: Labor
     laboratory.microbiology.is_down = False
     await laboratory.wait()
     assert laboratory.microbiology.submitted == []
-    assert await laboratory.is_alert_open(
-        AlertKey(ConditionId.ORDERS_PART_WAITS, f"{laboratory.world.order_key_of(laboratory.task)}/micro")
-    )
+    assert await laboratory.is_told(ConditionId.ORDERS_PART_WAITS)
     laboratory.world.force_task(laboratory.task, status="requested")
     await laboratory.wait()
     assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
 
 
-async def test_alert_of_a_waiting_part_closes_with_its_handover_after_a_retry(laboratory: Laboratory) -> None:
+async def test_alert_of_a_waiting_part_ends_when_it_is_submitted(laboratory: Laboratory) -> None:
     """An operator's retry counts the attempts anew; the part waited all the same."""
     laboratory.microbiology.is_down = True
     await laboratory.process_all()
@@ -302,14 +302,14 @@ async def test_alert_of_a_waiting_part_closes_with_its_handover_after_a_retry(la
     laboratory.microbiology.rejects = True
     laboratory.world.force_task(laboratory.task, status="requested")
     await laboratory.wait()
-    alert = AlertKey(ConditionId.ORDERS_PART_WAITS, f"{laboratory.world.order_key_of(laboratory.task)}/micro")
-    assert await laboratory.is_alert_open(alert)
+    assert not await laboratory.is_told(ConditionId.ORDERS_PART_WAITS), "it waits for no order on hold any more"
+    assert await laboratory.is_told(ConditionId.JOBS_LIS_REJECTED)
     laboratory.microbiology.rejects = False
     [job] = [each for each in await laboratory.jobs() if each.kind is JobKind.SUBMIT_ORDER]
     await operator_jobs.retry_job(laboratory.world.store, job.id, by="eve", now=laboratory.world.clock.now())
     await laboratory.world.drain(laboratory.agent)
     assert len(laboratory.microbiology.submitted) == 1
-    assert not await laboratory.is_alert_open(alert)
+    assert not await laboratory.is_told(ConditionId.JOBS_LIS_REJECTED)
 
 
 async def test_line_withdrawn_right_before_the_handover_is_not_handed_over(laboratory: Laboratory) -> None:

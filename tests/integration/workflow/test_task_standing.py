@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import LisOutcomeUnknown
 from lab_agent.ports.lis import SubmitResult
@@ -65,7 +64,7 @@ async def test_order_set_elsewhere_before_look_waits(make_scenario: MakeScenario
     request_again()
     await go_on(scenario)
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 @pytest.mark.parametrize("fields", ELSEWHERE, ids=str)
@@ -168,7 +167,7 @@ async def test_task_unreadable_for_a_moment_before_handover_holds_nothing(make_s
     restore()
     record = await scenario.order_record()
     assert (record.state, scenario.world.lis.submitted) == (OrderState.FETCHED, [])
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
     await work_for(scenario, 60)
     assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
 
@@ -184,7 +183,7 @@ async def test_task_that_stays_unreadable_before_handover_is_held_once(make_scen
     reasons = [event.text for event in await scenario.events() if event.action == "held"]
     assert (record.state, len(reasons), len(set(reasons))) == (OrderState.HELD, len(reasons), len(reasons))
     assert len(reasons) <= 2, "why it was taken back, and why it waits"
-    assert await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, record.key))
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_order_put_on_hold_before_handover_is_held_once_though_search_is_behind(make_scenario: MakeScenario) -> None:
@@ -252,7 +251,7 @@ async def test_unreadable_order_task_after_handover_is_told_once(make_scenario: 
     assert (len(told), str(status) in told[0]) == (1, True)
     restore()
     await scenario.agent.reconcile.run()
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE, (await scenario.order_record()).key))
+    assert not await scenario.is_told(ConditionId.ORDERS_TASK_UNREADABLE)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
 
 
@@ -267,7 +266,7 @@ async def test_line_task_lost_after_handover_is_told_once(make_scenario: MakeSce
     (line,) = await scenario.lines()
     assert len([event for event in await scenario.events() if event.action == "task_unreadable"]) == 1
     assert line.state is LineState.ACCEPTED
-    assert await scenario.is_alert_open(AlertKey(ConditionId.LINES_TASK_UNREADABLE, line.key))
+    assert await scenario.is_told(ConditionId.LINES_TASK_UNREADABLE)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -290,7 +289,7 @@ async def test_alert_of_lost_line_task_ends_with_its_line(make_scenario: MakeSce
     await scenario.agent.reconcile.run()
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is (OrderState.CLOSED if whole else OrderState.HANDED_OVER)
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.LINES_TASK_UNREADABLE, line.key))
+    assert not await scenario.is_told(ConditionId.LINES_TASK_UNREADABLE)
 
 
 BILLING = {"coding": [{"system": "http://service.test:8480/terminology/task_type", "code": "BillingTask"}]}

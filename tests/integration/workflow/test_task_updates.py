@@ -10,7 +10,7 @@ import pytest
 from fhir.resources.STU3.task import Task
 
 from lab_agent.domain import jobs
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.workflow import operator_jobs
 from lab_agent.workflow.order_decision import OTHER_LINE_REJECTED

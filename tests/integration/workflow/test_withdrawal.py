@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import LisRejected
 from tests.harness.jobs import claim_jobs
@@ -189,7 +188,7 @@ async def test_withdrawal_of_held_order_closes_its_alert(make_scenario: MakeScen
     scenario.world.clock.advance(scenario.world.settings.worker.hold_retry + 1)
     await scenario.world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.ORDERS_HELD, (await scenario.order_record()).key))
+    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_uncancellable_withdrawal_is_recorded_in_timeline(make_scenario: MakeScenario) -> None:

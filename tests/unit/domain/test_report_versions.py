@@ -11,7 +11,7 @@ import pytest
 
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, NotPerformed, ReferenceRange, ReportedObservation, ReportStatus
-from lab_agent.domain.records import ReportRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.report_versions import VersionOrder, implausible_values
 from lab_agent.domain.values import Coding, PartialDate, Quantity, Range
 

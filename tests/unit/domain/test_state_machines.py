@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab_agent.domain.ids import JobId, OrderKey, ResourceId
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.order_holds import OrderHold
-from lab_agent.domain.records import Job, JobKind, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.state_machines import (
     ENDED_LINES,
     JOB_TRANSITIONS,

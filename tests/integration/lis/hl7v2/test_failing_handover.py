@@ -9,7 +9,7 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import JobKind, NewJob
+from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.lis.testing import make_order
 from lab_agent.ports.job_handler import Lease
 from lab_agent.workflow.attention_alerts import AttentionAlerts

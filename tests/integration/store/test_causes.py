@@ -1,0 +1,203 @@
+"""Ten thousand orders that fail for three causes: three alerts, three groups, cheap pages, and one decision for each cause."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, text
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.crypto import Cipher
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import Alert
+from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.queries import AttentionKind
+from lab_agent.store.queries import SqlQueries
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow import operator_held_groups, operator_job_groups
+from lab_agent.workflow.attention_alerts import AttentionAlerts
+from lab_agent.workflow.operator_groups import GroupAction, LeftOut
+from lab_agent.workflow.operator_job_groups import JobGroup
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+HELD, HANDOVERS, UPLOADS = 4_000, 3_000, 3_000
+UNVERIFIED = 5
+RULE = "tube.label-in-use"
+HELD_ALERT = AlertKey(ConditionId.ORDERS_HELD, RULE)
+DISK_ALERT = AlertKey(ConditionId.JOBS_LIS_DISK_FULL, "chemistry")
+UPLOAD_ALERT = AlertKey(ConditionId.JOBS_WRITE_REJECTED)
+_NUMBERS = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :many) "
+_AGE = "strftime('%Y-%m-%d %H:%M:%S.000000', '2026-03-01 11:00:00', '-' || n || ' seconds')"
+_ORDERS = f"""
+    INSERT INTO orders (key, task_id, state, seen_at, changed_at, reason, held_since, hold_cause, released_findings,
+        sent_statuses, reopened)
+    {_NUMBERS} SELECT :name || n, :name || n, :state, {_AGE}, '2026-03-01 12:00:00.000000', 'barcode in use',
+        CASE :state WHEN 'held' THEN {_AGE} END, CASE :state WHEN 'held' THEN :cause END, '[]', '[]', 0 FROM n
+"""
+_JOBS = f"""
+    INSERT INTO jobs (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at,
+        changed_at, fencing_token, system, first_due_at, failures, failing_since, failure_cause)
+    {_NUMBERS} SELECT :kind, :kind || n, :kind || n, :name || n, :name || n, :payload,
+        CASE WHEN n <= :unverified THEN 'needs_review' ELSE :state END, true, 9, '2026-03-01 13:00:00.000000', {_AGE},
+        '2026-03-01 12:00:00.000000', 1, :system, {_AGE}, 9, CASE WHEN :cause <> '' THEN {_AGE} END, NULLIF(:cause, '') FROM n
+"""
+
+
+class _At(Clock):
+    def now(self) -> datetime:
+        return NOW
+
+
+def fill(connection: Connection, _: Cipher) -> None:
+    orders = text(_ORDERS)
+    connection.execute(orders, {"many": HELD, "name": "H", "state": "held", "cause": RULE})
+    connection.execute(orders, {"many": HANDOVERS, "name": "S", "state": "fetched", "cause": None})
+    connection.execute(orders, {"many": UPLOADS, "name": "U", "state": "handed_over", "cause": None})
+    into = "INSERT INTO work_orders (order_key, adapter, state, changed_at)"
+    parts = f"{into} {_NUMBERS} SELECT 'S' || n, 'chemistry', 'accepted', {_AGE} FROM n"
+    connection.execute(text(parts), {"many": HANDOVERS})
+    jobs = text(_JOBS)
+    start = {"payload": "{}", "system": "", "unverified": 0, "cause": ""}
+    connection.execute(jobs, {**start, "many": HELD, "name": "H", "kind": "fetch_order", "state": "due"})
+    adapter = {"payload": '{"adapter": "chemistry", "reopened": 0}', "system": "chemistry", "unverified": UNVERIFIED}
+    failing = {"name": "S", "kind": "submit_order", "state": "due", "cause": "lis_disk_full"}
+    connection.execute(jobs, {**start, **adapter, **failing, "many": HANDOVERS})
+    rejected = {"name": "U", "kind": "update_line_task", "state": "dead_letter", "cause": "write_rejected"}
+    connection.execute(jobs, {**start, "payload": '{"status": "completed"}', **rejected, "many": UPLOADS})
+
+
+@pytest.fixture
+async def store(sqlite_template: Path, cipher: Cipher, tmp_path: Path) -> AsyncIterator[SqlStore]:
+    path = tmp_path / "many.db"
+    shutil.copy(sqlite_template, path)
+    made = SqlStore(f"sqlite:///{path}", cipher)
+    await made.write(fill)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def attention(store: SqlStore) -> AttentionAlerts:
+    return AttentionAlerts(store, _At(), timedelta(minutes=30))
+
+
+async def open_alerts(store: SqlStore) -> dict[AlertKey, Alert]:
+    return {each.key: each for each in (await SqlQueries(store).alerts()).items if each.closed_at is None}
+
+
+async def test_three_causes_are_three_alerts_with_number_and_age(store: SqlStore, attention: AttentionAlerts) -> None:
+    await attention.run()
+    found = await open_alerts(store)
+    numbers = {key: (each.count, each.since) for key, each in found.items()}
+    first = datetime(2026, 3, 1, 11, 0, tzinfo=UTC)
+    assert numbers == {
+        HELD_ALERT: (HELD, first - timedelta(seconds=HELD)),
+        DISK_ALERT: (HANDOVERS, first - timedelta(seconds=HANDOVERS)),
+        UPLOAD_ALERT: (UPLOADS, first - timedelta(seconds=UPLOADS)),
+    }
+    assert f"order H{HELD} for longest" in found[HELD_ALERT].detail
+    await attention.run()
+    assert len((await SqlQueries(store).alerts()).items) == 3
+
+
+async def test_three_causes_are_three_groups_oldest_first(store: SqlStore) -> None:
+    groups = await SqlQueries(store).attention_groups()
+    assert [(each.attention_kind, each.cause, each.system, each.number, each.set_aside, each.key) for each in groups] == [
+        (AttentionKind.ORDER, RULE, "", HELD, 0, HELD_ALERT),
+        (AttentionKind.JOB, "lis_disk_full", "chemistry", HANDOVERS, UNVERIFIED, DISK_ALERT),
+        (AttentionKind.JOB, "write_rejected", "", UPLOADS, UPLOADS, UPLOAD_ALERT),
+    ]
+    assert groups[0].examples == tuple(f"H{number}" for number in (HELD, HELD - 1, HELD - 2))
+    assert (await SqlQueries(store).affected_numbers()).orders_to_hand_over == {"chemistry": HANDOVERS}
+
+
+async def test_lists_begin_with_what_was_due_first(store: SqlStore) -> None:
+    queries = SqlQueries(store)
+    assert (await queries.needs_attention()).items[0].ref == f"H{HELD}"
+    assert (await queries.orders(states=[OrderState.HELD])).items[0].key == f"H{HELD}"
+    assert (await queries.orders(cause=RULE)).total == HELD
+    assert (await queries.jobs(states=OPEN_JOBS)).items[0].order == f"H{HELD}"
+    failing = await queries.jobs(cause=FailureCause.LIS_DISK_FULL, system="chemistry")
+    assert (failing.items[0].order, failing.total) == (f"S{HANDOVERS}", HANDOVERS)
+    overview = await queries.overview(now=NOW)
+    assert overview.due_since == datetime(2026, 3, 1, 11, 0, tzinfo=UTC) - timedelta(seconds=HANDOVERS), "it waits for its try"
+
+
+async def test_pages_read_no_more_than_they_show(store: SqlStore, attention: AttentionAlerts) -> None:
+    """Each step is one of SQLite's machine: to look at every row of ten thousand in full would be a million and more."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    event.listen(store._engine, "checkout", lambda connection, *_: connection.set_progress_handler(count, 1))
+    queries, limits = SqlQueries(store), {}
+    for name, work, limit in (
+        ("waiting", queries.needs_attention, 150_000),
+        ("groups", queries.attention_groups, 400_000),
+        ("held orders", lambda: queries.orders(states=[OrderState.HELD]), 100_000),
+        ("open jobs", lambda: queries.jobs(states=OPEN_JOBS), 120_000),
+        ("attention task", attention.run, 500_000),
+    ):
+        steps = 0
+        await work()
+        limits[name] = (steps, limit)
+    assert all(found <= limit for found, limit in limits.values()), limits
+
+
+async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: SqlStore, attention: AttentionAlerts) -> None:
+    group = JobGroup(FailureCause.LIS_DISK_FULL, system="chemistry")
+    preview = await operator_job_groups.preview_retry(store, group)
+    assert (preview.action, preview.number) == (GroupAction.RETRY, HANDOVERS - UNVERIFIED)
+    assert [each.number for each in preview.left_out] == [UNVERIFIED]
+    outcome = await operator_job_groups.retry_group(store, group, by="anna", now=NOW)
+    assert (outcome.done, [each.number for each in outcome.left_out]) == (HANDOVERS - UNVERIFIED, [UNVERIFIED])
+    jobs = (await SqlQueries(store).jobs(kinds=[JobKind.SUBMIT_ORDER], limit=10_000)).items
+    assert sum(each.state is JobState.DUE and each.due_at == NOW for each in jobs) == HANDOVERS - UNVERIFIED
+    assert {each.first_due_at < NOW for each in jobs} == {True}, "its age does not start anew"
+    detail = await SqlQueries(store).order(jobs[-1].order)
+    assert detail is not None
+    assert [(each.action, each.by) for each in detail.events] == [("operator", "anna")]
+    again = await operator_job_groups.retry_group(store, group, by="anna", now=NOW)
+    assert (again.done, sum(each.number for each in again.left_out)) == (0, HANDOVERS), "after a crash, the rest is done"
+    await attention.run()
+    assert (await open_alerts(store))[DISK_ALERT].count == HANDOVERS, "it fails until an attempt succeeds"
+
+
+async def test_cause_is_dismissed_with_a_note(store: SqlStore, attention: AttentionAlerts) -> None:
+    group = JobGroup(FailureCause.WRITE_REJECTED)
+    assert (await operator_job_groups.preview_dismissal(store, group)).number == UPLOADS
+    outcome = await operator_job_groups.dismiss_group(store, group, by="anna", note="entered by hand", now=NOW)
+    assert (outcome.done, outcome.left_out) == (UPLOADS, ())
+    await attention.run()
+    assert set(await open_alerts(store)) == {HELD_ALERT, DISK_ALERT}
+
+
+async def test_held_orders_of_a_cause_are_assessed_now(store: SqlStore) -> None:
+    assert (await operator_held_groups.preview_assessment(store, RULE)).number == HELD
+    outcome = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
+    assert outcome.done == HELD
+    due = await store.run(lambda uow: uow.jobs.pending([JobKind.FETCH_ORDER], now=NOW))
+    assert due.kinds == {JobKind.FETCH_ORDER}
+    repeated = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
+    assert (repeated.done, [each.number for each in repeated.left_out]) == (0, [HELD])
+
+
+async def test_what_cannot_be_changed_stops_no_other(store: SqlStore) -> None:
+    def spoil(connection: Connection, _: Cipher) -> Any:
+        return connection.execute(text("UPDATE jobs SET kind = 'deliver_report', target = 'gone' WHERE target = 'U7'"))
+
+    await store.write(spoil)
+    outcome = await operator_job_groups.dismiss_group(store, JobGroup(FailureCause.WRITE_REJECTED), by="anna", note="no", now=NOW)
+    assert (outcome.done, [each.number for each in outcome.left_out]) == (UPLOADS - 1, [1])
+    assert isinstance(outcome.left_out[0], LeftOut)
