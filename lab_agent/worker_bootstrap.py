@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -170,7 +171,7 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
         *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
         SlownessProbe(components.call_durations, settings.monitoring.slow_after),
-        ClockProbe(components.exchange, components.store, clock, timedelta(seconds=settings.monitoring.clock_tolerance)),
+        _build_clock_probe(components),
     )
 
 
@@ -201,3 +202,11 @@ async def _is_service_up(exchange: Exchange) -> bool:
     except Failure:
         return False
     return True
+
+
+def _build_clock_probe(components: Components) -> ClockProbe:
+    settings = components.settings
+    shares_store = not settings.store.url.startswith("sqlite")  # a SQLite has one agent, whose machine needs no name
+    tolerance = timedelta(seconds=settings.monitoring.clock_tolerance)
+    host = socket.gethostname() if shares_store else ""
+    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host)

@@ -177,5 +177,6 @@ EXCHANGE_CONDITIONS = (
         noticed="the `Date` of every answer is compared with our clock",
         opens="when several answers agree that they differ by more than `monitoring.clock_tolerance`",
         ends="when several answers agree again; the held orders are assessed at once",
+        subject="the machine, where several share a database (PostgreSQL)",
     ),
 )

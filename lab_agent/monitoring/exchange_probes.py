@@ -28,12 +28,17 @@ _CLOCK_CONDITIONS = frozenset({ConditionId.CLOCK_DIFFERS})
 
 @dataclass(frozen=True, slots=True)
 class ClockProbe:
-    """Whether our clock and the service's agree, by the `Date` of its answers."""
+    """Whether our clock and the service's agree, by the `Date` of its answers.
+
+    `host` names this machine where workers on several ones may share the database: each decides about its own clock alone, and
+    about those of machines on which no worker runs any more.
+    """
 
     exchange: Exchange
     store: Store
     clock: Clock
     tolerance: timedelta
+    host: str = ""
 
     @property
     def conditions(self) -> frozenset[ConditionId]:
@@ -50,14 +55,32 @@ class ClockProbe:
             raise ServiceUnavailable("too few answers of the exchange service have told the time")
         if known.offset is None or abs(known.offset) <= self.tolerance:
             await self._end()
-            return ()
-        held = await self.store.run_read_only(_count_held)
-        detail = _name_both(known, known.offset, self.clock.now())
-        return (Finding(condition=ConditionId.CLOCK_DIFFERS, detail=detail, since=known.since, count=held or None),)
+            return await self.store.run_read_only(self._find_others)
+        others, held = await self.store.run_read_only(lambda uow: (self._find_others(uow), _count_held(uow)))
+        detail = (f"on {self.host} " if self.host else "") + _name_both(known, known.offset, self.clock.now())
+        own = Finding(
+            condition=ConditionId.CLOCK_DIFFERS, subject=self.host, detail=detail, since=known.since, count=held or None
+        )
+        return own, *others
 
     async def _end(self) -> None:
-        if await self.store.run_read_only(lambda uow: uow.alerts.open_of(_CLOCK_CONDITIONS)):
+        own = AlertKey(ConditionId.CLOCK_DIFFERS, self.host)
+        if own in await self.store.run_read_only(lambda uow: uow.alerts.open_of(_CLOCK_CONDITIONS)):
             await self.store.run(self._assess_again)
+
+    def _find_others(self, uow: UnitOfWork) -> tuple[Finding, ...]:
+        """What workers on other machines have found; how fresh a heartbeat is says nothing where a clock is wrong."""
+        found = [
+            alert
+            for alert in (uow.alerts.all_open() if self.host else ())
+            if alert.condition in _CLOCK_CONDITIONS and alert.subject != self.host
+        ]
+        hosts = {each.host for each in uow.workers.newest() if each.stopped_at is None} if found else frozenset()
+        return tuple(
+            Finding(condition=each.condition, subject=each.subject, detail=each.detail, since=each.since, count=each.count)
+            for each in found
+            if each.subject in hosts
+        )
 
     def _assess_again(self, uow: UnitOfWork) -> None:
         uow.jobs.make_due(JobKind.FETCH_ORDER, now=self.clock.now())

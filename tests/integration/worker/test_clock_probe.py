@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
+from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.monitoring.exchange_probes import ClockProbe
 from lab_agent.monitoring.monitor import Monitor
@@ -36,8 +37,8 @@ async def open_alerts(bench: WorkerBench) -> dict[AlertKey, Alert]:
     return {each.key: each for each in await bench.store.run_read_only(lambda uow: uow.alerts.all_open())}
 
 
-def make_monitor(bench: WorkerBench, service: ServiceWithClock) -> Monitor:
-    probe = ClockProbe(cast("Any", service), bench.store, bench.clock, timedelta(minutes=2))
+def make_monitor(bench: WorkerBench, service: ServiceWithClock, host: str = "") -> Monitor:
+    probe = ClockProbe(cast("Any", service), bench.store, bench.clock, timedelta(minutes=2), host)
     return Monitor(bench.store, bench.clock, (probe,))
 
 
@@ -88,3 +89,19 @@ async def test_probe_without_an_answer_cannot_tell(bench: WorkerBench) -> None:
     probe = ClockProbe(cast("Any", ServiceWithClock()), bench.store, bench.clock, timedelta(minutes=2))
     with pytest.raises(ServiceUnavailable):
         await probe.look()
+
+
+async def test_worker_on_another_machine_ends_only_its_own_alert(bench: WorkerBench) -> None:
+    wrong, right = ServiceWithClock(), ServiceWithClock()
+    wrong.measure(bench, days=1)
+    right.measure(bench, seconds=0)
+    now = bench.clock.now()
+    row = WorkerRecord(name="w1", host="one", pid=1, version="1", mode="normal", started_at=now, beat_at=now - timedelta(days=1))
+    await bench.write(lambda uow: uow.workers.save(row))
+    await make_monitor(bench, wrong, "one").run()
+    await make_monitor(bench, right, "two").run()
+    alert = (await open_alerts(bench))[AlertKey(ConditionId.CLOCK_DIFFERS, "one")]
+    assert alert.detail.startswith("on one ours ")
+    await bench.write(lambda uow: uow.workers.save(replace(row, stopped_at=now)))
+    await make_monitor(bench, right, "two").run()
+    assert await open_alerts(bench) == {}
