@@ -46,9 +46,9 @@ OUTAGE = found(ConditionId.EXCHANGE_UNAVAILABLE, ORDERS, RESULTS)
             Severity.CRITICAL,
         ),
         (
-            (found(ConditionId.RESULTS_HELD, AffectedCount(number=1, noun="result")),),
+            (found(ConditionId.RESULTS_HELD, AffectedCount(number=1, noun="result"), subject="whatever"),),
             0,
-            "Results are held, for 12 min; 1 result waits.",
+            "Results are held: whatever, for 12 min; 1 result waits.",
             Severity.WARNING,
         ),
         (
