@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from operator import itemgetter
 from typing import Annotated
 
 import typer
@@ -9,7 +12,8 @@ import typer
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_list, print_remaining
-from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import StoreError
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
@@ -53,6 +57,7 @@ _ORDER_FIELDS = (
     "changed_at",
     "expected_at",
 )
+_Messages = Mapping[JobId, tuple[ServiceMessage, ...]]
 OrderArgument = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the order, as `orders list` shows it.")]
 OptionalOrderArgument = Annotated[
     str | None, typer.Argument(metavar="[ORDER]", help="Key of the order, as `orders list` shows it.")
@@ -83,18 +88,22 @@ def list_orders(
 
 @app.command()
 def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show one order: its lines, results, jobs and timeline."""
+    """Show one order: its lines, results, jobs and timeline, with what the service said.
 
-    async def work(context: CommandContext) -> OrderDetail | None:
-        return await context.queries.order(OrderKey(order))
+    The service's own words may name a patient: they are kept encrypted, and purged with the order's identification data.
+    """
 
-    detail = run_with_store(config, work)
-    if detail is None:
-        raise StoreError(f"No order {order}; search with `lab-agent orders list --search`.")
+    async def work(context: CommandContext) -> tuple[OrderDetail, _Messages]:
+        detail = await context.queries.order(OrderKey(order))
+        if detail is None:
+            raise StoreError(f"No order {order}; search with `lab-agent orders list --search`.")
+        return detail, await context.store.run_read_only(lambda uow: uow.vault.service_messages(detail.order.key))
+
+    detail, messages = run_with_store(config, work)
     if as_json:
         print_json(detail)
     else:
-        _print_detail(detail)
+        _print_detail(detail, messages)
 
 
 def _order_row(order: OrderSummary) -> Row:
@@ -115,7 +124,17 @@ def _order_row(order: OrderSummary) -> Row:
     }
 
 
-def _print_detail(detail: OrderDetail) -> None:
+def _timeline_rows(detail: OrderDetail, messages: _Messages) -> list[Row]:
+    """The events of an order, and what the service said to attempts at its jobs, oldest first."""
+    rows: list[tuple[datetime, Row]] = [(each.at, {"at": each.at, "what": each.text, "by": each.by}) for each in detail.events]
+    for job, said in messages.items():
+        for each in said:
+            what = f"job {job}, attempt {each.attempt}: {each.answer}. The service said: {each.text}"
+            rows.append((each.at, {"at": each.at, "what": what, "by": None}))
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
+
+
+def _print_detail(detail: OrderDetail, messages: _Messages) -> None:
     order = detail.order
     requisition = order.requisition and order.requisition.value
     fields = {"order": order.key, "requisition": requisition} | {name: getattr(order, name) for name in _ORDER_FIELDS}
@@ -166,7 +185,7 @@ def _print_detail(detail: OrderDetail) -> None:
             }
             for each in detail.jobs
         ],
-        "Timeline": [{"at": each.at, "what": each.text, "by": each.by} for each in detail.events],
+        "Timeline": _timeline_rows(detail, messages),
     }
     for title, rows in tables.items():
         if rows:

@@ -7,13 +7,14 @@ Nothing is required here. Whatever is missing or of the wrong type is None or em
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Protocol
 
 from lab_agent.domain.human_name import HumanName
 from lab_agent.domain.values import CodeableConcept, Coding, Identifier
+from lab_agent.errors import OutcomeIssue
 
 EMPTY_CONCEPT = CodeableConcept()
 """Stands for a concept that was not sent."""
@@ -33,10 +34,14 @@ class ResourceRef:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableResource:
-    """Why a resource could not be read: HTTP `status` (0 if there was none) and the service's reason."""
+    """Why a resource could not be read: HTTP `status` (0 if there was none) and our reason.
+
+    `issues` are the service's own words, which may name the patient: they are sealed apart, and not stored with the order.
+    """
 
     reason: str
     status: int
+    issues: tuple[OutcomeIssue, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,37 @@ _MAX_OUTCOME_BYTES, _MAX_OUTCOME_VALUES = 1024 * 1024, 20_000
 """What an OperationOutcome may have: it is read without a thread, and this many values in some 20 ms."""
 _ABOUT_RESOURCE = frozenset({401, 403, 404, 410})
 """What these statuses say to a read is about that resource, and our rights to it."""
+_ISSUE_WORDS = {
+    "invalid": "invalid content",
+    "structure": "invalid structure",
+    "required": "a required element is missing",
+    "value": "invalid value",
+    "invariant": "a rule of the resource is broken",
+    "security": "security",
+    "login": "sign-in needed",
+    "unknown": "unknown user",
+    "expired": "session expired",
+    "forbidden": "forbidden",
+    "suppressed": "something is not shown to us",
+    "processing": "processing error",
+    "not-supported": "not supported",
+    "duplicate": "a duplicate",
+    "not-found": "not found",
+    "too-long": "too long",
+    "code-invalid": "invalid code",
+    "extension": "unknown extension",
+    "too-costly": "too costly",
+    "business-rule": "against a business rule",
+    "conflict": "a conflict of versions",
+    "incomplete": "incomplete",
+    "transient": "a passing trouble, as the service says",
+    "lock-error": "locked",
+    "no-store": "its database is unavailable",
+    "exception": "an internal error of the service",
+    "timeout": "a time-out of the service",
+    "throttled": "too many requests",
+}
+"""Words for the types of issues of an OperationOutcome (FHIR STU3, IssueType); one that is not here is told as it came."""
 _NO_SUCH_SEARCH = frozenset({400, 404, 405, 422, 501})
 _NOT_PERFORMED = frozenset({300, 301, 304, 305, 307, 308})
 """Redirects that say: ask there instead. After 302 and 303 a write may have been done, and the address be that of its answer."""
@@ -158,5 +189,5 @@ def _parse_issue(entry: Mapping[str, Any]) -> OutcomeIssue:
 
 def _describe(context: RequestContext, status: int, issues: tuple[OutcomeIssue, ...]) -> str:
     """Describe the error without the diagnostics, which may repeat what was sent; they stay in `Failure.issues`."""
-    codes = ", ".join(dict.fromkeys(issue.code for issue in issues if issue.code))
+    codes = ", ".join(dict.fromkeys(_ISSUE_WORDS.get(issue.code, issue.code) for issue in issues if issue.code))
     return f"{context.description} was answered with {status}" + (f" ({codes[:_MAX_TEXT]})" if codes else "")

@@ -48,7 +48,11 @@ async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
         found = dict(zip(missing, answers, strict=True))
         graph = graph.with_readings(
             {ref: answer for ref, answer in found.items() if not isinstance(answer, ServiceRejected)},
-            {ref: UnreadableResource(str(why), why.status) for ref, why in found.items() if isinstance(why, ServiceRejected)},
+            {
+                ref: UnreadableResource(str(why), why.status, why.issues)
+                for ref, why in found.items()
+                if isinstance(why, ServiceRejected)
+            },
         )
     return graph
 
@@ -70,10 +74,10 @@ async def read_or_reject(exchange: Exchange, resource_type: str, resource_id: Re
     try:
         return await exchange.read(resource_type, resource_id)
     except InvalidResponse as failure:
-        raise ServiceRejected(str(failure), status=NO_STATUS) from failure
+        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
     except ServiceUnavailable as failure:
         await raise_if_unavailable(exchange, failure)
-        raise ServiceRejected(str(failure), status=NO_STATUS) from failure
+        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
 
 
 async def raise_if_unavailable(exchange: Exchange, failure: ServiceUnavailable) -> None:

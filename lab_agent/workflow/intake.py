@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import structlog
 
+from lab_agent.domain.failure_causes import format_issues
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS
@@ -40,6 +41,7 @@ from lab_agent.workflow.order_reading import (
     OrderReader,
     TaskEnded,
     Waiting,
+    issues_about,
 )
 from lab_agent.workflow.order_tasks import (
     KnownOrder,
@@ -102,6 +104,7 @@ class FetchOrderHandler:
             return job.complete(now, result.reason if isinstance(result, NothingToDo) else "it was decided elsewhere")
         decided = self._decide(uow, order, result) if isinstance(result, Assessed) else result
         _record_reading(uow, order, decided, now)
+        _seal_words(uow, job, key, decided, now)
         match decided:
             case LinesBack(back, late):
                 hold_lines_again(uow, key, back, late, now)
@@ -184,6 +187,17 @@ def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchDecision, 
     read = replace(order, unreadable_since=since, seen_lines=order.seen_lines if found is None else found)
     if read != order:
         uow.orders.save(read)
+
+
+def _seal_words(uow: UnitOfWork, job: Job, key: OrderKey, result: FetchDecision, now: datetime) -> None:
+    """Keep what the service said about what cannot be read, as that of a failed job is kept: it may name the patient."""
+    if not isinstance(result, Held | Waiting):
+        return
+    issues, answer = result.issues, result.hold.text if isinstance(result, Held) else result.reason
+    if isinstance(result, Held) and result.assessed is not None:
+        issues = issues_about(result.assessed.graph)
+    if text := format_issues(issues):
+        uow.vault.save_service_message(job.id, key, ServiceMessage(at=now, text=text, attempt=job.attempts, answer=answer))
 
 
 def _is_unreadable(order: OrderRecord, result: FetchDecision) -> bool:

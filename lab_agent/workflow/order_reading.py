@@ -10,7 +10,15 @@ from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.retry import rest_after_hold
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
-from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServicePaused, ServiceRejected, ServiceUnavailable
+from lab_agent.errors import (
+    Failure,
+    InvalidResponse,
+    OutcomeIssue,
+    ResourceNotReadable,
+    ServicePaused,
+    ServiceRejected,
+    ServiceUnavailable,
+)
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.clock import Clock
@@ -67,11 +75,12 @@ class LinesChanging:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The order is fetched again after `seconds`."""
+    """The order is fetched again after `seconds`. `issues` are the service's own words about what cannot be read."""
 
     reason: str
     seconds: float
     unreadable: bool = False
+    issues: tuple[OutcomeIssue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +95,14 @@ class Held:
     """The order is held and fetched again later; `assessed` is None where it could not be read.
 
     It is fetched again after `seconds`, and not before `worker.hold_retry`. `line_tasks` are its line Tasks as found, where they
-    are not known to be complete.
+    are not known to be complete. `issues` are the service's own words about what cannot be read.
     """
 
     hold: OrderHold
     assessed: AssessedOrder | None = None
     seconds: float = 0.0
     line_tasks: tuple[str, ...] | None = None
+    issues: tuple[OutcomeIssue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +156,7 @@ class OrderReader:
             if failure.retry_after:
                 return await self._hold_after_pause(order, failure, failure.retry_after)
             await raise_if_unavailable(self.exchange, failure)
-            return self._wait_or_hold(order, str(failure))
+            return self._wait_or_hold(order, failure)
         except (UnfilteredSearch, ServiceRejected, InvalidResponse) as failure:
             return self._after_rejection(order, failure)
 
@@ -190,7 +200,8 @@ class OrderReader:
         may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
         if graph.unreadable and may_pass and not self._is_unreadable_for(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
-            return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True)
+            issues = issues_about(graph)
+            return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True, issues=issues)
         reject_unreadable = self._is_unreadable_for(order, self.settings.unreadable_refuse_after)
         waiting = self._find_hold(known, tasks)
         if waiting == OFFERED_AGAIN_WITHOUT_LINES and not self._is_offered_for(order, self.settings.unreadable_after):
@@ -218,14 +229,14 @@ class OrderReader:
                 return Held(OrderHold(HoldCause.SEARCH_NOT_FILTERED, str(failure)))
             case ServiceRejected():
                 may_pass = isinstance(failure, ResourceNotReadable) and failure.status in UNREADABLE_STATUSES
-                return self._wait_or_hold(order, str(failure), at_once=not (may_pass or failure.status == NO_STATUS))
-        return self._wait_or_hold(order, str(failure))
+                return self._wait_or_hold(order, failure, at_once=not (may_pass or failure.status == NO_STATUS))
+        return self._wait_or_hold(order, failure)
 
-    def _wait_or_hold(self, order: OrderRecord, reason: str, *, at_once: bool = False) -> FetchResult:
+    def _wait_or_hold(self, order: OrderRecord, failure: Failure, *, at_once: bool = False) -> FetchResult:
         """Wait for what cannot be read; after a while, or at once, the order is held, and somebody is alerted."""
         if at_once or self._is_unreadable_for(order, self.settings.unreadable_after):
-            return Held(OrderHold(HoldCause.UNREADABLE, reason))
-        return Waiting(reason, self.settings.backoff_longest / 10, unreadable=True)
+            return Held(OrderHold(HoldCause.UNREADABLE, str(failure)), issues=failure.issues)
+        return Waiting(str(failure), self.settings.backoff_longest / 10, unreadable=True, issues=failure.issues)
 
     async def _hold_after_pause(self, order: OrderRecord, failure: ServiceUnavailable, wait: float) -> Held:
         """Hold an order whose resources make the service ask everybody to wait, time and again; others go first (law 9).
@@ -252,6 +263,11 @@ class OrderReader:
         """Whether the order could not be read whole for so many seconds; never, for None."""
         since = order.unreadable_since
         return seconds is not None and since is not None and self.clock.now() >= since + timedelta(seconds=seconds)
+
+
+def issues_about(graph: OrderGraph) -> tuple[OutcomeIssue, ...]:
+    """What the service said about the resources that cannot be read."""
+    return tuple(issue for ref in sorted(graph.unreadable) for issue in graph.unreadable[ref].issues)
 
 
 def _is_just_polled(order: OrderRecord) -> bool:

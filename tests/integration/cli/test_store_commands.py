@@ -225,6 +225,7 @@ def test_job_shown_with_cause_and_service_words(cli, seeded):
     assert as_json["said_before"].startswith("attempt 1 at ")
     assert as_json["said_before"].endswith("422: busy")
     assert as_json["failing_since"] == NOW.isoformat()
+    assert "attempt 2: POST was answered with 422. The service said: error processing" in cli("orders", "show", ORDER).out
     for args in (("outbox", "list", "--json"), ("outbox", "list"), ("orders", "show", ORDER, "--json")):
         assert "Anna Sample" not in cli(*args).out
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.domain.records import JobKind
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.schedule import Scheduler

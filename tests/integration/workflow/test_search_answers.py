@@ -158,10 +158,13 @@ async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScen
 @pytest.mark.parametrize("status", [400, 418, 422])
 async def test_rejected_read_holds_until_it_is_allowed(make_scenario: MakeScenario, what: str, status: int) -> None:
     scenario = make_scenario(1)
-    restore = change_answers(scenario, is_read_of(what), answer_with(status))
+    restore = change_answers(scenario, is_read_of(what), answer_with(status, f"Ivanova is not shown: {what}"))
     await scenario.process_all()
     record = await scenario.order_record()
     assert (record.state, str(status) in str(record.reason)) == (OrderState.HELD, True)
+    assert "Ivanova" not in str(record.reason)
+    messages = await scenario.agent.store.run_read_only(lambda uow: uow.vault.service_messages(record.key))
+    assert f"Ivanova is not shown: {what}" in [said for (job,) in [messages.values()] for said in job][-1].text
     restore()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER

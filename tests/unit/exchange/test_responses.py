@@ -79,7 +79,7 @@ def test_issues_kept_and_diagnostics_left_out() -> None:
     assert isinstance(found, errors.ServiceRejected)
     assert found.status == 422
     assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)
-    assert str(found) == "POST Task was answered with 422 (invalid)"
+    assert str(found) == "POST Task was answered with 422 (invalid content)"
 
 
 @pytest.mark.parametrize(
