@@ -38,7 +38,7 @@ class Problem:
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Give the hint which of the known names a misspelt one was probably meant to be; empty if none is close."""
-    close = get_close_matches(given[:50], sorted(known), n=1, cutoff=0.7)
+    close = get_close_matches(given[:50], sorted(map(str, known)), n=1, cutoff=0.7)
     return f"did you mean {close[0]!r}?" if close else ""
 
 

@@ -60,6 +60,8 @@ class StoreGauges:
     lines: Mapping[Any, int] = field(default_factory=dict)
     reports: Mapping[Any, int] = field(default_factory=dict)
     jobs: Mapping[Any, int] = field(default_factory=dict)
+    refused_messages: Mapping[str, int] = field(default_factory=dict)
+    """By laboratory system: those that wait for a person."""
     oldest_order: float = 0.0
     oldest_job: float = 0.0
     alerts_open: int = 0
@@ -109,6 +111,7 @@ class Metrics:
         self._lines = self._gauge("lines", "Unfinished order lines by state", "state")
         self._reports = self._gauge("reports", "Unfinished reports of laboratory systems by state", "state")
         self._jobs = self._gauge("jobs", "Unfinished jobs by kind and state", "kind", "state")
+        self._refused = self._gauge("refused_messages", "Refused messages that wait for a person", "adapter")
         self._oldest_age = self._gauge("oldest_age_seconds", "Age of the oldest open order and the oldest waiting job", "what")
         self._alerts = self._gauge("alerts_open", "Open alerts")
         self._conditions = self._gauge(
@@ -164,6 +167,9 @@ class Metrics:
         self._jobs.clear()
         for (kind, state), number in gauges.jobs.items():
             self._jobs.labels(kind, state).set(number)
+        self._refused.clear()
+        for adapter, number in gauges.refused_messages.items():
+            self._refused.labels(adapter).set(number)
         self._oldest_age.labels("order").set(gauges.oldest_order)
         self._oldest_age.labels("job").set(gauges.oldest_job)
         self._alerts.set(gauges.alerts_open)

@@ -17,7 +17,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
-from lab_agent.errors import InputError, StoreError
+from lab_agent.errors import InputError, StoreError, did_you_mean
 from lab_agent.workflow import operator_job_groups, operator_jobs
 from lab_agent.workflow.operator_groups import ActionOutcome
 from lab_agent.workflow.operator_job_groups import JobGroup
@@ -25,7 +25,8 @@ from lab_agent.workflow.operator_job_groups import JobGroup
 JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
 OptionalJobArgument = Annotated[int | None, typer.Argument(metavar="[JOB]", help="Number of the job, as `outbox list` shows it.")]
 JobCauseOption = Annotated[
-    FailureCause | None, typer.Option("--cause", help="All jobs that fail of this cause, instead of one; see `outbox causes`.")
+    str | None,
+    typer.Option("--cause", metavar="CAUSE", help="All jobs that fail of this cause, instead of one; see `outbox causes`."),
 ]
 SystemOption = Annotated[str | None, typer.Option("--system", help="With --cause: only jobs for this laboratory system.")]
 KindOption = Annotated[JobKind | None, typer.Option("--kind", help="With --cause: only jobs of this kind.")]
@@ -120,10 +121,13 @@ def _dismiss_group(group: JobGroup, note: str, config: Path | None, by: str, *, 
     print_outcome(run_with_store(config, work), as_json=as_json)
 
 
-def _known(cause: FailureCause | None) -> FailureCause:
-    if cause is None:
-        raise InputError("Give either the number of a job or --cause. Nothing was changed.")
-    return cause
+def _known(cause: str | None) -> FailureCause:
+    """Raise `InputError` for a cause that there is not."""
+    try:
+        return FailureCause(cause or "")
+    except ValueError as exc:
+        hint = did_you_mean(cause or "", FailureCause) or "`lab-agent outbox causes` lists what fails"
+        raise InputError(f"There is no cause {cause!r} of failing jobs; {hint}. Nothing was changed.") from exc
 
 
 def done(

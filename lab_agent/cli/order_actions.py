@@ -87,7 +87,7 @@ def release(
     by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Release a held order that you have checked, or all held for one cause: a barcode in use, a time ahead of the clock.
+    """Release a held order that you have checked, or all held for one cause, like a time ahead of the clock.
 
     Only what was found now is released: if the partner edits the order before its handover, it may be held again. An order that
     is held for another reason goes on by itself once its cause is corrected.

@@ -29,7 +29,7 @@ _ACTIONS = {
     ),
     "release": CommandSource(
         "lab_agent.cli.order_actions:release",
-        "Release a held order that you have checked, or all held for one cause: a barcode in use, a time ahead of the clock.",
+        "Release a held order that you have checked, or all held for one cause, like a time ahead of the clock.",
     ),
     "refuse-line": CommandSource(
         "lab_agent.cli.order_actions:refuse_line",

@@ -64,7 +64,8 @@ class Condition:
     subject: str = ""
     """What a subject is; empty where there is only one."""
     subject_words: Mapping[str, str] = field(default_factory=dict)
-    """What subjects that are codes mean: `{words}` stands for it in texts, and for the subject itself where it has no entry."""
+    """What subjects that are codes mean: `{words}` stands for it in texts, and for `other_words` where it has no entry."""
+    other_words: str = "{subject}"
     covered_by: frozenset[ConditionId] = frozenset()
     """Conditions that say the same more precisely: while one of them is open, this one is not told."""
     is_unready: bool = False
@@ -72,7 +73,7 @@ class Condition:
 
     def fill(self, text: str, subject: str) -> str:
         """Give one of its texts about a subject."""
-        return text.replace("{words}", self.subject_words.get(subject, subject)).replace("{subject}", subject)
+        return text.replace("{words}", self.subject_words.get(subject, self.other_words)).replace("{subject}", subject)
 
 
 class AlertKey(NamedTuple):

@@ -21,12 +21,13 @@ HOLD_CAUSES = {
     "order.readable": "a resource of them cannot be read",
     "order.contract-system-known": "no contract is named in a system that we know",
     "order.contract-known": "their contract is not in our settings",
+    "order.clocks-differ": "our clock and the exchange service's do not agree, and times of theirs are doubtful by ours",
     "order.catalogue": "there is no catalogue to check them against",
     "specimen.collected-ahead": "a time is ahead of our clock",
     "tube.label-times": "one barcode, collected at different times",
     "tube.label-in-use": "the barcode is in use for another patient",
 }
-"""What holds orders, by its code: ids of rules, and what else may hold them."""
+"""What holds orders, by its code: ids of the rules that hold, and what else may hold them."""
 RESULT_HOLDS = {
     "unexpected": "their order or lines have ended",
     "question": "a person has to say whether they are meant",
@@ -59,6 +60,7 @@ ORDER_AND_RESULT_CONDITIONS = (
         page="/waiting",
         subject="the cause",
         subject_words=HOLD_CAUSES,
+        other_words="our settings let rule {subject} hold what it would reject or warn of",
     ),
     Condition(
         id=ConditionId.ORDERS_OVERDUE,

@@ -23,9 +23,11 @@ class EventRepository(Protocol):
 class AlertRepository(Protocol):
     """Alerts; at most one of a key is open."""
 
-    def open(self, alert: Alert) -> bool:
+    def open(self, alert: Alert, *, follow_oldest: bool = False) -> bool:
         """Open an alert. False if one of that key is open already; its detail and number become these, and its beginning if this
         is earlier.
+
+        `follow_oldest`: its beginning becomes this one even if it is later, as that of a group whose oldest member has gone.
         """
         ...
 

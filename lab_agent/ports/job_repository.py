@@ -10,6 +10,7 @@ from typing import Protocol
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.job_records import FailingJobs, FailureGroup, Job, JobKind, NewJob
+from lab_agent.domain.state_machines import JobState
 
 LeaseToken = tuple[JobId, int]
 """One lease: the number of its job, and the fencing token of that claim. A job that is claimed again has another one."""
@@ -91,8 +92,12 @@ class JobRepository(Protocol):
         """The jobs of an order, oldest first."""
         ...
 
-    def needing_operator(self) -> tuple[Job, ...]:
-        """Jobs that need an operator (dead letters, and those in review), oldest first."""
+    def needing_operator(
+        self, *, kind: JobKind | None = None, state: JobState | None = None, after: Job | None = None, limit: int
+    ) -> tuple[Job, ...]:
+        """Jobs that need an operator (dead letters, and those in review), by when they were first due and from after one on, so
+        that all can be gone through in portions.
+        """
         ...
 
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:

@@ -167,6 +167,7 @@ def _barcodes(context: RuleContext) -> Iterator[tuple[ReceivedContainer, tuple[s
     "is not the same tube, put a new barcode on it.",
     may_refuse=True,
     may_release=True,
+    look_at_each=True,  # a tube may be another patient's
 )
 def _check_label_in_use(context: RuleContext) -> Iterator[Violation]:
     """Held, for the laboratory may have issued a barcode twice itself (law 10); a Patient created anew is compared."""

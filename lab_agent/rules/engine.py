@@ -24,6 +24,8 @@ RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values()
 _RULES_BY_ID = {each.id: each for each in RULES}
 RELEASABLE_RULES = frozenset(each.id for each in RULES if each.may_release)
 """Ids of the rules whose hold an operator may override for one order."""
+RULES_RELEASED_TOGETHER = frozenset(each.id for each in RULES if each.may_release and not each.look_at_each)
+"""Ids of those whose hold an operator may override for all orders at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,9 @@ class Rule:
 
     `section` is the part of the interface document that it comes from, `message` a template with `{where}` and the values of its
     violations. `may_refuse` lets settings make a rule that holds reject. `may_release` lets an operator hand an order over in
-    spite of it, once somebody has looked. `reads_clock`: what it finds depends on what time it is; while our clock and the
-    service's differ, what would reject or hold is found by `order.clocks-differ` instead.
+    spite of it, once somebody has looked; with `look_at_each`, at that very order, so not at many together. `reads_clock`: what
+    it finds depends on what time it is; while our clock and the service's differ, what would reject or hold is found by
+    `order.clocks-differ` instead.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Rule:
     message: str
     may_refuse: bool = False
     may_release: bool = False
+    look_at_each: bool = False
     reads_clock: bool = False
 
     @property
@@ -75,6 +77,7 @@ def rule(
     *,
     may_refuse: bool = False,
     may_release: bool = False,
+    look_at_each: bool = False,
     reads_clock: bool = False,
 ) -> Callable[[RuleCheck], Rule]:
     """Make a `Rule` of the check below the decorator; the arguments are the fields of `Rule`."""
@@ -88,6 +91,7 @@ def rule(
             message=message,
             may_refuse=may_refuse,
             may_release=may_release,
+            look_at_each=look_at_each,
             reads_clock=reads_clock,
         )
 

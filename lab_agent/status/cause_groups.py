@@ -11,20 +11,15 @@ from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import FailureGroup
 from lab_agent.domain.records import Alert, WaitingGroup
-from lab_agent.domain.report_records import HoldReason
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.operator_groups import GroupAction
-from lab_agent.workflow.operator_held_groups import can_release_orders
+from lab_agent.workflow.operator_held_groups import ResultGroup, can_release_orders, why_results_stay
 
 _TOLD_AS_CONDITION = frozenset(
     {ConditionId.ORDERS_PART_WAITS, ConditionId.ORDERS_TASK_UNREADABLE, ConditionId.LINES_TASK_UNREADABLE}
 )
 """Nobody can do anything about these here: the conditions tell them."""
-_NEVER_RELEASED_TOGETHER = frozenset(
-    {HoldReason.PATIENT_MISMATCH.value, HoldReason.WAITS_FOR_VERSION.value, HoldReason.DEFECT.value}
-)
-"""Results of which each needs a look, or that no release sends."""
 _RESULTS = frozenset({ConditionId.RESULTS_HELD, ConditionId.RESULTS_UNMATCHED, ConditionId.RESULTS_UNMAPPED})
 
 
@@ -101,10 +96,11 @@ def _of_waiting(found: WaitingGroup, now: datetime) -> CauseGroup:
 def _actions_on(key: AlertKey) -> tuple[GroupAction, ...]:
     if key.condition is ConditionId.ORDERS_HELD:
         return (GroupAction.RETRY, GroupAction.RELEASE) if can_release_orders(key.subject) else (GroupAction.RETRY,)
-    if key.condition is ConditionId.RESULTS_HELD and key.subject not in _NEVER_RELEASED_TOGETHER:
-        return (GroupAction.RELEASE, GroupAction.DISMISS)
-    is_settled_by_others = key.subject == HoldReason.WAITS_FOR_VERSION.value
-    return (GroupAction.DISMISS,) if key.condition in _RESULTS and not is_settled_by_others else ()
+    if key.condition not in _RESULTS:
+        return ()
+    group = ResultGroup.of_alert(key)
+    wanted = (GroupAction.RELEASE, GroupAction.DISMISS) if group.hold_reason is not None else (GroupAction.DISMISS,)
+    return tuple(each for each in wanted if why_results_stay(group, each) is None)
 
 
 def _tell(key: AlertKey, count: int, since: datetime, now: datetime) -> OpenCondition:

@@ -164,17 +164,13 @@ def _job_group(key: AlertKey) -> JobGroup:
     return JobGroup(FailureCause(key.condition.value.removeprefix("jobs.")), key.subject or None)
 
 
-def _result_group(key: AlertKey) -> ResultGroup:
-    return ResultGroup.parse(key.subject or key.condition.value.removeprefix("results."))
-
-
 async def _preview(context: StatusContext, decision: Decision) -> ActionPreview:
     key, action, store = decision.group.key, decision.action, context.store
     if decision.group.is_of_jobs:
         preview = operator_job_groups.preview_retry if action is GroupAction.RETRY else operator_job_groups.preview_dismissal
         return await preview(store, _job_group(key))
     if decision.group.is_of_results:
-        return await operator_held_groups.preview_results(store, _result_group(key), action)
+        return await operator_held_groups.preview_results(store, ResultGroup.of_alert(key), action)
     assess = action is GroupAction.RETRY
     return await (operator_held_groups.preview_assessment if assess else operator_held_groups.preview_order_release)(
         store, key.subject
@@ -193,6 +189,6 @@ async def _carry_out(context: StatusContext, decision: Decision, by: str, note: 
         assess = context.assess_order
         return await operator_held_groups.release_held_orders(store, key.subject, assess, by=by, note=note, now=now)
     if decision.action is GroupAction.DISMISS:
-        return await operator_held_groups.dismiss_results(store, _result_group(key), by=by, note=note, now=now)
+        return await operator_held_groups.dismiss_results(store, ResultGroup.of_alert(key), by=by, note=note, now=now)
     matcher = context.create_matcher()
-    return await operator_held_groups.release_results(store, _result_group(key), matcher, by=by, note=note, now=now)
+    return await operator_held_groups.release_results(store, ResultGroup.of_alert(key), matcher, by=by, note=note, now=now)

@@ -93,6 +93,7 @@ def _build_gauges(counts: StateCounts, overview: Overview, now: datetime) -> Sto
         lines=counts.lines,
         reports=counts.reports,
         jobs=counts.jobs,
+        refused_messages=counts.refused_messages,
         oldest_order=_age_seconds(min(open_since, default=None), now),
         oldest_job=_age_seconds(counts.due_since, now),
         alerts_open=counts.alerts,

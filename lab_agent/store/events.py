@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import BindParameter, bindparam, case, distinct, func, insert, literal_column, select, update
+from sqlalchemy import BindParameter, ColumnElement, bindparam, case, distinct, func, insert, literal_column, select, update
 from typing_extensions import override
 
 from lab_agent.conditions.ids import ConditionId
@@ -29,21 +29,28 @@ _IS_OPEN = (
 _ADD_EVENT = Write.of(events, insert(events).inline())
 _OPEN_ALERT = Write.insert(alerts, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
 _NEW_SINCE: BindParameter[datetime] = bindparam("new_since", type_=alerts.c.since.type)
-_RENEW_ALERT = Write.of(
-    alerts,
-    update(alerts)
-    .where(
-        _IS_OPEN,
-        (alerts.c.detail != bindparam("new_detail"))
-        | (alerts.c.since > _NEW_SINCE)
-        | alerts.c["count"].is_distinct_from(bindparam("new_count", type_=alerts.c["count"].type)),
+
+
+def _renew_alert(begins_anew: ColumnElement[bool]) -> Write:
+    return Write.of(
+        alerts,
+        update(alerts)
+        .where(
+            _IS_OPEN,
+            (alerts.c.detail != bindparam("new_detail"))
+            | begins_anew
+            | alerts.c["count"].is_distinct_from(bindparam("new_count", type_=alerts.c["count"].type)),
+        )
+        .values(
+            detail=bindparam("new_detail"),
+            since=case((begins_anew, _NEW_SINCE), else_=alerts.c.since),
+            count=bindparam("new_count", type_=alerts.c["count"].type),
+        ),
     )
-    .values(
-        detail=bindparam("new_detail"),
-        since=case((alerts.c.since > _NEW_SINCE, _NEW_SINCE), else_=alerts.c.since),
-        count=bindparam("new_count", type_=alerts.c["count"].type),
-    ),
-)
+
+
+_RENEW_ALERT = _renew_alert(alerts.c.since > _NEW_SINCE)
+_FOLLOW_OLDEST = _renew_alert(alerts.c.since != _NEW_SINCE)
 _CLOSE_ALERT = Write.of(alerts, update(alerts).where(_IS_OPEN).values(closed_at=bindparam("now")))
 _REOPEN_ALERT = Write.of(alerts, update(alerts).where(alerts.c.number == bindparam("which")).values(closed_at=None))
 _ALERT_IS_OPEN = Query(select(alerts.c.number).where(_IS_OPEN))
@@ -97,11 +104,11 @@ class SqlAlertRepository(AlertRepository):
         self._session = session
 
     @override
-    def open(self, alert: Alert) -> bool:
+    def open(self, alert: Alert, *, follow_oldest: bool = False) -> bool:
         if self._session.send(_OPEN_ALERT, _ALERTS.to_values(alert)).scalar() is not None:
             return True
         new = {"new_detail": alert.detail, "new_since": alert.since, "new_count": alert.count}
-        self._session.send(_RENEW_ALERT, {**_which(alert.key), **new})
+        self._session.send(_FOLLOW_OLDEST if follow_oldest else _RENEW_ALERT, {**_which(alert.key), **new})
         return False
 
     @override

@@ -6,6 +6,7 @@ Their times come as `at`; how many jobs a queue may have, as `limit_0` and so on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -79,10 +80,28 @@ _SELECT = select(*JOBS.columns).order_by(jobs.c.id)
 ONE = Query(_SELECT.where(jobs.c.id == bindparam("of")))
 OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of")))
 OPEN_OF_ORDER = Query(_SELECT.where(jobs.c.order_key == bindparam("of"), in_states(jobs.c.state, OPEN_JOBS)))
-NEEDING_OPERATOR = Query(  # sorted by us: SQLite would walk over all jobs for their order
-    _SELECT.order_by(None).where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
+
+
+def _equals_if_given(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    wanted: BindParameter[Any] = bindparam(name, type_=column.type)  # PostgreSQL has to know the type of NULL, too
+    return wanted.is_(None) | (column == wanted)
+
+
+_needing_operator = (  # in the order of their index
+    _SELECT.order_by(None)
+    .where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
+    .where(_equals_if_given(jobs.c.kind, "of_kind"), _equals_if_given(jobs.c.state, "of_state"))
+    .order_by(jobs.c.first_due_at, jobs.c.id)
+    .limit(bindparam("at_most"))
 )
-EXPIRED_LEASES = Query(  # likewise
+NEEDING_OPERATOR = Query(_needing_operator)
+_AFTER_DUE: BindParameter[datetime] = bindparam("after_due", type_=jobs.c.first_due_at.type)
+NEXT_NEEDING_OPERATOR = Query(
+    _needing_operator.where(
+        jobs.c.first_due_at >= _AFTER_DUE, (jobs.c.first_due_at > _AFTER_DUE) | (jobs.c.id > bindparam("after"))
+    )
+)
+EXPIRED_LEASES = Query(  # sorted by us: SQLite would walk over all jobs for their order
     _SELECT.order_by(None)
     .where(in_states(jobs.c.state, IN_FLIGHT_STATES), jobs.c.lease_until <= _NOW)
     .with_for_update(skip_locked=True)
@@ -124,8 +143,7 @@ FAILURE_GROUPS = Query(
 )
 OF_CAUSE = Query(
     _SELECT.where(jobs.c.failing_since.is_not(None), jobs.c.failure_cause == bindparam("of"), jobs.c.id > bindparam("after"))
-    .where(bindparam("at_system").is_(None) | (jobs.c.system == bindparam("at_system")))
-    .where(bindparam("of_kind").is_(None) | (jobs.c.kind == bindparam("of_kind", type_=jobs.c.kind.type)))
+    .where(_equals_if_given(jobs.c.system, "at_system"), _equals_if_given(jobs.c.kind, "of_kind"))
     .limit(bindparam("at_most"))
 )
 _later = update(jobs).values(due_at=_NOW).where(in_states(jobs.c.state, CLAIMABLE_STATES), jobs.c.due_at > _NOW)

@@ -137,8 +137,13 @@ class SqlJobRepository(JobRepository):
         return self._fetch(job_statements.OPEN_OF_ORDER if open_only else job_statements.OF_ORDER, {"of": order})
 
     @override
-    def needing_operator(self) -> tuple[Job, ...]:
-        return tuple(sorted(self._fetch(job_statements.NEEDING_OPERATOR), key=lambda job: job.id))
+    def needing_operator(
+        self, *, kind: JobKind | None = None, state: JobState | None = None, after: Job | None = None, limit: int
+    ) -> tuple[Job, ...]:
+        asked = {"of_kind": kind, "of_state": state, "at_most": limit}
+        if after is None:
+            return self._fetch(job_statements.NEEDING_OPERATOR, asked)
+        return self._fetch(job_statements.NEXT_NEEDING_OPERATOR, {**asked, "after_due": after.first_due_at, "after": after.id})
 
     @override
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:

@@ -65,7 +65,7 @@ class AttentionAlerts:
         for key in sorted(uow.alerts.open_of(ATTENTION_CONDITIONS) - {each.key for each in found}):
             _close(uow, key, now)
         for each in found:
-            _open(uow, each)
+            _open(uow, each, follow_oldest=True)
         uow.commit()
 
     def find(self, uow: UnitOfWork, now: datetime) -> list[Alert]:
@@ -140,8 +140,8 @@ def _update_alert(uow: UnitOfWork, key: AlertKey, detail: str | None, now: datet
         _open(uow, Alert(condition=key.condition, subject=key.subject, detail=detail, since=now, opened_at=now, count=count))
 
 
-def _open(uow: UnitOfWork, alert: Alert) -> None:
-    if uow.alerts.open(alert):
+def _open(uow: UnitOfWork, alert: Alert, *, follow_oldest: bool = False) -> None:
+    if uow.alerts.open(alert, follow_oldest=follow_oldest):
         log.warning("condition found", action="condition_found", alert=str(alert.key), count=alert.count)
 
 

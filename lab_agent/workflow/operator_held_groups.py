@@ -6,13 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.order_holds import HoldCause
 from lab_agent.domain.records import Event, OrderRecord, WaitingGroup
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, OrderState, ReportState
-from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, StoreUnreachableError
+from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, StoreUnreachableError, did_you_mean
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.rules.engine import RELEASABLE_RULES
+from lab_agent.rules.engine import RELEASABLE_RULES, RULES, RULES_RELEASED_TOGETHER
 from lab_agent.rules.rule import Finding
 from lab_agent.workflow.group_alerts import held_orders_alert_key
 from lab_agent.workflow.operator_groups import (
@@ -32,18 +34,34 @@ from lab_agent.workflow.result_matching import ReportMatcher
 
 AssessOrder = Callable[[OrderKey], Awaitable[AssessedOrder]]
 """Assesses an order as it was last fetched (`order_assessment.reassess`)."""
+_HOLD_CAUSES = frozenset(HoldCause) | {each.id for each in RULES}
 _NOT_HELD = "not held for this any more"
 _ASSESSED_ALREADY = "being assessed already"
 _NOT_RELEASABLE = "held by no rule that a person may override: their cause has to be mended, or they be refused"
+_LOOK_AT_ORDERS = "the tubes of each have to be looked at: release each by itself"
+_NEVER_RELEASED_TOGETHER = {
+    HoldReason.PATIENT_MISMATCH: "the patient of each has to be compared: release or dismiss each by itself",
+    HoldReason.WAITS_FOR_VERSION: "they follow by themselves, once the version that each waits for is settled",
+    HoldReason.DEFECT: "no release sends what cannot be sent in this form: have them sent again, or dismiss them",
+}
+"""Results of which each needs a look, or that no release sends."""
 
 
 def can_release_orders(cause: str) -> bool:
-    """Whether a person may release orders that are held for this cause."""
-    return cause in RELEASABLE_RULES
+    """Whether a person may release all orders at once that are held for this cause."""
+    return cause in RULES_RELEASED_TOGETHER
+
+
+def check_hold_cause(cause: str) -> None:
+    """Raise `InputError` for a cause that holds no orders."""
+    if cause not in _HOLD_CAUSES:
+        hint = did_you_mean(cause, _HOLD_CAUSES) or "`lab-agent outbox causes` lists what waits"
+        raise InputError(f"There is no cause {cause!r} of held orders; {hint}. Nothing was changed.")
 
 
 async def preview_assessment(store: Store, cause: str) -> ActionPreview:
-    """Say what assessing the held orders of a cause now does. Nothing is written."""
+    """Say what assessing the held orders of a cause now does. Nothing is written. Raises `InputError` for an unknown cause."""
+    check_hold_cause(cause)
     number = await _count_held(store, cause)
     does = (f"{number} × order: each is read again and assessed now; those that are right by now go on",) if number else ()
     return ActionPreview(GroupAction.RETRY, number, does)
@@ -65,10 +83,11 @@ async def assess_held_orders(store: Store, cause: str, *, by: str, now: datetime
 
 
 async def preview_order_release(store: Store, cause: str) -> ActionPreview:
-    """Say what releasing the held orders of a cause does. Nothing is written."""
+    """Say what releasing the held orders of a cause does. Nothing is written. Raises `InputError` for an unknown cause."""
+    check_hold_cause(cause)
     number = await _count_held(store, cause)
     if not can_release_orders(cause):
-        left_out = (LeftOut(number, _NOT_RELEASABLE),) if number else ()
+        left_out = (LeftOut(number, _why_not_released(cause)),) if number else ()
         return ActionPreview(GroupAction.RELEASE, 0, (), left_out, needs_note=True)
     does = (f"{number} × order: each goes on in spite of {cause}, unless something else holds it; others of its rules stay",)
     return ActionPreview(GroupAction.RELEASE, number, does if number else (), needs_note=True)
@@ -83,7 +102,7 @@ async def release_held_orders(
     """
     note = validate_note(note)
     if not can_release_orders(cause):
-        raise InputError(f"orders held for {cause} cannot be released: {_NOT_RELEASABLE}. Nothing was changed.")
+        raise InputError(f"orders held for {cause} cannot be released together: {_why_not_released(cause)}. Nothing was changed.")
     holds: dict[OrderKey, list[Finding] | str] = {}
 
     async def prepare(portion: Sequence[OrderRecord]) -> None:
@@ -117,17 +136,33 @@ class ResultGroup:
             return cls(ReportState(cause))
         if cause in set(HoldReason):
             return cls(ReportState.HELD, HoldReason(cause))
-        known = ", ".join(sorted([*HoldReason, ReportState.UNMATCHED, ReportState.UNMAPPED]))
-        raise InputError(f"there is no cause {cause!r} of waiting results; there are {known}")
+        known = sorted([*HoldReason, ReportState.UNMATCHED, ReportState.UNMAPPED])
+        hint = did_you_mean(cause, known) or f"there are {', '.join(known)}"
+        raise InputError(f"There is no cause {cause!r} of waiting results; {hint}. Nothing was changed.")
+
+    @classmethod
+    def of_alert(cls, key: AlertKey) -> ResultGroup:
+        """The results that an alert is about (`result_alert_key`)."""
+        return cls.parse(key.subject or key.condition.value.removeprefix("results."))
 
     def __str__(self) -> str:
         return (self.hold_reason or self.state).value
+
+
+def why_results_stay(group: ResultGroup, action: GroupAction) -> str | None:
+    """Why the results of a group are not released or dismissed together; None where they may be."""
+    if action is GroupAction.DISMISS and group.hold_reason is not HoldReason.WAITS_FOR_VERSION:
+        return None
+    return None if group.hold_reason is None else _NEVER_RELEASED_TOGETHER.get(group.hold_reason)
 
 
 async def preview_results(store: Store, group: ResultGroup, action: GroupAction) -> ActionPreview:
     """Say what releasing or dismissing the waiting results of a group does. Nothing is written."""
     groups = await store.run_read_only(lambda uow: uow.reports.waiting_groups())
     number = _number_of(groups, result_alert_key(group.state, group.hold_reason))
+    why = why_results_stay(group, action)
+    if why is not None:
+        return ActionPreview(action, 0, (), (LeftOut(number, why),) if number else (), needs_note=True)
     what = "delivered anyway, if it is formally valid" if action is GroupAction.RELEASE else "never delivered"
     return ActionPreview(action, number, (f"{number} × result: each is {what}",) if number else (), needs_note=True)
 
@@ -135,8 +170,12 @@ async def preview_results(store: Store, group: ResultGroup, action: GroupAction)
 async def release_results(
     store: Store, group: ResultGroup, matcher: ReportMatcher, *, by: str, note: str, now: datetime
 ) -> ActionOutcome:
-    """Release the results of a group, each as if it were released alone. Raises `InputError` for an empty or too long note."""
+    """Release the results of a group, each as if it were released alone.
+
+    Raises `InputError` for an empty or too long note, or for a group that is not released together.
+    """
     note = validate_note(note)
+    _check_decidable(group, GroupAction.RELEASE)
 
     async def release(report: ReportRecord) -> str | None:
         decided = await release_result(store, matcher, report.key, by=by, note=note, now=now, seen_changed_at=report.changed_at)
@@ -146,14 +185,21 @@ async def release_results(
 
 
 async def dismiss_results(store: Store, group: ResultGroup, *, by: str, note: str, now: datetime) -> ActionOutcome:
-    """Dismiss the results of a group, each as if it were dismissed alone. Raises `InputError` for an empty or too long note."""
+    """Dismiss the results of a group, each as if it were dismissed alone. Raises `InputError` as `release_results` does."""
     note = validate_note(note)
+    _check_decidable(group, GroupAction.DISMISS)
 
     async def dismiss(report: ReportRecord) -> str | None:
         await dismiss_result(store, report.key, by=by, note=note, now=now, seen_changed_at=report.changed_at)
         return None
 
     return await _decide_each(store, group, dismiss)
+
+
+def _check_decidable(group: ResultGroup, action: GroupAction) -> None:
+    why = why_results_stay(group, action)
+    if why is not None:
+        raise InputError(f"results that wait for {group} are not decided about together: {why}. Nothing was changed.")
 
 
 async def _decide_each(
@@ -187,6 +233,10 @@ async def _find_holds(assess: AssessOrder, key: OrderKey, cause: str) -> list[Fi
     except LabAgentError as exc:
         return str(exc)
     return [each for each in assessed.assessment.holds if each.rule == cause]
+
+
+def _why_not_released(cause: str) -> str:
+    return _LOOK_AT_ORDERS if cause in RELEASABLE_RULES else _NOT_RELEASABLE
 
 
 async def _count_held(store: Store, cause: str) -> int:

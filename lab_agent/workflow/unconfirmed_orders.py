@@ -7,6 +7,7 @@ does: an acknowledgement after its time-out, a row that is marked as read.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,8 +24,8 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 
-
 _MAX_VERIFICATIONS = 3
+_PORTION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,13 @@ class UnconfirmedOrders:
 
     async def run(self) -> int:
         """Ask once about each; returns how many the laboratory system has answered. Their handover is then verified as usual."""
-        waiting = await self.store.run_read_only(_waiting_handovers)
+        settled, last = 0, None
+        while waiting := await self.store.run_read_only(partial(_load_waiting, after=last)):
+            settled += await self._settle(waiting)
+            last = waiting[-1]
+        return settled
+
+    async def _settle(self, waiting: Sequence[Job]) -> int:
         undecided = [job for job in waiting if self._verifications[job.id] < _MAX_VERIFICATIONS]
         settled = [job for job in undecided if await self._is_answered(job)]
         for job in settled:
@@ -64,6 +71,5 @@ class UnconfirmedOrders:
             uow.commit()
 
 
-def _waiting_handovers(uow: UnitOfWork) -> tuple[Job, ...]:
-    waiting = uow.jobs.needing_operator()
-    return tuple(job for job in waiting if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW)
+def _load_waiting(uow: UnitOfWork, after: Job | None) -> tuple[Job, ...]:
+    return uow.jobs.needing_operator(kind=JobKind.SUBMIT_ORDER, state=JobState.NEEDS_REVIEW, after=after, limit=_PORTION)

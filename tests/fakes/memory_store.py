@@ -222,13 +222,13 @@ class MemoryAlertRepository(AlertRepository):
         self._data = data
 
     @override
-    def open(self, alert: Alert) -> bool:
+    def open(self, alert: Alert, *, follow_oldest: bool = False) -> bool:
         index = self._open_alert_index(alert.key)
         if index is None:
             self._data.alerts.append(alert)
             return True
         known = self._data.alerts[index]
-        since = min(known.since, alert.since)
+        since = alert.since if follow_oldest else min(known.since, alert.since)
         self._data.alerts[index] = replace(known, detail=alert.detail, since=since, count=alert.count)
         return False
 
@@ -513,8 +513,13 @@ class MemoryJobRepository(JobRepository):
         return tuple(job for job in ours if not open_only or job.state in OPEN_JOBS)
 
     @override
-    def needing_operator(self) -> tuple[Job, ...]:
-        return tuple(job for job in self._data.jobs.values() if job.state in JOBS_NEEDING_OPERATOR)
+    def needing_operator(
+        self, *, kind: JobKind | None = None, state: JobState | None = None, after: Job | None = None, limit: int
+    ) -> tuple[Job, ...]:
+        waiting = [job for job in self._data.jobs.values() if job.state in JOBS_NEEDING_OPERATOR]
+        wanted = (job for job in waiting if kind in {None, job.kind} and state in {None, job.state})
+        ordered = sorted(wanted, key=_by_age)
+        return tuple(job for job in ordered if after is None or _by_age(after) < _by_age(job))[:limit]
 
     @override
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
@@ -592,6 +597,10 @@ def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, s
         WaitingGroup(key=key, count=len(members), since=members[0][1], order=members[0][2], reason=members[0][3])
         for key, members in groups.items()
     )
+
+
+def _by_age(job: Job) -> tuple[datetime, JobId]:
+    return job.first_due_at, job.id
 
 
 def _failure_group(cause: FailureCause, system: str, kind: JobKind, found: Sequence[Job]) -> FailureGroup:

@@ -55,6 +55,7 @@ class FaultyStore:
     def __init__(self, store: Store, injector: FaultInjector) -> None:
         self._store = store
         self._injector = injector
+        self.health = store.health
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._injector.checkpoint("before the store")

@@ -18,9 +18,14 @@ def text(metrics: Metrics) -> str:
 
 def test_gauges_show_states_and_drop_stale_ones():
     metrics = Metrics()
-    metrics.update_store(StoreGauges(orders={"seen": 2}, jobs={("submit_order", "due"): 4}, oldest_order=61.0, alerts_open=1))
+    metrics.update_store(
+        StoreGauges(
+            orders={"seen": 2}, jobs={("submit_order", "due"): 4}, refused_messages={"his": 7}, oldest_order=61.0, alerts_open=1
+        )
+    )
     assert 'lab_agent_orders{state="seen"} 2.0' in text(metrics)
     assert 'lab_agent_jobs{kind="submit_order",state="due"} 4.0' in text(metrics)
+    assert 'lab_agent_refused_messages{adapter="his"} 7.0' in text(metrics)
     assert 'lab_agent_oldest_age_seconds{what="order"} 61.0' in text(metrics)
     assert "lab_agent_alerts_open 1.0" in text(metrics)
     metrics.update_store(StoreGauges(orders={OrderState.CLOSED: 2}, lines={"accepted": 3}, reports={"held": 1}, last_poll=5.0))

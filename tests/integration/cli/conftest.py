@@ -66,6 +66,13 @@ class CommandResult:
         return json.loads(self.out)
 
 
+class _Terminal(io.StringIO):
+    """What somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 Cli = Callable[..., CommandResult]
 
 
@@ -76,9 +83,9 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     for name in ("LAB_AGENT_CONFIG", "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
 
-    def command(*args: str, stdin: str = "") -> CommandResult:
+    def command(*args: str, stdin: str = "", terminal: bool = False) -> CommandResult:
         monkeypatch.setattr("sys.argv", ["lab-agent", *args])
-        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        monkeypatch.setattr("sys.stdin", _Terminal(stdin) if terminal else io.StringIO(stdin))
         code = run()
         shown = capsys.readouterr()
         return CommandResult(code, shown.out, shown.err)

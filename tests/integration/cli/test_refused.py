@@ -113,9 +113,10 @@ def test_raw_text_is_printed_and_noted(cli: Any, lab: Any, mapping: Path) -> Non
     assert NAME.encode() not in stored
 
 
-def test_name_of_unreadable_file_is_shown_and_not_listed(cli: Any, lab: Any) -> None:
+def test_name_of_unreadable_file_is_shown_and_not_listed(cli: Any, lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     content = RefusedContent(message_id="MEIER_Anna.json:1700000000:12:0123456789abcdef", raw=b"not JSON")
     lab.write(lambda uow: record_refusal(uow, "main", content, "document: is not JSON", datetime.now(UTC)))
+    capsys.readouterr()  # what it logged is out of the way
     (row,) = cli("results", "refused", "list", "--json").json()
     assert "MEIER" not in cli("results", "refused", "list").out
     assert cli("results", "refused", "show", row["key"], "--json").json()["sent_as"] == "MEIER_Anna.json"

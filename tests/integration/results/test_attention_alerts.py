@@ -48,6 +48,17 @@ async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
     assert lost.order is None
 
 
+async def test_alert_begins_with_the_oldest_that_still_waits(bench: ResultsBench) -> None:
+    first = await bench.receive(make_report(order=None, barcode="one"))
+    bench.clock.advance(hours=5)
+    second = await bench.receive(make_report(order=None, barcode="two", report_id="second"))
+    (alert,) = await check_alerts(bench)
+    assert (alert.since, alert.count) == (first.received_at, 2)
+    await operator_results.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
+    (left,) = await check_alerts(bench)
+    assert (left.since, left.opened_at, left.count) == (second.received_at, alert.opened_at, 1)
+
+
 async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: ResultsBench) -> None:
     bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
     stuck = await bench.receive(make_report(lines=("L0",)))

@@ -56,7 +56,7 @@ async def test_dismissed_matching_dismisses_its_result(bench: ResultsBench, monk
     monkeypatch.setattr(ReportMatcher, "_match", fail)
     failed = await bench.receive(make_report())
     assert failed.state is ReportState.RECEIVED
-    (stuck,) = await bench.store.run(lambda uow: uow.jobs.needing_operator())
+    (stuck,) = await bench.store.run(lambda uow: uow.jobs.needing_operator(limit=9))
     await dismiss_job(bench.store, stuck.id, by="ann", note="a test", now=bench.clock.now())
     gone = await bench.get_report("m1")
     assert (gone.state, gone.reason) == (ReportState.DISMISSED, "a test")

@@ -77,7 +77,7 @@ async def test_all_are_dismissed_with_a_note_alone(pages: Any):
 
 async def test_held_orders_are_assessed_again_together(seeded: Any):
     client = await seeded.signed_in_client(Role.OPERATOR)
-    cause = "orders.held/no_contract"
+    cause = "orders.held/order.contract-known"
     preview = (await client.get("/waiting/all/retry", params={"cause": cause})).text
     answer = await client.post("/waiting/all/retry", data={"csrf_token": form_token(preview), "cause": cause})
     assert answer.headers["location"] == "/waiting?flash=group-assess&done=1&left=0"

@@ -183,6 +183,20 @@ async def test_cause_is_dismissed_with_a_note(store: SqlStore, attention: Attent
     assert set(await open_alerts(store)) == {HELD_ALERT, DISK_ALERT}
 
 
+async def test_alert_is_as_old_as_the_oldest_that_still_waits(store: SqlStore, attention: AttentionAlerts) -> None:
+    await attention.run()
+    before = (await open_alerts(store))[HELD_ALERT]
+
+    def settle_oldest(connection: Connection, _: Cipher) -> Any:
+        statement = f"UPDATE orders SET state = 'closed', held_since = NULL, hold_cause = NULL WHERE key = 'H{HELD}'"
+        return connection.execute(text(statement))
+
+    await store.write(settle_oldest)
+    await attention.run()
+    after = (await open_alerts(store))[HELD_ALERT]
+    assert (after.since - before.since, after.opened_at) == (timedelta(seconds=1), before.opened_at)
+
+
 async def test_held_orders_of_a_cause_are_assessed_now(store: SqlStore) -> None:
     assert (await operator_held_groups.preview_assessment(store, RULE)).number == HELD
     outcome = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)

@@ -81,7 +81,7 @@ WORK: dict[str, Work] = {
     "orders to look at once more": unit_of_work(lambda uow: uow.orders.orders_to_recheck(now=NOW, limit=100)),
     "claim": unit_of_work(lambda uow: uow.jobs.claim({frozenset(JobKind): 8}, owner="a", now=NOW, lease=DAY)),
     "look for due jobs": unit_of_work(lambda uow: uow.jobs.pending(JobKind, now=NOW)),
-    "jobs that need an operator": unit_of_work(lambda uow: uow.jobs.needing_operator()),
+    "jobs that need an operator": unit_of_work(lambda uow: uow.jobs.needing_operator(kind=JobKind.SUBMIT_ORDER, limit=100)),
     "failing jobs": unit_of_work(lambda uow: uow.jobs.failing(since=NOW)),
     "reports that need an operator": unit_of_work(lambda uow: uow.reports.needing_operator()),
     "expired leases": unit_of_work(lambda uow: uow.jobs.expire_leases(NOW)),

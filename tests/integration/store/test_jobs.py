@@ -8,6 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import LeaseLostError
@@ -191,7 +193,7 @@ async def test_make_due_affects_one_kind(transact, factory):
 async def test_needing_operator_lists_dead_letters_and_reviews(transact, factory):
     for name in ("a", "b", "c", "d"):
         await transact(lambda uow, name=name: uow.jobs.add(factory.job(name)))
-    assert await transact(lambda uow: uow.jobs.needing_operator()) == ()
+    assert await transact(lambda uow: uow.jobs.needing_operator(limit=9)) == ()
     first, second, third, _ = await transact.claim(limit=4)
     for left in (
         second.needs_review(factory.now, "who knows"),
@@ -199,8 +201,36 @@ async def test_needing_operator_lists_dead_letters_and_reviews(transact, factory
         third.complete(factory.now),
     ):
         await transact(lambda uow, left=left: uow.jobs.save(left))
-    found = await transact(lambda uow: uow.jobs.needing_operator())
+    found = await transact(lambda uow: uow.jobs.needing_operator(limit=9))
     assert [(job.dedup_key, job.state.value) for job in found] == [("a", "dead_letter"), ("b", "needs_review")]
+    start = await transact(lambda uow: uow.jobs.needing_operator(limit=1))
+    rest = await transact(lambda uow: uow.jobs.needing_operator(after=start[0], limit=9))
+    assert (*start, *rest) == found
+    for wanted, names in (
+        ({"state": JobState.NEEDS_REVIEW}, ["b"]),
+        ({"kind": JobKind.UPDATE_LINE_TASK}, ["a", "b"]),
+        ({"kind": JobKind.SUBMIT_ORDER}, []),
+    ):
+        few = await transact(lambda uow, wanted=wanted: uow.jobs.needing_operator(**wanted, limit=9))
+        assert [job.dedup_key for job in few] == names
+
+
+async def test_jobs_of_a_cause_are_found_by_system_and_kind(transact, factory):
+    await transact(lambda uow: uow.jobs.add(factory.job("a", system="chemistry")))
+    await transact(lambda uow: uow.jobs.add(factory.job("b", system="serology")))
+    for mine in await transact.claim(limit=2):
+        failed = mine.dead_letter(factory.now, "rejected", FailureCause.WRITE_REJECTED)
+        await transact(lambda uow, failed=failed: uow.jobs.save(failed))
+    kind = JobKind.UPDATE_LINE_TASK
+    for cause, system, of_kind, names in (
+        (FailureCause.WRITE_REJECTED, None, None, ["a", "b"]),
+        (FailureCause.WRITE_REJECTED, "serology", kind, ["b"]),
+        (FailureCause.WRITE_REJECTED, None, JobKind.SUBMIT_ORDER, []),
+        (FailureCause.LIS_DISK_FULL, None, None, []),
+    ):
+        asked = {"system": system, "kind": of_kind, "after": JobId(0), "limit": 9}
+        found = await transact(lambda uow, cause=cause, asked=asked: uow.jobs.of_cause(cause, **asked))
+        assert [job.dedup_key for job in found] == names
 
 
 async def test_unknown_job_is_reported(transact, factory):
