@@ -43,3 +43,4 @@ def open_at_once(
         detail = describe_oldest(order, reason)
         alert = Alert(condition=key.condition, subject=key.subject, detail=detail, since=since, opened_at=now, count=1)
         uow.alerts.open(alert)
+        log.warning("condition found", action="condition_found", alert=str(key), order=order)

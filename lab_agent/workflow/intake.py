@@ -174,9 +174,9 @@ class FetchOrderHandler:
         self, uow: UnitOfWork, job: Job, assessed: AssessedOrder | None, hold: OrderHold, now: datetime, seconds: float = 0.0
     ) -> Job:
         key = OrderKey(job.target)
-        hold_order(uow, key, assessed, now, hold)
+        is_new = hold_order(uow, key, assessed, now, hold)
         rules = sorted({each.rule for each in assessed.assessment.holds}) if assessed else []
-        log.warning("order held", action="order_held", order=key, rules=rules)
+        (log.warning if is_new else log.debug)("order held", action="order_held", order=key, rules=rules)
         return job.reschedule(now, now + timedelta(seconds=max(seconds, self.settings.hold_retry)), hold.text)
 
 

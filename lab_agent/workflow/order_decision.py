@@ -114,17 +114,19 @@ def save_decision(
     return order
 
 
-def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, hold: OrderHold) -> None:
-    """Hold the order and alert somebody: it may be our own fault, so nothing is rejected (law 10).
+def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, hold: OrderHold) -> bool:
+    """Hold the order and alert somebody: it may be our own fault, so nothing is rejected (law 10). Whether it is for a new reason.
 
     `assessed` is None for an order that could not even be read.
     """
     order = uow.orders.get_for_update(key)
-    if order.state is not OrderState.HELD or order.reason != hold.text:
+    is_new = order.state is not OrderState.HELD or order.reason != hold.text
+    if is_new:
         uow.events.add(Event(order=key, at=now, action="held", text=hold.text))
     held = order.hold(now, hold)
     uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
     open_at_once(uow, held_orders_alert_key(hold.cause), key, held.held_since or now, now, hold.text)
+    return is_new
 
 
 def ignore_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder, now: datetime, before: datetime) -> None:
