@@ -127,8 +127,6 @@ def test_channels_that_are_told_are_named(cli, lab):
     lab.config.write_text(lab.config.read_text() + '\n[notify.command.pager]\nargv = ["/bin/true"]\n')
     lines = json.loads(cli("check", "--offline", "--json").out)["checks"]
     found = next(line for line in lines if line["name"] == "notifications")
-        line for line in json.loads(cli("check", "--offline", "--json").out)["checks"] if line["name"] == "notifications"
-    )
     assert (found["status"], found["detail"]) == ("ok", "command.pager")
 
 

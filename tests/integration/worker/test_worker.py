@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.bootstrap import NoAdapters
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import StoreError
 from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.lis import Inbox
+from lab_agent.ports.lis import Inbox, NoAdapters
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.worker.presence import Presence, WorkerIdentity
