@@ -53,6 +53,7 @@ async def check_local(settings: Settings, *, offline: bool) -> LocalChecks:
     found += await asyncio.to_thread(_check_mappings, settings)
     found += await asyncio.to_thread(_check_printed_reports, settings)
     found += await _check_adapters(settings, offline=offline)
+    found.append(_check_notifications(settings))
     found += _check_removed_adapters(settings, snapshot.waiting_lines if snapshot else {})
     return LocalChecks(found, snapshot is not None, error)
 
@@ -314,6 +315,16 @@ def _rule_message_problems(settings: Settings) -> tuple[Problem, ...]:
     except SettingsError as exc:
         return exc.problems
     return ()
+
+
+def _check_notifications(settings: Settings) -> CheckResult:
+    """Say who is told of what goes wrong; what none of them can tell, the dead man's switch does."""
+    channels = [name for name, _ in settings.notify.channels()]
+    if channels:
+        return CheckResult("notifications", CheckStatus.OK, join_sorted(channels))
+    detail = "no channel is set: nobody is told what goes wrong"
+    hint = "add a table such as [notify.email.it] (docs/notifications.md), then `lab-agent alert test`"
+    return CheckResult("notifications", CheckStatus.TODO, detail, hint)
 
 
 def _check_removed_adapters(settings: Settings, waiting_lines: Mapping[str, int]) -> list[CheckResult]:

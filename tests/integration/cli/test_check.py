@@ -116,10 +116,18 @@ def test_offline_check_skips_network(cli, lab):
         "contracts": "ok",
         "API clients": "to do",
         "adapter folder": "ok",
+        "notifications": "to do",
         "exchange": "skipped",
         "sign-in": "skipped",
         "service contracts": "skipped",
     }
+
+
+def test_channels_that_are_told_are_named(cli, lab):
+    lab.config.write_text(lab.config.read_text() + '\n[notify.command.pager]\nargv = ["/bin/true"]\n')
+    lines = json.loads(cli("check", "--offline", "--json").out)["checks"]
+    found = next(line for line in lines if line["name"] == "notifications")
+    assert (found["status"], found["detail"]) == ("ok", "command.pager")
 
 
 def test_pending_setup_steps_are_not_errors(cli, lab):

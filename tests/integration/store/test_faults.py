@@ -14,7 +14,7 @@ from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import CryptoError, StoreConflictError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import StoredToken
-from lab_agent.store import engine, key_rotation, tables
+from lab_agent.store import engine, key_rotation, vault_tables
 from lab_agent.store.key_rotation import KeyRotation, rotate_keys
 from lab_agent.store.unit_of_work import SqlStore
 
@@ -176,7 +176,7 @@ async def test_rotation_reports_unreadable_value_and_goes_on(sql_store, sql_url,
     await sql_store.run(lambda uow: (uow.vault.save_identity("R2", b"x", at=factory.now), uow.commit()))
     await sql_store.write(
         lambda connection, _: connection.execute(
-            tables.identities.insert().values(order_key="R1", ciphertext=foreign, kept_at=factory.now)
+            vault_tables.identities.insert().values(order_key="R1", ciphertext=foreign, kept_at=factory.now)
         )
     )
     both = SqlStore(sql_url, Cipher(new_key(), key))

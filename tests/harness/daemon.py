@@ -1,0 +1,89 @@
+"""`lab-agent run` as a process of its own, asked over HTTP and read by its log."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.table import CONDITIONS
+from tests.harness.clock import DEADLINE, wait_until
+
+QUICK = 5.0
+"""Seconds within which a page says it, whatever is wrong."""
+
+
+@dataclass
+class Daemon:
+    """A running `lab-agent run`."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    client: httpx.AsyncClient
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def count(self, text: str) -> int:
+        return self.log.count(text)
+
+    async def readyz(self) -> tuple[int, dict[str, Any]]:
+        answer = await self.client.get("/readyz")
+        return answer.status_code, answer.json()
+
+    async def is_ready(self) -> bool:
+        return (await self.readyz())[0] == 200
+
+    async def page(self) -> str:
+        answer = await self.client.get("/sign-in" if await self.is_ready() else "/")
+        return answer.text
+
+
+start = subprocess.Popen
+
+
+@asynccontextmanager
+async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
+    log = lab.folder / f"{name}.log"
+    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
+    with log.open("wb") as file:
+        process = start(command, cwd=lab.folder, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    try:
+        await wait_until(lambda: process.poll() is not None or "status_listens" in log.read_text(), "the status page")
+        assert process.poll() is None, log.read_text()
+        found = re.search(r"action=status_listens.*?port=(\d+)", log.read_text())
+        assert found is not None
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{found[1]}", timeout=QUICK) as client:
+            yield Daemon(process, log, client)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def title(condition: ConditionId) -> str:
+    return CONDITIONS[condition].title
+
+
+async def is_told(daemon: Daemon, condition: ConditionId) -> bool:
+    status, answer = await daemon.readyz()
+    return status == 503 and answer["reason"] == condition.value
+
+
+async def wait_told(daemon: Daemon, condition: ConditionId, timeout: float = DEADLINE) -> None:
+    await wait_until(lambda: is_told(daemon, condition), f"{condition} in /readyz", timeout)
+
+
+def alerts(lab: Any) -> list[tuple[str, bool]]:
+    with closing(sqlite3.connect(lab.folder / "lab.db")) as connection:
+        return [(name, until is not None) for name, until in connection.execute("SELECT condition, closed_at FROM alerts")]
