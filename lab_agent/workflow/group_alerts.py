@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import structlog
+
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.repositories import UnitOfWork
+
+log = structlog.get_logger(__name__)
 
 HELD_LINES_ALERT = AlertKey(ConditionId.LINES_HELD)
 ORDER_TASKS_ALERT = AlertKey(ConditionId.ORDERS_TASK_UNREADABLE)
