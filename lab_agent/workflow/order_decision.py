@@ -115,7 +115,7 @@ def save_decision(
 
 
 def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, hold: OrderHold) -> bool:
-    """Hold the order and alert somebody: it may be our own fault, so nothing is rejected (law 10). Whether it is for a new reason.
+    """Hold the order and alert somebody: it may be our own fault, so nothing is rejected (law 10). Whether the reason is new.
 
     `assessed` is None for an order that could not even be read.
     """
