@@ -72,7 +72,8 @@ class Condition:
 
     def fill(self, text: str, subject: str) -> str:
         """Give one of its texts about a subject."""
-        return text.replace("{words}", self.subject_words.get(subject, subject)).replace("{subject}", subject)
+        words = self.subject_words.get(subject, subject) or "see the reason of each"  # so that no sentence ends in a colon
+        return text.replace("{words}", words).replace("{subject}", subject)
 
 
 class AlertKey(NamedTuple):
