@@ -73,7 +73,8 @@ class Condition:
 
     def fill(self, text: str, subject: str) -> str:
         """Give one of its texts about a subject."""
-        return text.replace("{words}", self.subject_words.get(subject, self.other_words)).replace("{subject}", subject)
+        words = self.subject_words.get(subject, self.other_words) or "see the reason of each"  # so that none ends in a colon
+        return text.replace("{words}", words).replace("{subject}", subject)
 
 
 class AlertKey(NamedTuple):
