@@ -195,9 +195,12 @@ class ReloadHandler:
         try:
             new = load_settings(self.config)
         except SettingsError as exc:
-            log.error("settings not reloaded", action="reload_rejected", reason=str(exc))  # noqa: TRY400 - a fault in the file needs no traceback
+            key = AlertKey(ConditionId.SETTINGS_INVALID)
+            log.error("settings not reloaded", action="reload_rejected", alert=str(key), reason=str(exc))  # noqa: TRY400 - a fault in the file needs no traceback
+            self._start_task(self._update_settings_alert(str(exc)))
         else:
             self._apply(new)
+            self._start_task(self._update_settings_alert(None))
         self.components.catalogue_cache.request_reload()
         self.components.mapping_cache.reload()
         self._start_task(self._reload_adapters())
@@ -206,6 +209,7 @@ class ReloadHandler:
         """End the alerts about maps that could not be reloaded: this run has read them anew, or says why it could not."""
         known = [ReloadResult(name=name, outcome=ReloadOutcome.UNCHANGED) for name, _ in self.components.adapters.running()]
         self._start_task(self._update_alerts(known))
+        self._start_task(self._update_settings_alert(None))  # this run has started with them
 
     def _start_task(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -230,10 +234,26 @@ class ReloadHandler:
                 update_reload_alert(uow, each, now)
             uow.commit()
 
+        await self._write(update)
+
+    async def _update_settings_alert(self, reason: str | None) -> None:
+        """Open the alert that the settings are not valid, with what is wrong with them, or close it."""
+        now = self.components.clock.now()
+
+        def update(uow: UnitOfWork) -> None:
+            if reason is None:
+                uow.alerts.close(AlertKey(ConditionId.SETTINGS_INVALID), now=now)
+            else:
+                uow.alerts.open(Alert(condition=ConditionId.SETTINGS_INVALID, detail=reason, since=now, opened_at=now))
+            uow.commit()
+
+        await self._write(update)
+
+    async def _write(self, update: Callable[[UnitOfWork], None]) -> None:
         try:
             await self.components.store.run(update)
         except StoreError as exc:
-            log.warning("alerts about maps not updated", action="reload_alert_failed", error=exc)
+            log.warning("alerts about a reload not updated", action="reload_alert_failed", error=exc)
 
     def _apply(self, new: Settings) -> None:
         logs.configure(new.logging)

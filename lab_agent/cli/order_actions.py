@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 import typer
 
 from lab_agent import bootstrap
@@ -34,6 +35,8 @@ AdapterOption = Annotated[
         "--adapter", metavar="NAME", help="The laboratory system in which you entered it, where the order is at several."
     ),
 ]
+RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Id of the rule, as the alert names it.")]
+_log = structlog.get_logger(__name__)
 _RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
 
 
@@ -158,6 +161,18 @@ def _assess_group(cause: str, config: Path | None, by: str, *, yes: bool, as_jso
         return await operator_held_groups.assess_held_orders(context.store, cause, by=by, now=context.now)
 
     print_outcome(run_with_store(config, work), as_json=as_json)
+
+
+def release_rule(rule: RuleArgument, config: ConfigOption = None, by: ByOption = None) -> None:
+    """Let a rule reject orders again that was stopped because it rejected too many. Held orders are assessed again at once."""
+
+    async def work(context: CommandContext) -> bool:
+        return await operator_jobs.reset_tripped_rule(context.store, rule, now=context.now)
+
+    if not run_with_store(config, work):
+        raise InputError(f"Rule {rule!r} is not stopped; somebody may have released it already.")
+    _log.info("rule released", action="rule_released", rule=rule, by=operator_name(by))
+    print_line(f"rule {rule} rejects orders again; held orders are assessed again")
 
 
 async def _release_group(settings: Settings, cause: str, note: str, by: str, *, yes: bool, quiet: bool) -> ActionOutcome | None:

@@ -43,6 +43,10 @@ _ACTIONS = {
         "lab_agent.cli.order_actions:judge",
         "Apply the rules to an order again, and show what each one says and why. Nothing is changed.",
     ),
+    "release-rule": CommandSource(
+        "lab_agent.cli.order_actions:release_rule",
+        "Let a rule reject orders again that was stopped because it rejected too many.",
+    ),
 }
 app = typer.Typer(help="Orders and their state.", no_args_is_help=True, cls=lazy_group(_ACTIONS))
 _ORDER_FIELDS = (

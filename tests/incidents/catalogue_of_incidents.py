@@ -26,6 +26,8 @@ class Incident:
     settings: Mapping[str, Mapping[str, TomlValue]] = field(default_factory=dict)
     starts: Sequence[str] = ("service", "api", "agent")
     is_sample: bool = False
+    is_alone: bool = False
+    """Whether it has a laboratory of its own: what it does to settings or database cannot be undone for the next one."""
     ends: bool = True
     """Whether it is over once it was set right; not, where its condition lasts for a while by its own rules."""
 
@@ -42,6 +44,7 @@ def incident(
     settings: Mapping[str, Mapping[str, TomlValue]] | None = None,
     starts: Sequence[str] = ("service", "api", "agent"),
     sample: bool = False,
+    alone: bool = False,
     ends: bool = True,
 ) -> Callable[[Happening], Happening]:
     """Register an incident by the name of its function. `without` are channels that cannot know of it."""
@@ -58,6 +61,7 @@ def incident(
             settings=settings or {},
             starts=starts,
             is_sample=sample,
+            is_alone=alone or bool(settings),
             ends=ends,
         )
         return happen

@@ -18,7 +18,7 @@ def folder_of_results_is_gone(lab: Laboratory) -> Iterator[None]:
     away.rename(lab.results)
 
 
-@incident(ConditionId.JOBS_LIS_UNAVAILABLE, "folder", affected=["1 job"])
+@incident(ConditionId.LIS_UNAVAILABLE, "folder", affected=["1 order to hand over"])  # covers jobs.lis_unavailable
 def folder_of_orders_is_gone(lab: Laboratory) -> Iterator[None]:
     away = lab.orders.rename(lab.orders.with_name("away"))
     lab.place_order()

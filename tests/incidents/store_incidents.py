@@ -15,7 +15,7 @@ NOT_STORED = ("alert",)
 """Nothing in a database says that it cannot be written."""
 
 
-@incident(ConditionId.STORE_DELETED, without=NOT_STORED)
+@incident(ConditionId.STORE_DELETED, without=NOT_STORED, alone=True)
 def database_file_is_deleted(lab: Laboratory) -> Iterator[None]:
     lab.place_and_hand_over()
     for file in lab.database.parent.glob("lab-agent.db*"):
@@ -23,7 +23,7 @@ def database_file_is_deleted(lab: Laboratory) -> Iterator[None]:
     yield
 
 
-@incident(ConditionId.STORE_DELETED, without=NOT_STORED)
+@incident(ConditionId.STORE_DELETED, without=NOT_STORED, alone=True)
 def database_file_is_replaced(lab: Laboratory) -> Iterator[None]:
     copy = lab.database.with_name("copy.db")
     shutil.copy(lab.database, copy)
@@ -31,7 +31,7 @@ def database_file_is_replaced(lab: Laboratory) -> Iterator[None]:
     yield
 
 
-@incident(ConditionId.STORE_LOCKED, without=NOT_STORED)
+@incident(ConditionId.STORE_LOCKED, without=NOT_STORED, alone=True)
 def database_is_locked_by_a_browser(lab: Laboratory) -> Iterator[None]:
     connection = sqlite3.connect(lab.database, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
@@ -40,7 +40,7 @@ def database_is_locked_by_a_browser(lab: Laboratory) -> Iterator[None]:
     connection.close()
 
 
-@incident(ConditionId.STORE_DAMAGED, without=NOT_STORED)
+@incident(ConditionId.STORE_DAMAGED, without=NOT_STORED, alone=True)
 def database_is_damaged(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     with lab.database.open("r+b") as file:
@@ -52,7 +52,7 @@ def database_is_damaged(lab: Laboratory) -> Iterator[None]:
     yield
 
 
-@incident(ConditionId.STORE_DISK_FULL, without=NOT_STORED)
+@incident(ConditionId.STORE_DISK_FULL, without=NOT_STORED, alone=True)
 def disk_of_the_database_is_full(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     folder = lab.database.parent
@@ -67,14 +67,14 @@ def disk_of_the_database_is_full(lab: Laboratory) -> Iterator[None]:
         yield
 
 
-@incident(ConditionId.STORE_OTHER_KEY, without=("page", "readyz", "log", "alert"))
+@incident(ConditionId.STORE_OTHER_KEY, without=("page", "readyz", "log", "alert"), alone=True)
 def encryption_key_is_another(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     lab.replace_setting(str(lab.workspace.agent_config["store"]["encryption_keys"][0]), new_key())
     yield
 
 
-@incident(ConditionId.STORE_OTHER_SCHEMA, without=("page", "readyz", "log", "alert"))
+@incident(ConditionId.STORE_OTHER_SCHEMA, without=("page", "readyz", "log", "alert"), alone=True)
 def schema_is_another(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     connection = sqlite3.connect(lab.database, isolation_level=None)
