@@ -98,7 +98,9 @@ async def _read_store(parts: Components, now: datetime) -> StoreState:
     if queries is None:
         raise StoreError("There is no database.")
 
-    look = AttentionAlerts(parts.store, parts.clock, _FAILING_FOR)
+    monitoring = parts.settings.monitoring
+    failing_for = min(_FAILING_FOR, timedelta(seconds=monitoring.alert_after))
+    look = AttentionAlerts(parts.store, parts.clock, failing_for, alert_after_attempts=monitoring.alert_after_attempts)
 
     def read(uow: UnitOfWork) -> tuple[AgentState, tuple[Alert, ...]]:
         return read_agent_state(uow), tuple(look.find(uow, now))

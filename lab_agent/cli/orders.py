@@ -45,7 +45,7 @@ _ACTIONS = {
     ),
     "release-rule": CommandSource(
         "lab_agent.cli.order_actions:release_rule",
-        "Let a rule reject orders again that was stopped because it rejected too many.",
+        "Let a rule reject orders again that was stopped because it rejected too many. Held orders are assessed again at once.",
     ),
 }
 app = typer.Typer(help="Orders and their state.", no_args_is_help=True, cls=lazy_group(_ACTIONS))

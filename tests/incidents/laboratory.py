@@ -314,6 +314,16 @@ class Laboratory:
 
     # --- what is told
 
+    def wait_until_answers(self) -> None:
+        """Wait until the status page answers, as an incident before may have ended the agent."""
+
+        def answers() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return self.page("/").status_code < 500
+            return False
+
+        wait_for(answers, "the status page", START)
+
     def page(self, path: str = "/") -> httpx.Response:
         """A page of the status page, for an operator who has signed in."""
         if self._pages is None:

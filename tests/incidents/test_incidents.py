@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from tests.incidents.laboratory import DEADLINE, Laboratory, wait_for
 from tests.incidents.telling import SCORES, Expected, Score
 
 GROUP_SIZE = 6
+_COMMAND_TRIES = 3
+"""A command looks once: a job that is being tried at that moment may be about to change its cause."""
 SAMPLE = [each for each in INCIDENTS.values() if each.is_sample]
 
 
@@ -48,10 +51,14 @@ def group_incidents() -> dict[str, list[Incident]]:
 
 
 GROUPS = group_incidents()
+SHORT = float(os.environ.get("LAB_PROOF_SHARE", "1")) < 1
+PROVEN = dict(list(GROUPS.items())[2::5]) if SHORT else GROUPS
+"""The short form of the proof goes through every fifth group."""
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("group", PROVEN.values(), ids=PROVEN)
 def test_incidents_are_told(group: list[Incident], database: Path, request: pytest.FixtureRequest) -> None:
     go_through(group, database, request.node)
 
@@ -69,6 +76,8 @@ def go_through(group: list[Incident], database: Path, node: pytest.Item) -> None
     with running_laboratory(first, database) as lab:
         for each in group:
             lab.begin_incident()
+            if "agent" in first.starts:
+                lab.wait_until_answers()
             try:
                 assert_told_and_ended(lab, each, node)
             except AssertionError as exc:
@@ -110,7 +119,7 @@ def assert_told_and_ended(lab: Laboratory, incident: Incident, node: pytest.Item
 
 
 def assert_told(lab: Laboratory, expected: Expected, channels: list[str] | tuple[str, ...]) -> list[Score]:
-    """Look at the quick channels until they tell everything, or the deadline has passed; then at the commands, once."""
+    """Look at the quick channels until they tell everything, or the deadline has passed; then at the commands."""
     deadline = time.monotonic() + DEADLINE
     quick = [each for each in channels if each != "check"]
     while True:
@@ -118,4 +127,8 @@ def assert_told(lab: Laboratory, expected: Expected, channels: list[str] | tuple
         if not any(each.missing for each in scores) or time.monotonic() > deadline:
             break
         time.sleep(0.2)
-    return [SCORES[each](lab, expected) for each in channels]
+    for _ in range(_COMMAND_TRIES):
+        scores = [SCORES[each](lab, expected) for each in channels]
+        if not any(each.missing for each in scores):
+            break
+    return scores

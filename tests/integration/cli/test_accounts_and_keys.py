@@ -49,7 +49,9 @@ def test_keys_rotated_and_old_key_removed(cli, lab):
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))
     assert cli("user", "list").code == 0
     lab.config.write_text(settings)
-    assert cli("user", "list").code == 1
+    refused = cli("user", "remove", "nobody")
+    assert refused.code == 1
+    assert "another encryption key" in refused.err
 
 
 def test_unreadable_value_keeps_old_key(cli, lab):

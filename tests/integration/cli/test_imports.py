@@ -117,7 +117,7 @@ def test_help_lines_are_the_commands_own() -> None:
     ("words", "incomplete", "offered"),
     [
         ([], "or", {"orders"}),
-        (["orders"], "re", {"retry", "refuse", "release", "refuse-line"}),
+        (["orders"], "re", {"retry", "refuse", "release", "release-rule", "refuse-line"}),
         (["results", "refused"], "d", {"dismiss"}),
         (["outbox", "list"], "--st", {"--state"}),
         (["orders", "judge"], "--f", {"--fetch"}),

@@ -124,7 +124,7 @@ async def test_collection_days_ahead_is_rejected_where_the_service_confirms_our_
     record = await scenario.order_record()
     assert record.state is state
     assert scenario.statuses() == (["cancelled"] if state is OrderState.CLOSED else ["requested"])
-    assert state is OrderState.CLOSED or "ahead of it by 3600 s" in str(record.reason)
+    assert state is OrderState.CLOSED or "differ by 1 hour" in str(record.reason)
 
 
 async def test_shared_tube_of_two_specimens_is_handed_over(make_scenario: MakeScenario) -> None:

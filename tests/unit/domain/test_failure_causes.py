@@ -18,8 +18,8 @@ from lab_agent.errors import OutcomeIssue
         (errors.SearchNotSupported("x", status=400, may_pass=True), FailureCause.READ_REJECTED),
         (errors.ForeignLink("x"), FailureCause.FOREIGN_LINK),
         (errors.LisUnavailable("x"), FailureCause.LIS_UNAVAILABLE),
-        (errors.LisUnavailable("x", fault=errors.LisFault.DISK_FULL), FailureCause.LIS_DISK_FULL),
-        (errors.LisUnavailable("x", fault=errors.LisFault.NOT_LOADED), FailureCause.LIS_NOT_LOADED),
+        (errors.LisDiskFull("x"), FailureCause.LIS_DISK_FULL),
+        (errors.LisNotLoaded("x"), FailureCause.LIS_NOT_LOADED),
         (errors.LisRejected("x"), FailureCause.LIS_REJECTED),
         (errors.ServiceRejected("x", status=422), FailureCause.WRITE_REJECTED),
         (errors.StaleVersion("x", status=412), FailureCause.WRITE_REJECTED),
@@ -44,6 +44,6 @@ def test_issues_are_one_printable_line_each_and_bounded() -> None:
     many = tuple(OutcomeIssue("error", "invalid", f"element {number}\x1b[2J\nis wrong") for number in range(50))
     lines = format_issues((OutcomeIssue("fatal", "", ""), OutcomeIssue("error", "", "x" * 5000), *many)).splitlines()
     assert len(lines) == 10
-    assert all(line.isprintable() and len(line) < 1300 for line in lines)
+    assert all(line.isprintable() and len(line) < 2300 for line in lines)
     assert lines[1] == "error invalid: element 0?[2J is wrong"
     assert format_issues(()) == ""
