@@ -51,6 +51,7 @@ def port_of_the_status_page_is_taken(lab: Laboratory) -> Iterator[None]:
         lab.start("agent", wait=False)
         lab.programs.pop("agent").wait(30)
         yield
+    lab.start_agent()
 
 
 @incident(ConditionId.DISK_LOW, "{store}", settings={"monitoring": {"disk_reserve": 10**18}}, ends=False)
