@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 from lab_agent import bootstrap
@@ -30,6 +31,7 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.integrity import check_integrity
 from lab_agent.store.opening import build_cipher, open_store
+from lab_agent.store.schema import reject_lost
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
 
@@ -254,6 +256,15 @@ def _check_encryption_key(settings: Settings) -> list[CheckResult]:
     return [CheckResult("encryption key", CheckStatus.OK, f"{number} key{'s' if number > 1 else ''}")]
 
 
+def _check_missing_database(file: Path) -> list[CheckResult]:
+    """One that is lost is wrong; one that was never made is still to be done."""
+    try:
+        reject_lost(file)
+    except StoreError as exc:
+        return failed_checks("store", exc)
+    return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")]
+
+
 async def _check_store(
     settings: Settings, *, offline: bool
 ) -> tuple[list[CheckResult], StoreSnapshot | None, LabAgentError | None]:
@@ -262,7 +273,7 @@ async def _check_store(
     if file is None and offline:
         return [CheckResult("store", CheckStatus.SKIPPED, address)], None, None
     if file is not None and not file.exists():
-        return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")], None, None
+        return _check_missing_database(file), None, None
     try:
         store = open_store(settings.store)
         try:

@@ -124,7 +124,7 @@ async def _look(probes: Iterable[Probe], *, offline: bool) -> tuple[list[Finding
             continue
         try:
             found += await probe.look()
-        except LabAgentError:
+        except (LabAgentError, OSError):
             continue  # it cannot tell: what the agent has found before stays
         decided |= probe.conditions
     return found, decided

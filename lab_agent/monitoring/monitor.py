@@ -61,7 +61,7 @@ class Monitor:
         for probe in self.probes:
             try:
                 found = await probe.look()
-            except LabAgentError as exc:
+            except (LabAgentError, OSError) as exc:
                 log.debug("probe failed", action="probe_failed", task=type(probe).__name__, reason=str(exc))
             else:
                 await self._apply(probe.conditions, found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from lab_agent.errors import SchemaMismatchError, StoreFault
+from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import insert_new
@@ -37,6 +37,7 @@ def upgrade(url: str) -> None:
 
     file = sqlite_file(url)
     if file is not None:
+        reject_lost(file)
         create_file(file)
     engine = open_engine(url, connections=1)
     try:
@@ -49,6 +50,16 @@ def upgrade(url: str) -> None:
             insert_new(connection, key_values, {"key": INSTANCE_ID_KEY, "value": uuid.uuid4().hex})
     finally:
         engine.dispose()
+
+
+def reject_lost(file: Path) -> None:
+    """Raise `StoreUnreachableError` if a database is missing whose log is still there: a new one would destroy that."""
+    if not file.exists() and any(file.with_name(file.name + ending).exists() for ending in ("-wal", "-shm")):
+        raise StoreUnreachableError(
+            f"The database {file} is missing, and its write-ahead log {file.name}-wal is there: nothing was created. If the "
+            "database was moved, move it back; else keep the log, and restore a backup.",
+            fault=StoreFault.DELETED,
+        )
 
 
 def check_schema(url: str) -> None:

@@ -193,3 +193,12 @@ def test_postgresql_without_database_encoding_works(postgres_server):
             check_schema(url)
         finally:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def test_upgrade_creates_nothing_beside_the_log_of_a_lost_database(tmp_path: Path) -> None:
+    """A new database would unlink the write-ahead log, with all that was committed since the last checkpoint."""
+    (tmp_path / "lab.db-wal").write_bytes(b"committed")
+    with pytest.raises(StoreUnreachableError, match="move it back"):
+        upgrade(f"sqlite:///{tmp_path / 'lab.db'}")
+    assert not (tmp_path / "lab.db").exists()
+    assert (tmp_path / "lab.db-wal").read_bytes() == b"committed"
