@@ -12,9 +12,9 @@ from lab_agent.errors import DataInvalidError, Failure, ServiceUnavailable
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.monitoring import MonitoringSettings
+from lab_agent.url_origin import LOOPBACK_OF_ANY
 
 _OWN_OPTIONS = HttpOptions(timeout=10.0, max_response=1_000_000)
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - compared with, nothing listens there
 _PROXY_STATUSES = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -27,7 +27,7 @@ def own_address(api: ApiSettings, monitoring: MonitoringSettings) -> str | None:
         return None
     if monitoring.api_address is not None:
         return _as_base(monitoring.api_address)
-    host = _LOOPBACK.get(api.host, api.host)
+    host = LOOPBACK_OF_ANY.get(api.host, api.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{api.port}/" if api.port else None
 
 

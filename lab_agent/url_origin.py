@@ -13,6 +13,8 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from lab_agent.errors import ForeignOrigin
 
+LOOPBACK_OF_ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, nothing listens there
+"""Hosts that mean every address of this machine, and the one at which a program on it reaches what listens there."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
 _UNSAFE_CHARACTER = re.compile(r"[\x00-\x20\x7F\\]")

@@ -23,10 +23,10 @@ from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.settings.groups import StatusSettings
+from lab_agent.url_origin import LOOPBACK_OF_ANY
 
 _ANSWER_SECONDS = 3.0
 _MAX_ANSWER = 1_000_000
-_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked there, nothing listens
 _START_TOLERANCE = timedelta(seconds=5)
 
 
@@ -105,7 +105,7 @@ async def ask_agent_page(status: StatusSettings) -> PageAnswer:
     """Ask who is at the address of the status page; nobody for port 0, which is another one at each start."""
     if not status.port:
         return UNASKED
-    host = _LOOPBACK.get(status.host, status.host)
+    host = LOOPBACK_OF_ANY.get(status.host, status.host)
     return await asyncio.to_thread(_ask, host, status.port)
 
 

@@ -15,10 +15,10 @@ from typing import ClassVar
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock
+from lab_agent.url_origin import LOOPBACK_OF_ANY
 
 _MEGABYTE = 1_000_000
 _GIGABYTE = 1_000_000_000
-_ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, nothing listens there
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class PortsProbe:
 
 def _collides(group: Sequence[ListeningAddress]) -> bool:
     hosts = [each.host for each in group]
-    return len(hosts) > 1 and (len(set(hosts)) < len(hosts) or not _ANY_ADDRESS.isdisjoint(hosts))
+    return len(hosts) > 1 and (len(set(hosts)) < len(hosts) or not LOOPBACK_OF_ANY.keys().isdisjoint(hosts))
 
 
 def _equal_ports(group: Sequence[ListeningAddress]) -> Finding:
