@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
+from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Affected, AffectedCount, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert
@@ -29,14 +31,20 @@ def list_conditions(
     `numbers` is None where the store cannot be read: then nothing is counted.
     """
     found = {each.key: each for each in (*(to_open_condition(alert, numbers) for alert in alerts), *observed)}
-    told = [each for each in found.values() if not any(_covers(other, each) for other in found.values())]
+    subjects: dict[ConditionId, set[str]] = defaultdict(set)
+    for each in found.values():
+        subjects[each.condition.id].add(each.subject)
+    told = [each for each in found.values() if not _is_covered(each, subjects)]
     return tuple(sorted(told, key=lambda each: (_RANKS[each.condition.severity], each.since, each.key)))
 
 
-def _covers(other: OpenCondition, told: OpenCondition) -> bool:
-    """Whether one says what the other does, and more precisely: about the same subject, where each of them has one."""
-    is_same = not other.subject or not told.subject or other.subject == told.subject
-    return other.condition.id in told.condition.covered_by and is_same
+def _is_covered(told: OpenCondition, subjects: Mapping[ConditionId, set[str]]) -> bool:
+    """Whether another one says it more precisely, about the same subject where each of them has one.
+
+    `subjects` are those of what holds, by condition: a look at each is too slow for the ten thousand alerts of a bad night.
+    """
+    others = [subjects[each] for each in told.condition.covered_by if each in subjects]
+    return any(not told.subject or told.subject in each or "" in each for each in others)
 
 
 def to_open_condition(alert: Alert, numbers: AffectedNumbers | None = None) -> OpenCondition:

@@ -83,7 +83,8 @@ async def test_database_overwritten_in_place_is_told_and_not_written(lab: Any, c
         await wait_until(daemon.is_ready)
         content = other.read_bytes()
         (lab.folder / "lab.db").write_bytes(content)
-        await wait_until(lambda: daemon.count("action=outage_started outage=store.") == 1, "it is told")
+        # Which of its faults is met first depends on who reads first; a second one may follow within the same look.
+        await wait_until(lambda: daemon.count("action=outage_started outage=store.") >= 1, "it is told")
         assert not await daemon.is_ready()
         assert daemon.process.poll() is None
 
