@@ -37,19 +37,22 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.cancellation import CancelOrderHandler
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.ended_orders import EndedOrderChecker
-from lab_agent.workflow.handover import CancelOrderHandler, SubmitOrderHandler
+from lab_agent.workflow.handover import SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
 from lab_agent.workflow.order_reading import OrderReader
+from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from lab_agent.workflow.result_checks import ReleaseChecks
 from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
+from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_agent.workflow.upload_planning import UploadPlanner
@@ -205,6 +208,7 @@ def build_planning(settings: Settings, mappings: MappingCache, catalogues: Catal
         settings=settings.results,
         report_system=settings.report_system,
         observation_system=settings.observation_system,
+        order_system=settings.order_system,
         mappings=mappings,
         catalogues=catalogues,
         references=settings.exchange.references,
@@ -233,6 +237,13 @@ def build_late_lines(components: Components) -> LateLineFinder:
     """Build what finds lines that come after their order was assessed."""
     settings = components.settings.exchange
     return LateLineFinder(components.exchange, components.store, components.clock, settings.base_url, settings.line_task_codes)
+
+
+def build_reconciler(components: Components) -> Reconciler:
+    """Build what notices changes of Tasks by others."""
+    settings = components.settings
+    own_reports = OwnReports(components.exchange, settings.order_system, settings.exchange.base_url)
+    return Reconciler(components.exchange, components.store, components.clock, build_late_lines(components), own_reports)
 
 
 def build_poller(components: Components) -> OrderPoller:

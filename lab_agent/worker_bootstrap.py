@@ -11,8 +11,8 @@ from lab_agent.bootstrap import (
     Components,
     build_ended_orders,
     build_handlers,
-    build_late_lines,
     build_poller,
+    build_reconciler,
     build_version_horizon,
 )
 from lab_agent.domain.retry import Backoff
@@ -28,12 +28,14 @@ from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.lis import AdapterSource, NoAdapters
 from lab_agent.ports.repositories import Store
+from lab_agent.store.opening import open_mark
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.presence import Presence, WorkerIdentity
+from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
 from lab_agent.worker.store_watch import StoreWatch
 from lab_agent.worker.worker import BackgroundTask, Worker
@@ -41,7 +43,6 @@ from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
 from lab_agent.workflow.retention import RetentionPurger
 from lab_agent.workflow.search_alerts import SearchAlerts
-from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 
 RETENTION_INTERVAL = 3600.0
@@ -72,6 +73,7 @@ def build_worker(
         scheduler=scheduler,
         outages=outages,
         presence=_build_presence(components),
+        restore_watch=_build_restore_watch(components, dispatcher),
         adapters=lis,
         inbox_for=lambda name: StoreInbox(components.store, components.clock, name),
         scheduled_tasks={name: scheduled_tasks[name] for name in _OBSERVING_TASKS} if observe else scheduled_tasks,
@@ -91,6 +93,11 @@ def _build_presence(components: Components) -> Presence:
     identity = WorkerIdentity.of_this_process(components.owner, components.settings.worker.mode)
     interval = components.settings.monitoring.heartbeat_interval
     return Presence(components.store, components.clock, identity, interval, components.metrics.loop_lag.take_longest)
+
+
+def _build_restore_watch(components: Components, dispatcher: JobDispatcher) -> RestoreWatch:
+    mark, reconciler = open_mark(components.settings.store), build_reconciler(components)
+    return RestoreWatch(components.store, components.clock, mark, dispatcher.hold, reconciler.run)
 
 
 def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWatch:
@@ -130,7 +137,7 @@ def _build_scheduled_tasks(
     )
     ended_orders = build_ended_orders(components)  # beside the poll: reads that time out must not stop it
     collector = ResultCollector(adapters, LisHealth(outages, store, clock).on_result)
-    reconciler = Reconciler(exchange, store, clock, build_late_lines(components))
+    reconciler = build_reconciler(components)
     purger = RetentionPurger(store, clock, settings.retention, build_version_horizon(settings).since)
     return {
         "poll": (settings.worker.poll_interval, poll.run),

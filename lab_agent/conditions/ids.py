@@ -79,6 +79,7 @@ class ConditionId(StrEnum):
     STORE_OTHER_KEY = "store.other_key"
     STORE_OTHER_SCHEMA = "store.other_schema"
     STORE_SECOND_AGENT = "store.second_agent"
+    STORE_RESTORED = "store.restored"
 
     # the agent and its machine
     AGENT_NOT_RUNNING = "agent.not_running"

@@ -20,6 +20,27 @@ _store = partial(
 )
 
 STORE_CONDITIONS = (
+    Condition(
+        id=ConditionId.STORE_RESTORED,
+        severity=Severity.CRITICAL,
+        title="The database was restored, and waits for your decision",
+        cause="it holds less than was done: a backup was put in its place, or a new database",
+        affects=(
+            "no order is handed over and none is cancelled at a laboratory system; nothing is uploaded until the open orders "
+            "were compared with the service"
+        ),
+        affected=Affected.EVERYTHING,
+        mend=(
+            "Read what was found; have the results sent again that the laboratory has sent since the backup; then release the "
+            "database. Each handover asks the laboratory system first (docs/restore.md)."
+        ),
+        command="lab-agent restored show",
+        noticed=(
+            "the database is compared with the mark beside it (`store.mark`), and its open orders with our reports on the service"
+        ),
+        opens="at the start, before anything is told to anybody, and whenever a report of ours is found that it does not know",
+        ends="when an operator releases it: `lab-agent restored release`",
+    ),
     _store(
         id=ConditionId.STORE_UNREACHABLE,
         title="The database does not answer",

@@ -55,17 +55,18 @@ class UploadSpecimen:
 class UploadContext:
     """What the order and the installation add to a report.
 
-    `part_key` is what identifiers begin with. `subject` is `ReceivedOrder.patient_reference`; `readers` the counterparty guids
-    that may read; `lines` all lines of the order that went to the laboratory system, `covered_lines` those that this report is
-    about. `document_urls`: `Document.file` (its place in the vault) and type → url on the service; a stored document without
-    one is left out. `item_codes`: laboratory code → nomenclature code. `own_guid` is set where we need to be granted the rights
-    to our own uploads.
+    `part_key` is what identifiers begin with; every DiagnosticReport also has it as an identifier of `order_system`. `subject` is
+    `ReceivedOrder.patient_reference`; `readers` the counterparty guids that may read; `lines` all lines of the order that went to
+    the laboratory system, `covered_lines` those that this report is about. `document_urls`: `Document.file` (its place in the
+    vault) and type → url on the service; a stored document without one is left out. `item_codes`: laboratory code → nomenclature
+    code. `own_guid` is set where we need to be granted the rights to our own uploads.
     """
 
     part_key: WorkOrderKey
     systems: CodeSystems
     report_system: str
     observation_system: str
+    order_system: str
     subject: str
     readers: tuple[str, ...]
     lines: tuple[UploadLine, ...]
@@ -152,6 +153,11 @@ def upload_identifiers(part: WorkOrderKey, report: LabReport) -> tuple[str, ...]
     """The identifier values of all that goes up for a report: its observations in their order, last the report itself."""
     names = (stable_identifier(part, report.report_id, *name) for name in _name_parts(report.observations))
     return (*names, report_identifier(part, report.report_id))
+
+
+def order_identifier(order_system: str, part: WorkOrderKey) -> Identifier:
+    """The identifier that all reports of a laboratory system's part of an order have, beside their own."""
+    return Identifier(system=order_system, value=part)
 
 
 def report_identifier(part: WorkOrderKey, report_id: str) -> str:
@@ -256,6 +262,7 @@ def _plan_report(report: LabReport, context: UploadContext, known: Mapping[str, 
     was_final = split_digest(known.get(identifier.value, "")).status == ReportStatus.FINAL.value
     fields = {
         **_common_fields("DiagnosticReport", identifier, context),
+        "identifier": [out.identifier(each) for each in (identifier, order_identifier(context.order_system, context.part_key))],
         "status": ReportStatus.FINAL.value if was_final else report.status.value,
         "basedOn": [_request_reference(line, context) for line in lines],
         "code": {"coding": [{"system": context.systems.nomenclature.url, "code": _report_code(report, lines, context)}]},

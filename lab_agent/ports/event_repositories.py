@@ -1,4 +1,4 @@
-"""Events, alerts, rejections and single values: four small repositories."""
+"""Events, alerts, rejections and single values: four small repositories; and the mark that shows whether all were restored."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert, Event
+from lab_agent.domain.restoration import MarkedNumber
 
 
 class EventRepository(Protocol):
@@ -68,6 +69,10 @@ class RejectionRepository(Protocol):
         ...
 
 
+INSTANCE_ID_KEY = "instance"
+"""Key of the id that a database has from its creation on; a copy of it has the same one."""
+
+
 class KeyValueRepository(Protocol):
     """Single values, such as when the last poll succeeded."""
 
@@ -77,4 +82,16 @@ class KeyValueRepository(Protocol):
 
     def set(self, key: str, value: str) -> None:
         """Set the value of a key. Whoever else sets it waits until this unit of work has ended, so a key can be a lock."""
+        ...
+
+
+class StoreMark(Protocol):
+    """How far the database was, outside the database and its backups. Both calls block."""
+
+    def read(self) -> MarkedNumber | None:
+        """Give the mark; None if there is none yet. Raises `StoreError` if it cannot be read."""
+        ...
+
+    def write(self, number: MarkedNumber) -> None:
+        """Put the mark on the disk. Raises `StoreError` if it cannot be written."""
         ...

@@ -125,6 +125,9 @@ class ResultsSettings(SettingsGroup):
     """Identifier system of our DiagnosticReports. If not set, `{lab_codes_url}/report`. Never change it later."""
     observation_system: str | None = Field(default=None, pattern=r"^\S+$")
     """Identifier system of our Observations. If not set, `{lab_codes_url}/observation`. Never change it later."""
+    order_system: str | None = Field(default=None, pattern=r"^\S+$")
+    """Identifier system of the orders that our DiagnosticReports name: all reports of an order are found by it again. If not set,
+    `{lab_codes_url}/order`. Never change it later."""
     max_document: Annotated[int, Field(ge=1)] = 14_000_000
     """Largest document in bytes; a larger one is held for an operator. An upload carries it in Base64, a third larger: 14 MB
     fit a service that accepts requests of 20 MB."""
@@ -221,6 +224,9 @@ class StoreSettings(SettingsGroup):
     encryption_keys: Annotated[list[SecretStr], Field(min_length=1)]
     """Keys of the encryption at rest, newest first. The first encrypts; all of them decrypt, so that a key can be replaced.
     `lab-agent init` creates one. Without them, tokens, identification data and documents cannot be read."""
+    mark: Path | None = None
+    """File, outside the database and its backups, that marks how far the database was: one that was restored from a backup is
+    noticed by it. Each machine has its own. If not set, `<database file>.mark` for SQLite, and none for PostgreSQL."""
 
 
 class WorkerSettings(SettingsGroup):

@@ -72,6 +72,11 @@ class Settings(SettingsGroup):
         """Identifier system of our Observations."""
         return self.results.observation_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/observation"
 
+    @property
+    def order_system(self) -> str:
+        """Identifier system of the orders that our DiagnosticReports name."""
+        return self.results.order_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/order"
+
 
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, requires_login: bool = True) -> Settings:
     """Read and check everything. Raises `SettingsError` with all problems at once.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
+from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import insert_new
@@ -21,8 +22,6 @@ from lab_agent.store.tables import key_values
 if TYPE_CHECKING:
     from alembic.config import Config
 
-INSTANCE_ID_KEY = "instance"
-"""Key of the id that this database has from its creation on; a copy of it has the same one."""
 _MIGRATION_LOCK = 0x1AB_0001
 _UPGRADE_HINT = "run `lab-agent db upgrade`"
 _MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")

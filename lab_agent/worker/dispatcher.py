@@ -45,6 +45,11 @@ class JobDispatcher:
         kinds = set(self._running.values())
         return sorted(name for name, of_queue in self._queues.items() if not of_queue.isdisjoint(kinds))
 
+    def hold(self, kinds: Collection[JobKind]) -> None:
+        """Claim no jobs of the queues with these kinds, until it is called with others; what is running is finished."""
+        self._slots.hold(kinds)
+        self._woken.set()
+
     def wake(self, kinds: Collection[JobKind]) -> None:
         """Let it claim jobs of these kinds: something is due."""
         self._slots.note_due(kinds)

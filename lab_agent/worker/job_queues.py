@@ -53,6 +53,11 @@ class _Queue:
     kinds: frozenset[JobKind]
     free: int
     may_have_more: bool = True
+    is_held: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.free > 0 and not self.is_held
 
 
 class JobSlots:
@@ -61,6 +66,12 @@ class JobSlots:
     def __init__(self, queues: Mapping[str, frozenset[JobKind]], concurrency: int) -> None:
         self._queues = [_Queue(kinds, concurrency) for kinds in queues.values()]
 
+    def hold(self, kinds: Collection[JobKind]) -> None:
+        """Offer no slots of queues with these kinds, until it is called with others; what is running goes on."""
+        for queue in self._queues:
+            queue.is_held = not queue.kinds.isdisjoint(kinds)
+            queue.may_have_more = True
+
     def note_due(self, kinds: Collection[JobKind]) -> None:
         """Note that something of these kinds is due."""
         for queue in self._queues:
@@ -68,7 +79,7 @@ class JobSlots:
 
     def idle_kinds(self) -> frozenset[JobKind]:
         """Kinds of queues that have free slots, and nothing due as far as is known."""
-        return frozenset[JobKind]().union(*(queue.kinds for queue in self._queues if queue.free > 0 and not queue.may_have_more))
+        return frozenset[JobKind]().union(*(queue.kinds for queue in self._queues if queue.is_open and not queue.may_have_more))
 
     def free(self, kind: JobKind) -> None:
         """Give back the slot of a job of this kind."""
@@ -77,16 +88,16 @@ class JobSlots:
     @contextmanager
     def offer_backlog(self) -> Iterator[Offer]:
         """Offer the free slots of the queues that may have something due."""
-        limits = {queue.kinds: queue.free for queue in self._queues if queue.free > 0 and queue.may_have_more}
+        limits = {queue.kinds: queue.free for queue in self._queues if queue.is_open and queue.may_have_more}
         with self._offer(limits) as offer:
             yield offer
 
     @contextmanager
     def offer_all(self, ending: JobKind) -> Iterator[Offer]:
         """Offer all free slots, and the one of a job of the kind `ending`. It is given up if something is claimed."""
-        limits = {queue.kinds: max(queue.free, 0) for queue in self._queues}
+        limits = {queue.kinds: 0 if queue.is_held else max(queue.free, 0) for queue in self._queues}
         own = self._queue_of(ending)
-        limits[own.kinds] += 1
+        limits[own.kinds] += not own.is_held
         own.free += 1
         taken = False
         try:

@@ -14,12 +14,15 @@ from lab_agent.ports.lis import AdapterSource, Inbox
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.presence import Presence
+from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import ScheduledTask, Scheduler
 
 log = structlog.get_logger(__name__)
 
 WAKE_INTERVAL = 1.0
 """Seconds between two looks for work: how late a job may be taken, at most, that others have added or that time has made due."""
+RESTORE_INTERVAL = 5.0
+"""Seconds between two looks whether the database was restored, and whether that was released."""
 PRESENCE_TASK = "presence"
 """Name of the asyncio task that writes the worker's heartbeat."""
 DISPATCHER_TASK = "dispatcher"
@@ -40,6 +43,7 @@ class Worker:
     scheduler: Scheduler
     outages: OutageTracker
     presence: Presence
+    restore_watch: RestoreWatch
     adapters: AdapterSource
     inbox_for: Callable[[str], Inbox]
     scheduled_tasks: Mapping[str, tuple[float, ScheduledTask]]
@@ -60,6 +64,7 @@ class Worker:
 
     async def run(self) -> None:
         """Run until `stop`. Raises `BackgroundTaskFailed` if a part ended by itself."""
+        await self.restore_watch.begin()
         await self._start_adapters()
         dispatcher = asyncio.create_task(self.dispatcher.run(), name=DISPATCHER_TASK)
         background = {asyncio.create_task(task(), name=name) for name, task in self.background_tasks.items()}
@@ -93,6 +98,7 @@ class Worker:
     def _start_scheduler(self) -> None:
         for name, (seconds, run) in self.scheduled_tasks.items():
             self.scheduler.every(seconds, name, run)
+        self.scheduler.every(RESTORE_INTERVAL, "restore", self.restore_watch.look)
         self.scheduler.every(WAKE_INTERVAL, "look", self.dispatcher.look, jitter=0)
         if (interval := sd_notify.watchdog_interval()) is not None:
             self.scheduler.every(interval, "watchdog", self._notify_watchdog, jitter=0, needs_store=False)

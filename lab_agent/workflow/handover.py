@@ -1,5 +1,6 @@
-"""Handover: submit the parts of an accepted order, each to its laboratory system, once, and cancel withdrawn lines there (laws 2
-and 3). What one laboratory system does with its part holds back no other.
+"""Handover: submit the parts of an accepted order, each to its laboratory system, once (laws 2 and 3).
+
+What one laboratory system does with its part holds back no other.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
-from lab_agent.errors import LisRejected, PermanentFailure, TaskUnreadable
+from lab_agent.errors import PermanentFailure, TaskUnreadable
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
@@ -36,7 +37,8 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
-from lab_agent.workflow.reopening import is_possibly_submitted, take_back
+from lab_agent.workflow.reopening import take_back
+from lab_agent.workflow.restored_store import load_restoration
 from lab_agent.workflow.task_standing import Standing, TaskInspector
 
 log = structlog.get_logger(__name__)
@@ -58,6 +60,8 @@ class KnownPart:
     """None where the identification data was purged."""
     lines: tuple[LineRecord, ...]
     """The lines that are to be handed over."""
+    is_unsure: bool = False
+    """Whether the laboratory system may have it although nothing says so: the database was restored from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,9 @@ class SubmitOrderHandler:
         order = uow.orders.get(OrderKey(job.target))
         lines = tuple(line for line in uow.orders.lines(order.key) if line.adapter == jobs.adapter_of(job))
         accepted = tuple(line for line in lines if line.state is LineState.ACCEPTED)
-        return KnownPart(_not_needed_reason(uow, job, order), order, _load_lab_order(uow, order, lines), accepted)
+        restored = load_restoration(uow)
+        is_unsure = restored is not None and restored.concerns(order.seen_at)
+        return KnownPart(_not_needed_reason(uow, job, order), order, _load_lab_order(uow, order, lines), accepted, is_unsure)
 
     async def perform(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
         """Hand the part over, unless it was withdrawn meanwhile."""
@@ -140,6 +146,9 @@ class SubmitOrderHandler:
             return NotNeeded("every line was withdrawn before the handover")
         adapter = self.adapters.get(name)
         if not lease.job.started:
+            if loaded.is_unsure and not isinstance(found := await self.verify(lease, loaded), NotReceived):
+                await lease.mark_started()  # so that an operator who retries it has it submitted
+                return found
             if (standing := await self._inspect(loaded, lease.job)) != Standing():
                 return NotRequested(standing)
             await adapter.prepare(order)
@@ -265,55 +274,6 @@ class SubmitOrderHandler:
         order, status = uow.orders.get_for_update(key), self.settings.acknowledge_status
         if status is not None and order.state is OrderState.HANDED_OVER:
             uow.jobs.add(jobs.update_order_task(key, status, now, order.reopened))
-
-
-@dataclass(frozen=True, slots=True)
-class CancelOutcome:
-    """What came of the cancellation, for the timeline. `is_told`: the laboratory system may have had the order, and was told."""
-
-    text: str
-    is_told: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CancelOrderHandler:
-    """Cancels withdrawn lines at the laboratory system. Harmless when repeated, so nothing needs verification."""
-
-    clock: Clock
-    adapters: AdapterSource
-
-    kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.CANCEL_AT_LIS})
-
-    def load(self, uow: UnitOfWork, job: Job) -> bool:
-        """Whether the laboratory system may have the order."""
-        return is_possibly_submitted(uow, OrderKey(job.target), jobs.adapter_of(job))
-
-    async def perform(self, lease: Lease, loaded: bool) -> CancelOutcome:
-        """Cancel the lines at the laboratory system, if it may have them."""
-        job, may_have_it = lease.job, loaded
-        key, name = OrderKey(job.target), jobs.adapter_of(job)
-        if not may_have_it:
-            text = f"the laboratory system {name} never got the order, so nothing is cancelled there"
-            return CancelOutcome(text, is_told=False)
-        lines = tuple(LineKey(line) for line in job.payload["lines"])
-        await lease.mark_started()
-        try:
-            await self.adapters.get(name).cancel(key, lines, job.payload["reason"])
-        except LisRejected as rejection:
-            return CancelOutcome(f"the laboratory system {name} did not cancel: {rejection}")
-        return CancelOutcome(f"the laboratory system {name} was informed of the withdrawal")
-
-    verify = perform
-
-    def complete(self, uow: UnitOfWork, job: Job, result: CancelOutcome) -> Job:
-        """Record what came of it."""
-        now, key = self.clock.now(), OrderKey(job.target)
-        uow.orders.get_for_update(key)
-        if not result.is_told and is_possibly_submitted(uow, key, jobs.adapter_of(job)):
-            return job.reschedule(now, now, "the laboratory system may have got the order meanwhile")
-        uow.events.add(Event(order=key, at=now, action="cancel_at_lis", text=result.text))
-        advance_order(uow, key, now, completing=job)
-        return job.complete(now, result.text)
 
 
 def mark_handed_over(uow: UnitOfWork, key: OrderKey, adapter: str, now: datetime) -> None:

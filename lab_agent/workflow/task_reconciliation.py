@@ -11,10 +11,12 @@ import structlog
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
+from lab_agent.domain.jobs import TASK_COMPLETED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, OrderState
+from lab_agent.domain.restoration import RestoreSign
+from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, WAITING_LINES, LineState, OrderState, WorkOrderState
 from lab_agent.domain.text import join_limited
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import (
     ForeignLink,
     InvalidResponse,
@@ -30,15 +32,20 @@ from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, raise_if_unavailable, read_or_reject
 from lab_agent.workflow.group_alerts import LINE_TASKS_ALERT, ORDER_TASKS_ALERT, open_at_once
+from lab_agent.workflow.handover import mark_handed_over
 from lab_agent.workflow.line_lifecycle import (
     LateLineFinder,
     advance_order,
+    complete_lines,
+    find_work_order,
     hold_late_line,
     read_line_tasks,
     withdraw_line,
     withdraw_order,
 )
+from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
+from lab_agent.workflow.restored_store import note_restoration
 from lab_agent.workflow.task_standing import DELETED, describe_other_task
 
 log = structlog.get_logger(__name__)
@@ -61,21 +68,24 @@ class TaskReading:
 class OrderReading:
     """The Tasks of an order as they are now: the order-level one, those of lines by Task id, and lines that came late.
 
-    `others` are open Tasks beside the lines that are not ours: not requested, or of another code.
+    `others` are open Tasks beside the lines that are not ours: not requested, or of another code. `reported` are the
+    ProcedureRequests with a final report of ours, where a Task was found completed that we know to be open.
     """
 
     order: TaskReading
     lines: Mapping[str, TaskReading]
-    late: tuple[LineRecord, ...]
-    others: tuple[Json, ...]
+    late: tuple[LineRecord, ...] = ()
+    others: tuple[Json, ...] = ()
+    reported: frozenset[ResourceId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownOpenOrder:
-    """A decided order as it is stored, with its lines."""
+    """A decided order as it is stored, with its lines and its parts."""
 
     order: OrderRecord
     lines: tuple[LineRecord, ...]
+    parts: tuple[WorkOrder, ...]
 
     @property
     def is_unreadable(self) -> bool:
@@ -104,6 +114,7 @@ class Reconciler:
     store: Store
     clock: Clock
     late_lines: LateLineFinder
+    own_reports: OwnReports
 
     async def run(self) -> int:
         """Check all open orders once; how many were checked. Raises what the exchange port raises if it is unavailable."""
@@ -137,7 +148,7 @@ class Reconciler:
         if order.state in UNDECIDED_ORDERS:
             return False
         known = await self.store.run_read_only(lambda uow: _load_open_order(uow, order.key))
-        reading = await self._read(known.order, known.lines)
+        reading = await self._read_reports(known, await self._read(known.order, known.lines))
         if known.is_confirmed_by(reading):
             return True
         return await self.store.run(lambda uow: self._compare(uow, known, reading))
@@ -154,9 +165,24 @@ class Reconciler:
                 readings[line.task_id] = await self._read_task(line.task_id)
         own = {line.task_id for line in lines}
         if not (unknown := [task for task in tasks if task.get("id") not in own]):
-            return OrderReading(order_task, readings, (), ())
+            return OrderReading(order_task, readings)
         late, others = await self.late_lines.find_in(order.key, unknown), await self.late_lines.find_others(unknown)
         return OrderReading(order_task, readings, late, others)
+
+    async def _read_reports(self, known: KnownOpenOrder, reading: OrderReading) -> OrderReading:
+        """Look whether it was us who completed Tasks that we know to be open. Where nobody can tell, they are left alone."""
+        completed = [line for line in known.lines if _is_completed_unknown(line, reading.lines.get(line.task_id))]
+        if not completed:
+            return reading
+        try:
+            return replace(reading, reported=await self.own_reports.find_reported(known.parts))
+        except (ServiceRejected, InvalidResponse, ForeignLink) as failure:
+            reason = str(failure)
+        except ServiceUnavailable as failure:
+            await raise_if_unavailable(self.exchange, failure)
+            reason = str(failure)
+        unread: dict[str, TaskReading] = {line.task_id: TaskReading(unreadable=reason) for line in completed}
+        return replace(reading, order=TaskReading(unreadable=reason), lines={**reading.lines, **unread})
 
     async def _search_lines(self, order_task: ResourceId) -> tuple[tuple[Json, ...], str | None]:
         """The line Tasks, or why this one search fails. Raises what the exchange port raises if it is unavailable."""
@@ -185,8 +211,9 @@ class Reconciler:
         _tell_other_tasks(uow, key, reading.others, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
         tell_order_unreadable(uow, key, reading.order.unreadable, now)
-        if key not in busy:
-            _compare_order(uow, order, reading.order.status, now)
+        _complete_reported(uow, key, reading, now)
+        if key not in busy and not _is_completed_by_us(uow.orders.lines(key), reading.order.status):
+            _compare_order(uow, uow.orders.get_for_update(key), reading.order.status, now)
         for line in uow.orders.lines(key):
             if line.state not in ENDED_LINES and line.key not in busy and line.task_id in reading.lines:
                 _compare_line(uow, line, reading.lines[line.task_id], now)
@@ -206,7 +233,42 @@ class Reconciler:
 
 
 def _load_open_order(uow: UnitOfWork, key: OrderKey) -> KnownOpenOrder:
-    return KnownOpenOrder(uow.orders.get(key), uow.orders.lines(key))
+    return KnownOpenOrder(uow.orders.get(key), uow.orders.lines(key), uow.orders.work_orders(key))
+
+
+def _is_completed_unknown(line: LineRecord, task: TaskReading | None) -> bool:
+    """Whether the Task of a line that waits for its result is completed, and that is not of our sending as far as we know."""
+    return (
+        line.state in WAITING_LINES
+        and task is not None
+        and task.status == TASK_COMPLETED
+        and TASK_COMPLETED not in line.sent_statuses
+    )
+
+
+def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, now: datetime) -> None:
+    """Take lines as completed that we have completed, although the database does not know it: it must have been restored."""
+    reported = [
+        line
+        for line in uow.orders.lines(key)
+        if _is_completed_unknown(line, reading.lines.get(line.task_id)) and line.procedure_request_id in reading.reported
+    ]
+    if not reported:
+        return
+    for adapter in {line.adapter for line in reported if line.adapter is not None}:
+        if find_work_order(uow, key, adapter).state is WorkOrderState.ACCEPTED:
+            mark_handed_over(uow, key, adapter, now)
+    complete_lines(uow, key, [line.key for line in reported], now)
+    names = ", ".join(line.key for line in reported)
+    text = f"lines {names} were completed by us before: their Tasks are completed, and our reports are on the service"
+    uow.events.add(Event(order=key, at=now, action="completed_before", text=text))
+    note_restoration(uow, RestoreSign.OWN_REPORTS, now, before=max(line.changed_at for line in reported))
+
+
+def _is_completed_by_us(lines: Sequence[LineRecord], status: str | None) -> bool:
+    """Whether an order-level Task that is completed only says what its lines do: all have ended, and one by a result."""
+    has_result = any(line.state is LineState.COMPLETED for line in lines)
+    return status == TASK_COMPLETED and has_result and all(line.state in ENDED_LINES for line in lines)
 
 
 def _is_read_by_id(line: LineRecord, found: TaskReading | None) -> bool:

@@ -48,6 +48,7 @@ class UploadPlanner:
     settings: ResultsSettings
     report_system: str
     observation_system: str
+    order_system: str
     mappings: MappingSource
     catalogues: CatalogueSource
     references: ReferenceSpelling = "as_read"
@@ -121,6 +122,7 @@ class UploadPlanner:
             systems=self.systems,
             report_system=self.report_system,
             observation_system=self.observation_system,
+            order_system=self.order_system,
             subject=order.patient_reference or "",
             readers=(reader,),
             lines=tuple(

@@ -34,8 +34,8 @@ from lab_agent.settings.root import Settings
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow import operator_results
+from lab_agent.workflow.cancellation import CancelOrderHandler
 from lab_agent.workflow.delivery import DeliverReportHandler
-from lab_agent.workflow.handover import CancelOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder, withdraw_line, withdraw_order
 from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.result_inbox import StoreInbox

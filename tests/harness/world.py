@@ -34,7 +34,6 @@ from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
 from lab_agent.workflow.polling import OrderPoller
-from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig
@@ -106,10 +105,9 @@ class SimulatedAgent:
             owner=name,
         )
         self.assessor = bootstrap.build_assessor(components)
-        late_lines = bootstrap.build_late_lines(components)
         self.ended_orders = bootstrap.build_ended_orders(components)
         self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, self.ended_orders)
-        self.reconcile = Reconciler(self.exchange, self.store, world.clock, late_lines)
+        self.reconcile = bootstrap.build_reconciler(components)
         self.runner = JobRunner(
             store=self.store,
             clock=world.clock,

@@ -103,6 +103,7 @@ def context() -> UploadContext:
         systems=CodeSystems(base_url="https://exchange.example/api/", lab_codes_url="https://codes.example"),
         report_system="https://codes.example/report",
         observation_system="https://codes.example/observation",
+        order_system="https://codes.example/order",
         subject="patient/p1",
         readers=("clinic-guid",),
         lines=(UploadLine(key=LineKey("L1"), procedure_request_id="pr1", item="001.001"),),

@@ -17,11 +17,16 @@ from lab_agent.ports.lis import Inbox, NoAdapters
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.worker.presence import Presence, WorkerIdentity
+from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import Scheduler
 from lab_agent.worker.worker import BackgroundTaskFailed, Worker
 from tests.integration.worker.conftest import Outcome, WorkerBench
 
 IDENTITY = WorkerIdentity(name="host-1", host="host", version="1", mode="normal")
+
+
+async def nothing_to_compare() -> None:
+    """No order is open."""
 
 
 def make_worker(bench: WorkerBench, *, drain_timeout: float) -> Worker:
@@ -35,6 +40,7 @@ def make_worker(bench: WorkerBench, *, drain_timeout: float) -> Worker:
         scheduler=Scheduler(bench.outages),
         outages=bench.outages,
         presence=Presence(bench.store, bench.clock, IDENTITY, 10.0, lambda: 0.0),
+        restore_watch=RestoreWatch(bench.store, bench.clock, None, dispatcher.hold, nothing_to_compare),
         adapters=NoAdapters(),
         inbox_for=inbox_for,
         scheduled_tasks={},

@@ -83,6 +83,7 @@ def context(systems: CodeSystems) -> UploadContext:
         systems=systems,
         report_system="https://lab.example/codes/report",
         observation_system="https://lab.example/codes/observation",
+        order_system="https://codes.example/order",
         subject="patient/p1",
         readers=("clinic-guid",),
         lines=(

@@ -1,0 +1,47 @@
+"""A mark outside the database and its backups: how far the database was. A database that is behind it was restored.
+
+The database counts; the file follows. So the file is never ahead of the database that it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import override
+
+from lab_agent.atomic_file import write_atomically
+from lab_agent.domain.restoration import MarkedNumber
+from lab_agent.errors import StoreError
+from lab_agent.ports.event_repositories import StoreMark
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark(StoreMark):
+    """The file, for one agent. Everything here blocks: call it in a thread."""
+
+    path: Path
+
+    @override
+    def read(self) -> MarkedNumber | None:
+        try:
+            found = json.loads(self.path.read_bytes())
+            return MarkedNumber(str(found["instance"]), int(found["number"]))
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise self._error(exc.strerror or "cannot be read") from exc
+        except (ValueError, TypeError, KeyError) as exc:
+            raise self._error("is damaged; remove it if no backup was restored") from exc
+
+    @override
+    def write(self, number: MarkedNumber) -> None:
+        text = json.dumps({"instance": number.instance, "number": number.number})
+        try:
+            write_atomically(self.path, text.encode())
+        except OSError as exc:
+            raise self._error(exc.strerror or "cannot be written") from exc
+
+    def _error(self, what: str) -> StoreError:
+        return StoreError(f"The file that marks how far the database is, {self.path}, {what}.")

@@ -1,0 +1,151 @@
+"""Notices that the database was restored from a backup, and holds what must not be done then.
+
+The database has a number that grows while the agent runs; the mark outside of it follows. A database that is behind the mark, or
+another one than the mark's, was put there: nothing is told to anybody until its open orders were compared with the service, and
+nothing to a laboratory system until an operator has released it (`workflow/restored_store.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.restoration import MarkedNumber, Restoration, find_sign
+from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.ports.clock import Clock
+from lab_agent.ports.event_repositories import INSTANCE_ID_KEY, StoreMark
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration
+
+log = structlog.get_logger(__name__)
+
+MARK_INTERVAL = 60.0
+"""Seconds between two numbers: what was done since the last one may be missing from a backup without its being noticed here."""
+_NUMBER_KEY = "store.number"
+_LIS_KINDS = frozenset({JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
+_OUTBOUND_KINDS = _LIS_KINDS | {JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}
+
+
+def find_held_kinds(restored: Restoration | None) -> frozenset[JobKind]:
+    """The kinds of jobs that must not be done now."""
+    if restored is None or not restored.is_open:
+        return frozenset()
+    return _OUTBOUND_KINDS if restored.reconciled_at is None else _LIS_KINDS
+
+
+def advance_number(uow: UnitOfWork, now: datetime, at_least: int = 0) -> MarkedNumber:
+    """Let the database be one number further. Whoever copies it does that after the copy."""
+    number = max(_read_number(uow)[0], at_least) + 1
+    uow.key_values.set(_NUMBER_KEY, json.dumps({"number": number, "at": now.isoformat()}))
+    return MarkedNumber(uow.key_values.get(INSTANCE_ID_KEY) or "", number)
+
+
+def read_known_until(uow: UnitOfWork) -> datetime | None:
+    """When the database was advanced last: what was done after that, it may not know."""
+    return _read_number(uow)[1]
+
+
+def _read_number(uow: UnitOfWork) -> tuple[int, datetime | None]:
+    stored = uow.key_values.get(_NUMBER_KEY)
+    if stored is None:
+        return 0, None
+    values = json.loads(stored)
+    return int(values["number"]), datetime.fromisoformat(values["at"])
+
+
+@dataclass(slots=True)
+class RestoreWatch:
+    """Looks at intervals, and once before anything is claimed. `hold` takes the kinds of jobs that must not be done."""
+
+    store: Store
+    clock: Clock
+    mark: StoreMark | None
+    hold: Callable[[Collection[JobKind]], None]
+    reconcile: Callable[[], Awaitable[object]]
+    _marked_at: float | None = field(default=None, init=False)
+    _held: frozenset[JobKind] = field(default=frozenset(), init=False)
+
+    async def begin(self) -> None:
+        """Look before anything is claimed. Where the database is out, all that leaves the machine is held until the next look."""
+        self._hold(_OUTBOUND_KINDS)
+        with suppress(StoreUnreachableError):
+            self._apply(await self._advance())
+
+    async def look(self) -> None:
+        """Compare the database with its mark, advance both from time to time, and hold or release.
+
+        Raises `StoreUnreachableError`, and what the exchange port raises where open orders cannot be compared with the service.
+        """
+        if self._marked_at is None or time.monotonic() - self._marked_at >= MARK_INTERVAL:
+            restored = await self._advance()
+        else:
+            restored = await self.store.run_read_only(load_restoration)
+        if restored is not None and restored.is_open and restored.reconciled_at is None:
+            self._apply(restored)
+            await self._reconcile()
+            restored = await self.store.run_read_only(load_restoration)
+        self._apply(restored)
+
+    def _apply(self, restored: Restoration | None) -> None:
+        if (held := find_held_kinds(restored)) != self._held:
+            log.info("held kinds of jobs changed", action="jobs_held", kinds=sorted(each.value for each in held))
+            self._hold(held)
+
+    def _hold(self, kinds: frozenset[JobKind]) -> None:
+        self._held = kinds
+        self.hold(kinds)
+
+    async def _advance(self) -> Restoration | None:
+        mark = await self._read_mark()
+
+        def advance(uow: UnitOfWork) -> tuple[MarkedNumber, Restoration | None]:
+            now, (number, known_until) = self.clock.now(), _read_number(uow)
+            stored = MarkedNumber(uow.key_values.get(INSTANCE_ID_KEY) or "", number)
+            if (sign := find_sign(mark, stored)) is not None:
+                note_restoration(uow, sign, now, known_until=known_until)
+            reached = mark.number if mark is not None and mark.instance == stored.instance else 0
+            advanced = advance_number(uow, now, reached)
+            restored = load_restoration(uow)
+            uow.commit()
+            return advanced, restored
+
+        advanced, restored = await self.store.run(advance)
+        await self._write_mark(advanced)
+        self._marked_at = time.monotonic()
+        return restored
+
+    async def _reconcile(self) -> None:
+        await self.reconcile()
+
+        def note(uow: UnitOfWork) -> None:
+            note_reconciled(uow, self.clock.now())
+            uow.commit()
+
+        await self.store.run(note)
+
+    async def _read_mark(self) -> MarkedNumber | None:
+        if self.mark is None:
+            return None
+        try:
+            return await asyncio.to_thread(self.mark.read)
+        except StoreUnreachableError:
+            raise
+        except StoreError as exc:
+            log.error("the mark of the database cannot be read", action="store_mark_failed", reason=str(exc))  # noqa: TRY400 - a fault of the file needs no traceback
+            return None
+
+    async def _write_mark(self, number: MarkedNumber) -> None:
+        if self.mark is None:
+            return
+        try:
+            await asyncio.to_thread(self.mark.write, number)
+        except StoreError as exc:
+            log.error("the mark of the database cannot be written", action="store_mark_failed", reason=str(exc))  # noqa: TRY400 - a fault of the file needs no traceback

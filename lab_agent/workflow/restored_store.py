@@ -1,0 +1,75 @@
+"""A database that was restored from a backup: noticed, held, compared with the service, and released by an operator.
+
+It does not know what was done after its backup: orders that laboratory systems have, results that were delivered. So nothing is
+told to anybody until its open orders were compared with the service; and nothing is told to a laboratory system until an operator
+has agreed. Then the handover of each order that was known by that time asks the laboratory system first.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.records import Alert
+from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
+from lab_agent.errors import InvalidTransitionError
+from lab_agent.ports.repositories import UnitOfWork
+
+log = structlog.get_logger(__name__)
+
+RESTORED_ALERT = AlertKey(ConditionId.STORE_RESTORED)
+_KEY = "restoration"
+
+
+def load_restoration(uow: UnitOfWork) -> Restoration | None:
+    """The newest restore that was noticed; None if there never was one."""
+    stored = uow.key_values.get(_KEY)
+    return None if stored is None else Restoration.from_json(stored)
+
+
+def note_restoration(
+    uow: UnitOfWork, sign: RestoreSign, now: datetime, *, known_until: datetime | None = None, before: datetime | None = None
+) -> Restoration:
+    """Record that the database was restored, unless that is known already.
+
+    `before`: what shows it is as old as that. Where an operator has released a restore since, it is no sign of another one.
+    """
+    known = load_restoration(uow)
+    if known is not None and (known.is_open or (before is not None and known.concerns(before))):
+        return known
+    found = Restoration(sign=sign, noticed_at=now, known_until=known_until)
+    uow.key_values.set(_KEY, found.to_json())
+    detail = SIGN_WORDS[sign] + (f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else "")
+    uow.alerts.open(Alert(condition=RESTORED_ALERT.condition, detail=detail, since=now, opened_at=now))
+    log.error("the database was restored", action="store_restored", alert=str(RESTORED_ALERT), sign=sign.value)
+    return found
+
+
+def note_reconciled(uow: UnitOfWork, now: datetime) -> None:
+    """Record that all open orders were compared with the service since the restore was noticed."""
+    known = load_restoration(uow)
+    if known is not None and known.is_open and known.reconciled_at is None:
+        uow.key_values.set(_KEY, known.reconciled(now).to_json())
+
+
+def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdrawals: bool) -> Restoration:
+    """Let work go on. Raises `InvalidTransitionError` where it is too early, or there is nothing to release.
+
+    Without `tell_withdrawals`, laboratory systems are not told of the lines that were found withdrawn.
+    """
+    known = load_restoration(uow)
+    if known is None or not known.is_open:
+        raise InvalidTransitionError("The database was not restored, or is released already; there is nothing to release.")
+    if known.reconciled_at is None:
+        raise InvalidTransitionError(
+            "The open orders are not compared with the service yet. The agent does that as soon as it runs and the service "
+            "answers; release the database then."
+        )
+    released = known.released(now, by, tells_withdrawals=tell_withdrawals)
+    uow.key_values.set(_KEY, released.to_json())
+    uow.alerts.close(RESTORED_ALERT, now=now)
+    log.warning("the restored database was released", action="restore_released", by=by)
+    return released
