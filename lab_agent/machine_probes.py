@@ -31,8 +31,8 @@ def build_machine_probes(
         SecretFilesProbe(lambda: list_secret_files(config)),
         PortsProbe(tuple(list_addresses(settings, adapters))),
     ]
-    if monitoring.backups is not None:
-        probes.append(BackupProbe(monitoring.backups, timedelta(seconds=monitoring.backup_max_age), clock))
+    if settings.backup.folder is not None:
+        probes.append(BackupProbe(settings.backup.folder, timedelta(seconds=settings.backup.max_age), clock))
     return tuple(probes)
 
 
@@ -44,8 +44,8 @@ def list_folders(settings: Settings, adapters: Mapping[str, BaseModel]) -> Itera
         yield settings.monitoring.log_folder
     for each in adapters.values():
         yield from _paths_in(each)
-    if settings.monitoring.backups is not None:
-        yield settings.monitoring.backups
+    if settings.backup.folder is not None:
+        yield settings.backup.folder
 
 
 def list_addresses(settings: Settings, adapters: Mapping[str, BaseModel]) -> Iterator[ListeningAddress]:

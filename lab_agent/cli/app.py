@@ -54,6 +54,16 @@ _COMMANDS = {
         "lab_agent.cli.mappings:app", "Mapping tables from the laboratory's codes, units and answers to the exchange's."
     ),
     "outbox": CommandSource("lab_agent.cli.outbox:app", "The outbox: jobs to be done at the service and the laboratory system."),
+    "backup": CommandSource(
+        "lab_agent.cli.backup:backup", "Copy the database while the programs run, read the copy whole, and delete old ones."
+    ),
+    "restore": CommandSource(
+        "lab_agent.cli.backup:restore",
+        "Put a backup in the place of the database. Laboratory systems are told nothing until you agree.",
+    ),
+    "restored": CommandSource(
+        "lab_agent.cli.backup:restored_app", "A database that was restored: what was found, and letting work go on."
+    ),
     "db": CommandSource("lab_agent.cli.database:db_app", "The database."),
     "user": CommandSource("lab_agent.cli.accounts:user_app", "Users of the status page."),
     "catalogue": CommandSource(

@@ -151,8 +151,8 @@ MACHINE_CONDITIONS = (
         affects="after a loss of the disk, more would be lost than need be",
         affected=Affected.NOTHING,
         mend="Check the job that takes backups.",
-        noticed="the age of the newest file in `monitoring.backups`",
-        opens="when it is older than `monitoring.backup_max_age`",
+        noticed="the age of the newest file in `backup.folder`",
+        opens="when it is older than `backup.max_age`",
         ends="with a newer one",
     ),
     Condition(

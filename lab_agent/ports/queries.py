@@ -232,6 +232,17 @@ class AffectedNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredNumbers:
+    """What was found since a database was restored: orders of which lines were completed by us before, or were withdrawn; and
+    the cancellations that laboratory systems are to be told of.
+    """
+
+    orders_completed_before: int
+    orders_withdrawn: int
+    cancellations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecentActivity:
     """How much was done of late. Of what is done again and again only the newest `MAX_COUNTED` are looked at."""
 
@@ -275,6 +286,10 @@ class Queries(Protocol):
 
     async def overdue_results(self, *, before: datetime) -> tuple[OverdueResults, ...]:
         """What should have been reported before then, by laboratory system; only of those that owe something."""
+        ...
+
+    async def restored_numbers(self, *, since: datetime) -> RestoredNumbers:
+        """Count what was found since the database was restored."""
         ...
 
     async def recent_activity(self, *, since: datetime) -> RecentActivity:

@@ -29,10 +29,6 @@ class MonitoringSettings(SettingsGroup):
     """Bytes that must be free on the disks of the database, the log and the laboratory systems' folders."""
     log_folder: Path | None = None
     """Folder of the log, where its disk is to be watched, such as /var/log."""
-    backups: Path | None = None
-    """Folder of the database's backups, where their age is to be watched."""
-    backup_max_age: Seconds = 93_600.0
-    """Seconds that the newest backup may be old: a day and two hours."""
     api_interval: Seconds = 60.0
     """Seconds between two looks whether the laboratory's API answers. It is looked at where `api.public_url`, `api.tokens` or
     `api.basic` is set."""

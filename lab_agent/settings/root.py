@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
+from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.cross_checks import find_contradictions, find_missing_login_secret
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.groups import (
@@ -59,6 +60,7 @@ class Settings(SettingsGroup):
     rules: RulesSettings = Field(default_factory=RulesSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
+    backup: BackupSettings = Field(default_factory=BackupSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
 

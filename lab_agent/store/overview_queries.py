@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, func, literal_column, select, union_all
+from sqlalchemy import ColumnElement, Connection, Table, distinct, func, literal_column, select, union_all
 
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
@@ -24,12 +24,12 @@ from lab_agent.domain.state_machines import (
     OrderState,
     WorkOrderState,
 )
-from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, LAST_POLL_KEY, AffectedNumbers, Overview, StateCounts
+from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, LAST_POLL_KEY, AffectedNumbers, Overview, RestoredNumbers, StateCounts
 from lab_agent.store.column_types import UtcDateTime
 from lab_agent.store.query_pages import OF_ANY_KIND, fetch_records
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
-from lab_agent.store.tables import alerts, jobs, key_values, lines, orders, reports, work_orders
+from lab_agent.store.tables import alerts, events, jobs, key_values, lines, orders, reports, work_orders
 
 
 def load_overview(connection: Connection, now: datetime) -> Overview:
@@ -50,6 +50,21 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
         overdue_orders=connection.scalar(overdue) or 0,
         alerts=fetch_records(connection, Alert, open_alerts),
         last_poll=_last_poll(connection),
+    )
+
+
+def load_restored_numbers(connection: Connection, since: datetime) -> RestoredNumbers:
+    """Give what `Queries.restored_numbers` promises."""
+
+    def count_orders(action: str) -> int:
+        found = select(func.count(distinct(events.c.order_key))).where(events.c.at >= since, events.c.action == action)
+        return connection.scalar(found) or 0
+
+    to_cancel = select(func.count()).where(jobs.c.kind == JobKind.CANCEL_AT_LIS, in_states(jobs.c.state, OPEN_JOBS))
+    return RestoredNumbers(
+        orders_completed_before=count_orders("completed_before"),
+        orders_withdrawn=count_orders("withdrawn"),
+        cancellations=connection.scalar(to_cancel) or 0,
     )
 
 

@@ -54,11 +54,12 @@ from lab_agent.ports.queries import (
     Queries,
     RecentActivity,
     ReportSummary,
+    RestoredNumbers,
     StateCounts,
 )
 from lab_agent.store.attention_queries import count_attention_items, load_attention_groups, load_attention_items
 from lab_agent.store.overdue_results import load_overdue_results
-from lab_agent.store.overview_queries import load_affected_numbers, load_counts, load_overview
+from lab_agent.store.overview_queries import load_affected_numbers, load_counts, load_overview, load_restored_numbers
 from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record_factory
 from lab_agent.store.recent_activity import load_recent_activity
 from lab_agent.store.row_mapping import in_states
@@ -92,6 +93,10 @@ class SqlQueries(Queries):
     @override
     async def overdue_results(self, *, before: datetime) -> tuple[OverdueResults, ...]:
         return await self._store.read(lambda connection: load_overdue_results(connection, before))
+
+    @override
+    async def restored_numbers(self, *, since: datetime) -> RestoredNumbers:
+        return await self._store.read(lambda connection: load_restored_numbers(connection, since))
 
     @override
     async def recent_activity(self, *, since: datetime) -> RecentActivity:

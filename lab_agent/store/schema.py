@@ -42,7 +42,7 @@ def upgrade(url: str) -> None:
     try:
         with translate_errors(), engine.begin() as connection:
             _acquire_migration_lock(connection)
-            _reject_newer(connection)
+            _reject_newer(current_revision(connection))
             config = _alembic_config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -90,16 +90,27 @@ def current_revision(connection: Connection) -> str | None:
 
 def check_revision(connection: Connection) -> None:
     """Raise `SchemaMismatchError` where the database has another schema than this program."""
-    _reject_newer(connection)
     have, want = current_revision(connection), head_revision()
+    _reject_newer(have)
     if have is None:
         raise SchemaMismatchError(f"The database is empty; {_UPGRADE_HINT}.")
     if have != want:
         raise SchemaMismatchError(f"The database has the older schema {have}, and this program needs {want}; {_UPGRADE_HINT}.")
 
 
-def _reject_newer(connection: Connection) -> None:
-    have = current_revision(connection)
+def check_restorable(connection: Connection) -> None:
+    """Raise `SchemaMismatchError` where this program cannot go on with a copy: of a newer program, or of no database of ours."""
+    reject_unknown_revision(current_revision(connection))
+
+
+def reject_unknown_revision(revision: str | None) -> None:
+    """Raise `SchemaMismatchError` for the schema of a newer program, or none at all (None)."""
+    if revision is None:
+        raise SchemaMismatchError("It is no database of lab-agent: it has no schema.")
+    _reject_newer(revision)
+
+
+def _reject_newer(have: str | None) -> None:
     if have is not None and have not in _known_revisions():
         raise SchemaMismatchError(
             f"The database has schema {have}, which this program (schema {head_revision()}) does not know: "

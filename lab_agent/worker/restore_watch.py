@@ -8,12 +8,10 @@ nothing to a laboratory system until an operator has released it (`workflow/rest
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import structlog
 
@@ -21,15 +19,14 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.restoration import MarkedNumber, Restoration, find_sign
 from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.event_repositories import INSTANCE_ID_KEY, StoreMark
+from lab_agent.ports.event_repositories import StoreMark
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration
+from lab_agent.workflow.restored_store import advance_number, load_restoration, note_reconciled, note_restoration, read_number
 
 log = structlog.get_logger(__name__)
 
 MARK_INTERVAL = 60.0
 """Seconds between two numbers: what was done since the last one may be missing from a backup without its being noticed here."""
-_NUMBER_KEY = "store.number"
 _LIS_KINDS = frozenset({JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
 _OUTBOUND_KINDS = _LIS_KINDS | {JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}
 
@@ -39,26 +36,6 @@ def find_held_kinds(restored: Restoration | None) -> frozenset[JobKind]:
     if restored is None or not restored.is_open:
         return frozenset()
     return _OUTBOUND_KINDS if restored.reconciled_at is None else _LIS_KINDS
-
-
-def advance_number(uow: UnitOfWork, now: datetime, at_least: int = 0) -> MarkedNumber:
-    """Let the database be one number further. Whoever copies it does that after the copy."""
-    number = max(_read_number(uow)[0], at_least) + 1
-    uow.key_values.set(_NUMBER_KEY, json.dumps({"number": number, "at": now.isoformat()}))
-    return MarkedNumber(uow.key_values.get(INSTANCE_ID_KEY) or "", number)
-
-
-def read_known_until(uow: UnitOfWork) -> datetime | None:
-    """When the database was advanced last: what was done after that, it may not know."""
-    return _read_number(uow)[1]
-
-
-def _read_number(uow: UnitOfWork) -> tuple[int, datetime | None]:
-    stored = uow.key_values.get(_NUMBER_KEY)
-    if stored is None:
-        return 0, None
-    values = json.loads(stored)
-    return int(values["number"]), datetime.fromisoformat(values["at"])
 
 
 @dataclass(slots=True)
@@ -107,10 +84,9 @@ class RestoreWatch:
         mark = await self._read_mark()
 
         def advance(uow: UnitOfWork) -> tuple[MarkedNumber, Restoration | None]:
-            now, (number, known_until) = self.clock.now(), _read_number(uow)
-            stored = MarkedNumber(uow.key_values.get(INSTANCE_ID_KEY) or "", number)
+            now, stored = self.clock.now(), read_number(uow)
             if (sign := find_sign(mark, stored)) is not None:
-                note_restoration(uow, sign, now, known_until=known_until)
+                note_restoration(uow, sign, now)
             reached = mark.number if mark is not None and mark.instance == stored.instance else 0
             advanced = advance_number(uow, now, reached)
             restored = load_restoration(uow)

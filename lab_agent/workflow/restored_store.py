@@ -7,6 +7,8 @@ has agreed. Then the handover of each order that was known by that time asks the
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -14,14 +16,37 @@ import structlog
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
-from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
+from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign
 from lab_agent.errors import InvalidTransitionError
+from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.ports.repositories import UnitOfWork
 
 log = structlog.get_logger(__name__)
 
 RESTORED_ALERT = AlertKey(ConditionId.STORE_RESTORED)
 _KEY = "restoration"
+_NUMBER_KEY = "store.number"
+
+
+def read_number(uow: UnitOfWork) -> MarkedNumber:
+    """The number of the database, for its mark."""
+    return MarkedNumber(uow.key_values.get(INSTANCE_ID_KEY) or "", _read_advance(uow)[0])
+
+
+def advance_number(uow: UnitOfWork, now: datetime, at_least: int = 0) -> MarkedNumber:
+    """Let the database be one number further, beyond `at_least`. Whoever has copied it does that after the copy."""
+    number = max(_read_advance(uow)[0], at_least) + 1
+    uow.key_values.set(_NUMBER_KEY, json.dumps({"number": number, "at": now.isoformat()}))
+    return replace(read_number(uow), number=number)
+
+
+def _read_advance(uow: UnitOfWork) -> tuple[int, datetime | None]:
+    """The number, and when the database was advanced to it: what was done later, a copy of it may not know."""
+    stored = uow.key_values.get(_NUMBER_KEY)
+    if stored is None:
+        return 0, None
+    values = json.loads(stored)
+    return int(values["number"]), datetime.fromisoformat(values["at"])
 
 
 def load_restoration(uow: UnitOfWork) -> Restoration | None:
@@ -30,9 +55,7 @@ def load_restoration(uow: UnitOfWork) -> Restoration | None:
     return None if stored is None else Restoration.from_json(stored)
 
 
-def note_restoration(
-    uow: UnitOfWork, sign: RestoreSign, now: datetime, *, known_until: datetime | None = None, before: datetime | None = None
-) -> Restoration:
+def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, before: datetime | None = None) -> Restoration:
     """Record that the database was restored, unless that is known already.
 
     `before`: what shows it is as old as that. Where an operator has released a restore since, it is no sign of another one.
@@ -40,6 +63,7 @@ def note_restoration(
     known = load_restoration(uow)
     if known is not None and (known.is_open or (before is not None and known.concerns(before))):
         return known
+    _, known_until = _read_advance(uow)
     found = Restoration(sign=sign, noticed_at=now, known_until=known_until)
     uow.key_values.set(_KEY, found.to_json())
     detail = SIGN_WORDS[sign] + (f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else "")

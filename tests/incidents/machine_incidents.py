@@ -87,10 +87,10 @@ def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
     lab.reload()
 
 
-@incident(ConditionId.BACKUP_OLD, settings={"monitoring": {"backups": "var"}}, ends=False)
+@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var"}}, ends=False)
 def backup_is_old(lab: Laboratory) -> Iterator[None]:
     (lab.workspace.folder / "backups").mkdir()
-    lab.set("monitoring", backups="backups")
+    lab.set("backup", folder="backups")
     lab.restart_agent()
     yield
 

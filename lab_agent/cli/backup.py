@@ -1,0 +1,206 @@
+"""`lab-agent backup`, `restore`, and `restored …`: copies of the database, and what follows when one was put back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.group_actions import YesOption
+from lab_agent.cli.output import print_fields, print_json, print_line, print_list
+from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
+from lab_agent.errors import InputError
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.settings.introspection import mask_url_password
+from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
+from lab_agent.store.opening import open_mark, open_store
+from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, release_restoration
+
+restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
+FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]
+_NO_FOLDER = "There is no folder for backups: set `backup.folder`, or name one with --folder."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupDone:
+    """What `lab-agent backup` did."""
+
+    backup: Backup
+    deleted: tuple[Backup, ...]
+
+
+def backup(
+    folder: FolderOption = None,
+    config: ConfigOption = None,
+    show: Annotated[bool, typer.Option("--list", help="List the backups that are there, and make none.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the database while the programs run, read the copy whole, and delete what is older than is kept.
+
+    The encryption keys are not in it: keep a copy of them elsewhere.
+    """
+    settings = load_settings(config)
+    target = folder or settings.backup.folder
+    if target is None:
+        raise InputError(_NO_FOLDER)
+    if show:
+        rows = [
+            {"made_at": each.made_at, "bytes": each.size, "encrypted": each.is_encrypted, "file": each.path}
+            for each in list_backups(target)
+        ]
+        print_list(rows, as_json=as_json, empty_text=f"There is no backup in {target}.")
+        return
+    done = asyncio.run(_backup(settings, target))
+    if as_json:
+        print_json(done)
+        return
+    print_line(f"{done.backup.path}: {done.backup.size:,} bytes, read whole and found in order.")
+    if done.deleted:
+        print_line(f"Deleted: {', '.join(each.path.name for each in done.deleted)}.")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a backup in the place of the database, once it was read whole. Stop lab-agent and lab-api first.
+
+    A SQLite database that was there stays beside it. The agent then starts held: it compares its open orders with the exchange
+    service, and tells laboratory systems nothing until `lab-agent restored release`.
+    """
+    settings = load_settings(config)
+    address = mask_url_password(settings.store.url)
+    if not yes and not typer.confirm(f"Put {file} in the place of the database {address}?", err=True):
+        raise typer.Exit(1)
+    now = datetime.now(UTC)
+    done = restore_backup(settings.store, file, now)
+    restoration = asyncio.run(_note_restored(settings, now))
+    if as_json:
+        print_json({"restored": done, "restoration": restoration})
+        return
+    print_line(f"{address} is the backup {file}.")
+    if done.replaced is not None:
+        print_line(f"The database that was there is {done.replaced}; delete it when nothing of it is needed any more.")
+    print_line("Start lab-agent and lab-api. `lab-agent restored show` says how far the agent is, and docs/restore.md the rest.")
+
+
+@restored_app.callback()
+def restored_callback() -> None:
+    """A database that was restored."""
+
+
+@restored_app.command()
+def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show what was found since the database was restored. Exit code 1 while it waits for a decision."""
+
+    async def work(context: CommandContext) -> tuple[Restoration | None, dict[str, Any]]:
+        restored = await context.store.run_read_only(load_restoration)
+        return restored, {} if restored is None else await _describe(context, restored)
+
+    restored, fields = run_with_store(config, work)
+    if restored is None:
+        print_json(None) if as_json else print_line("The database was not restored, as far as is known.")
+        return
+    print_fields(fields, as_json=as_json)
+    raise typer.Exit(1 if restored.is_open else 0)
+
+
+@restored_app.command()
+def release(
+    withdrawals: Annotated[
+        bool,
+        typer.Option(
+            "--tell-withdrawals/--no-withdrawals",
+            help="Whether to tell laboratory systems of the lines that were found withdrawn.",
+        ),
+    ] = True,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Let work go on. Each handover asks its laboratory system first whether it has the order."""
+
+    async def work(context: CommandContext) -> None:
+        if not yes:
+            restored = await context.store.run_read_only(load_restoration)
+            if restored is not None and restored.is_open:
+                print_fields(await _describe(context, restored), as_json=False)
+                await asyncio.to_thread(typer.confirm, "Let work go on?", abort=True, err=True)
+
+        def write(uow: UnitOfWork) -> None:
+            release_restoration(uow, context.now, operator_name(by), tell_withdrawals=withdrawals)
+            uow.commit()
+
+        await context.store.run(write)
+
+    run_with_store(config, work)
+    print_line("Released. Handovers that nobody can verify wait for you: `lab-agent outbox list`.")
+
+
+async def _backup(settings: Settings, folder: Path) -> BackupDone:
+    """Make a backup; then the database is advanced, so that it is noticed where the backup is put back."""
+    now = datetime.now(UTC)
+    store = open_store(settings.store)
+    try:
+        made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=settings.backup.encrypt)
+        await _advance(settings, store, now)
+        deleted = await asyncio.to_thread(prune_backups, settings.backup, folder, now)
+    finally:
+        await store.close()
+    return BackupDone(backup=made, deleted=deleted)
+
+
+async def _advance(settings: Settings, store: Store, now: datetime) -> None:
+    mark = open_mark(settings.store)
+    if mark is None:
+        return
+    known = await asyncio.to_thread(mark.read)
+
+    def advance(uow: UnitOfWork) -> Any:
+        number = advance_number(uow, now)
+        uow.commit()
+        return number
+
+    reached = await store.run(advance)
+    if known is None or (known.instance == reached.instance and known.number < reached.number):  # else it tells of a restore
+        await asyncio.to_thread(mark.write, reached)
+
+
+async def _note_restored(settings: Settings, now: datetime) -> Restoration:
+    store = open_store(settings.store)
+
+    def note(uow: UnitOfWork) -> Restoration:
+        restored = note_restoration(uow, RestoreSign.COMMAND, now)
+        uow.commit()
+        return restored
+
+    try:
+        return await store.run(note)
+    finally:
+        await store.close()
+
+
+async def _describe(context: CommandContext, restored: Restoration) -> dict[str, Any]:
+    found = await context.queries.restored_numbers(since=restored.noticed_at)
+    waiting = await context.queries.affected_numbers()
+    return {
+        "restored": SIGN_WORDS[restored.sign],
+        "noticed_at": restored.noticed_at,
+        "known_until": restored.known_until,
+        "compared_with_the_service": restored.reconciled_at or "not yet",
+        "orders_found_completed": found.orders_completed_before,
+        "orders_found_withdrawn": found.orders_withdrawn,
+        "cancellations_to_tell": found.cancellations,
+        "orders_to_hand_over": sum(waiting.orders_to_hand_over.values()),
+        "lines_without_a_result": sum(waiting.waiting_lines.values()),
+        "released_at": restored.released_at,
+        "released_by": restored.released_by,
+    }

@@ -1,0 +1,118 @@
+"""Copies of a database in one file, made while others work on it, and put back: SQLite by itself, PostgreSQL by its own programs.
+
+Everything here blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from lab_agent.atomic_file import sync_folder
+from lab_agent.crypto import Cipher
+from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
+from lab_agent.store.engine import open_reading_engine, parse_url, sqlite_file
+from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.integrity import check_content
+from lab_agent.store.schema import check_restorable, reject_unknown_revision
+from lab_agent.store.vault import check_key
+
+_PROGRAM_SECONDS = 6 * 3600
+
+
+def copy_database(url: str, target: Path) -> None:
+    """Copy the database into the new file `target`, as it is at one moment; on the disk when it returns. Raises `StoreError`."""
+    if (file := sqlite_file(url)) is not None:
+        _copy_sqlite(file, target)
+    else:
+        parsed = parse_url(url)
+        _run("pg_dump", parsed, ["--format=custom", "--no-owner", "--no-privileges", f"--file={target}"])
+        target.chmod(0o600)
+    with target.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def verify_copy(url: str, copy: Path, cipher: Cipher) -> None:
+    """Read a copy of the database of `url` whole. Raises `StoreError` if it is damaged, of a newer schema, or of another key."""
+    if sqlite_file(url) is None:
+        _run("pg_restore", None, ["--list", str(copy)])
+        reject_unknown_revision(_dumped_revision(copy))
+        return
+    engine = open_reading_engine(f"sqlite:///{copy.absolute()}", connections=1)
+    try:
+        with translate_errors(), engine.connect() as connection:
+            check_content(connection)
+            check_restorable(connection)
+            check_key(connection, cipher)
+    finally:
+        engine.dispose()
+
+
+def put_back(url: str, copy: Path, keep_as: str) -> Path | None:
+    """Put a verified copy in the place of the database, in one step; `copy` is gone then if it is a file of SQLite.
+
+    The SQLite files that were there stay beside it, `keep_as` added to their names; that of the database is given. On
+    PostgreSQL, the content is replaced in one transaction. Raises `StoreError`.
+    """
+    file = sqlite_file(url)
+    if file is None:
+        options = ["--clean", "--if-exists", "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error"]
+        _run("pg_restore", parse_url(url), [*options, str(copy)])
+        return None
+    kept = None
+    try:
+        for ending in ("-wal", "-shm", ""):  # the database last: as long as it is there, nobody takes its log for lost
+            former = file.with_name(file.name + ending)
+            if former.exists():
+                kept = former.rename(file.with_name(f"{file.name}{keep_as}{ending}"))
+        copy.rename(file)
+        sync_folder(file.parent)
+    except OSError as exc:
+        raise StoreError(f"The copy cannot be put in the place of {file}: {exc.strerror}.") from exc
+    return kept
+
+
+def _copy_sqlite(file: Path, target: Path) -> None:
+    if not file.exists():
+        raise StoreUnreachableError(f"There is no database at {file}.", StoreFault.DELETED)
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as source, closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)  # in one step: one that is made in several begins anew at each write of others
+            copy.execute("PRAGMA journal_mode=DELETE").close()  # one file is all of it
+    except sqlite3.Error as exc:
+        raise StoreError(f"The database {file} cannot be copied to {target}: {exc}.") from exc
+
+
+def _dumped_revision(copy: Path) -> str | None:
+    """The schema of a dump: the line after the table's `COPY`."""
+    text = _run("pg_restore", None, ["--data-only", "--table=alembic_version", "--file=-", str(copy)])
+    lines = text.splitlines()
+    begin = next((number for number, line in enumerate(lines) if line.startswith("COPY ")), None)
+    return None if begin is None else lines[begin + 1]
+
+
+def _run(program: str, url: URL | None, arguments: list[str]) -> str:
+    """Run one of PostgreSQL's programs; its password goes by the environment, where `ps` does not show it."""
+    path = shutil.which(program)
+    if path is None:
+        raise StoreError(f"{program} is not on the PATH: install PostgreSQL's client programs (Debian: postgresql-client).")
+    environment = dict(os.environ)
+    if url is not None:
+        if url.password is not None:
+            environment["PGPASSWORD"] = str(url.password)
+        plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+        arguments = [f"--dbname={plain}", *arguments]
+    done = subprocess.run(  # noqa: S603 - a program of PostgreSQL's with arguments of ours
+        [path, *arguments], env=environment, capture_output=True, text=True, timeout=_PROGRAM_SECONDS, check=False
+    )
+    if done.returncode:
+        said = " ".join(done.stderr.split())[:500]
+        raise StoreError(f"{program} has failed: {said}")
+    return done.stdout
