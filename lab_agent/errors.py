@@ -239,6 +239,10 @@ class ForeignOrigin(PermanentFailure):
     """The address has another origin than the service; no token is sent there."""
 
 
+class NewerOnService(PermanentFailure):
+    """The service has a resource of ours that was issued later than what was to be written, and that we do not know."""
+
+
 class TaskUnreadable(TemporaryFailure):
     """A Task of an order cannot be read before its handover; a right or a copy may come back."""
 

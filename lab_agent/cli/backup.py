@@ -45,7 +45,7 @@ def backup(
 
     The encryption keys are not in it: keep a copy of them elsewhere.
     """
-    settings = load_settings(config)
+    settings = load_settings(config, requires_login=False)
     target = folder or settings.backup.folder
     if target is None:
         raise InputError(_NO_FOLDER)
@@ -76,7 +76,7 @@ def restore(
     A SQLite database that was there stays beside it. The agent then starts held: it compares its open orders with the exchange
     service, and tells laboratory systems nothing until `lab-agent restored release`.
     """
-    settings = load_settings(config)
+    settings = load_settings(config, requires_login=False)
     address = mask_url_password(settings.store.url)
     if not yes and not typer.confirm(f"Put {file} in the place of the database {address}?", err=True):
         raise typer.Exit(1)

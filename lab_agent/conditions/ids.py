@@ -60,6 +60,7 @@ class ConditionId(StrEnum):
     JOBS_WRITE_REJECTED = "jobs.write_rejected"
     JOBS_NO_RIGHT = "jobs.no_right"
     JOBS_SEVERAL_MATCHES = "jobs.several_matches"
+    JOBS_NEWER_ON_SERVICE = "jobs.newer_on_service"
     JOBS_FOREIGN_LINK = "jobs.foreign_link"
     JOBS_LIS_UNAVAILABLE = "jobs.lis_unavailable"
     JOBS_LIS_DISK_FULL = "jobs.lis_disk_full"

@@ -91,6 +91,16 @@ JOB_CONDITIONS = (
         command="lab-agent outbox retry --cause several_matches",
     ),
     _at_exchange(
+        id=ConditionId.JOBS_NEWER_ON_SERVICE,
+        title="The exchange service has a later version of a result than the one to be uploaded",
+        cause="it was issued later, and the database does not know it: the database was restored from a backup",
+        mend=(
+            "Compare the two on the status page. If the later one is right, dismiss these; else have the laboratory system send "
+            "the result again, issued anew."
+        ),
+        command="lab-agent outbox dismiss --cause newer_on_service",
+    ),
+    _at_exchange(
         id=ConditionId.JOBS_FOREIGN_LINK,
         title="The exchange service leads to another address",
         cause="a redirect or a `next` link names another origin, which gets no token",

@@ -19,6 +19,7 @@ from lab_agent.errors import (
     LisRejected,
     LisUnavailable,
     MultipleMatches,
+    NewerOnService,
     OutcomeIssue,
     OutcomeUnknown,
     ResourceNotReadable,
@@ -46,6 +47,7 @@ class FailureCause(StrEnum):
     WRITE_REJECTED = "write_rejected"  # 4xx to a write
     NO_RIGHT = "no_right"  # 403, or 401 with a fresh token, to one resource
     SEVERAL_MATCHES = "several_matches"  # 412 to If-None-Exist
+    NEWER_ON_SERVICE = "newer_on_service"  # the service has a later version of what is to be uploaded
     LIS_UNAVAILABLE = "lis_unavailable"
     LIS_DISK_FULL = "lis_disk_full"
     LIS_OUTCOME_UNKNOWN = "lis_outcome_unknown"
@@ -87,6 +89,7 @@ _CAUSES: tuple[tuple[type[Failure], FailureCause], ...] = (  # of a type and its
     (SearchNotSupported, FailureCause.READ_REJECTED),
     (MultipleMatches, FailureCause.SEVERAL_MATCHES),
     (ServiceRejected, FailureCause.WRITE_REJECTED),
+    (NewerOnService, FailureCause.NEWER_ON_SERVICE),
     (LisDiskFull, FailureCause.LIS_DISK_FULL),
     (LisNotLoaded, FailureCause.LIS_NOT_LOADED),
     (LisUnavailable, FailureCause.LIS_UNAVAILABLE),

@@ -70,7 +70,8 @@ def put_back(url: str, copy: Path, keep_as: str) -> Path | None:
         for ending in ("-wal", "-shm", ""):  # the database last: as long as it is there, nobody takes its log for lost
             former = file.with_name(file.name + ending)
             if former.exists():
-                kept = former.rename(file.with_name(f"{file.name}{keep_as}{ending}"))
+                moved = former.rename(file.with_name(f"{file.name}{keep_as}{ending}"))
+                kept = moved if former == file else kept
         copy.rename(file)
         sync_folder(file.parent)
     except OSError as exc:

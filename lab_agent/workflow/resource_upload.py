@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
@@ -14,6 +15,7 @@ from lab_agent.errors import (
     AmbiguousFailure,
     Failure,
     MultipleMatches,
+    NewerOnService,
     PermanentFailure,
     ResourceNotReadable,
     ServiceRejected,
@@ -32,6 +34,10 @@ _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and h
 _NOT_READABLE_HINT = (
     "it is our own upload, which was deleted there, or to which the service gives its creator no right. Have it restored or the "
     "right granted there; with `exchange.grant_own_read`, those to come grant it themselves"
+)
+_NEWER = (
+    "{} {} was issued later than what is to be uploaded, and we do not know it: the database was restored from a backup. Nothing "
+    "was written over it"
 )
 _NOTHING_SENT = "nothing"
 _UNKNOWN_CONTENT = ""
@@ -119,6 +125,8 @@ class Uploader:
             or self._matches(there.body, self._keep_final(there.body, desired))
         ):
             return Answer(self._record(there, upload, desired))
+        if _is_issued_later(there.body, desired):
+            return Answer(None, NewerOnService(_NEWER.format(there.resource_type, there.id)))
         return Answer(await self._update(there.id, upload))
 
     async def _find(self, upload: Upload) -> SavedResource | None:
@@ -273,3 +281,17 @@ def _identifiers(body: Json) -> dict[tuple[str, str], Any]:
     found = body.get("identifier")
     listed = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
     return {(str(each.get("system")), str(each.get("value"))): each for each in listed}
+
+
+def _is_issued_later(existing: Json, desired: Json) -> bool:
+    """Whether the resource on the service was issued after ours. One whose time cannot be read is not."""
+    times = [_read_time(each.get("issued")) for each in (existing, desired)]
+    return times[0] is not None and times[1] is not None and times[0] > times[1]
+
+
+def _read_time(value: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None

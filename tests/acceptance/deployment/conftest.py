@@ -124,7 +124,7 @@ def _prepare_files(folder: Path) -> None:
     shutil.copytree("/etc", folder / "etc", symlinks=True, ignore=shutil.ignore_patterns("system"))
     units = folder / "etc" / "systemd" / "system"
     units.mkdir(parents=True)
-    for name in ("lab-agent", "lab-api"):
+    for name in ("lab-agent", "lab-api", "lab-agent-backup"):
         shutil.copy(ROOT / "systemd" / f"{name}.service", units)
         _write_drop_in(units / f"{name}.service.d", name)
     with (folder / "etc" / "passwd").open("a") as users, (folder / "etc" / "group").open("a") as groups:

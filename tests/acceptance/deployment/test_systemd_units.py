@@ -19,6 +19,7 @@ from tests.harness.programs import free_port
 
 UNITS = ROOT / "systemd"
 NAMES = ("lab-agent", "lab-api")
+ALL_NAMES = (*NAMES, "lab-agent-backup")
 SETTINGS = """
 [exchange]
 base_url = "http://127.0.0.1:9/"
@@ -42,6 +43,8 @@ catalogue = "/etc/lab-agent/catalogue"
 port = {api}
 [status]
 port = {status}
+[backup]
+folder = "/var/lib/lab-agent/backups"
 """
 
 
@@ -51,7 +54,7 @@ def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_unit_is_valid(name: str, tmp_path: Path):
     """Verified with another program, as ours need not be installed in /opt."""
     text = (UNITS / f"{name}.service").read_text()
@@ -63,7 +66,7 @@ def test_unit_is_valid(name: str, tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_unit_exposure_is_low(name: str):
     done = analyze("security", "--offline=true", "--threshold=20", "--no-pager", str(UNITS / f"{name}.service"))
     assert done.returncode == 0, done.stdout[-400:]
@@ -134,6 +137,10 @@ def test_units_work_under_real_systemd(machine: Any):
         machine.wait_until(lambda unit=unit: machine.show(unit, "ActiveState")["ActiveState"] == "active", "running again")
         assert main_pid(machine, unit) != pid
 
+        machine.run("systemctl", "start", "lab-agent-backup")  # while the other runs
         machine.run("systemctl", "stop", unit)
         state = machine.show(unit, "ActiveState", "Result", "ExecMainStatus")
         assert state == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}
+    made = list((machine.folder / "lib" / "lab-agent" / "backups").iterdir())
+    assert len(made) == len(ports)
+    assert {each.stat().st_uid for each in made} == {61234}

@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
@@ -210,6 +212,20 @@ async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench) 
     await bench.store.run(_forget_uploads)
     await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
     assert [each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")] == ["final", "amended"]
+
+
+async def test_restored_version_is_not_written_over_the_later_one(bench: ResultsBench) -> None:
+    """The backup has the first version on its way; the second one, which it does not know, was delivered since."""
+    before = bench.store._data.copy()
+    await bench.receive(make_report(version=1))
+    await bench.receive(make_report(haemoglobin("15"), version=2, issued=LATER))
+    bench.store._data = before
+    first = await bench.receive(make_report(version=1))
+    assert first.state is ReportState.MATCHED
+    (job,) = [each for each in await bench.jobs() if each.kind is JobKind.DELIVER_REPORT]
+    assert (job.state, job.failure_cause) == (JobState.DEAD_LETTER, FailureCause.NEWER_ON_SERVICE)
+    newest = (await bench.resource_versions("Observation", "RORDER.rep.hb"))[-1]
+    assert (newest["status"], newest["valueQuantity"]["value"]) == ("amended", 15)
 
 
 @pytest.mark.parametrize("item", ["002.001", "GLU"])
