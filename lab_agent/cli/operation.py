@@ -19,6 +19,7 @@ from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.agent_lock import read_holder
 from lab_agent.worker_bootstrap import build_probes
 from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
@@ -72,7 +73,7 @@ async def read_operation(
         store = await _read_store(parts, now)
     except (StoreError, CryptoError) as exc:
         observed = answer.store_conditions or (store_condition(store_error or exc, now),)
-        found += find_absence_without_store(answer, status) if ask_agent else ()
+        found += find_absence_without_store(answer, status, read_holder(parts.settings.store.url)) if ask_agent else ()
         return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None, observed), store=None)
     limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
     found += find_absence(store.agent, limits, answer, status, now)

@@ -82,7 +82,9 @@ class ConditionId(StrEnum):
 
     # the agent and its machine
     AGENT_NOT_RUNNING = "agent.not_running"
+    AGENT_NOT_ANSWERING = "agent.not_answering"
     AGENT_FROZEN = "agent.frozen"
+    AGENT_STOOD_STILL = "agent.stood_still"
     AGENT_POLL_OVERDUE = "agent.poll_overdue"
     AGENT_TASK_ENDED = "agent.task_ended"
     AGENT_PORT_TAKEN = "agent.port_taken"

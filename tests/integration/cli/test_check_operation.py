@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import Alert, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
+from lab_agent.store.agent_lock import LockHolder
 from tests.harness.programs import free_port
 from tests.integration.cli.conftest import KEY
 
@@ -141,7 +143,19 @@ def test_agent_that_stood_still_is_told_afterwards(cli: Any, lab: Any) -> None:
     now = datetime.now(UTC)
     save(lab, make_worker(started_at=now, stalled_at=now - timedelta(minutes=2), stalled_ms=180_000))
     done = cli("check", "--offline", "--json")
-    assert (done.code, list(found(done))) == (1, ["agent.frozen"])
+    told = found(done)
+    assert (done.code, list(told), told["agent.stood_still"]["severity"]) == (0, ["agent.stood_still"], "notice")
+
+
+def test_agent_that_went_on_is_not_told_as_standing(cli: Any, lab: Any) -> None:
+    """The same agent, right before and right after: two conditions, and the critical one is over at once."""
+    with sleeping_process() as pid:
+        now = datetime.now(UTC)
+        stalled = make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3))
+        save(lab, stalled)
+        assert list(found(cli("check", "--offline", "--json"))) == ["agent.frozen"]
+        save(lab, replace(stalled, beat_at=datetime.now(UTC), stalled_at=datetime.now(UTC), stalled_ms=180_000))
+        assert list(found(cli("check", "--offline", "--json"))) == ["agent.stood_still"]
 
 
 def test_old_poll_is_told_while_the_agent_lives(cli: Any, lab: Any) -> None:
@@ -168,6 +182,72 @@ def test_agent_that_answers_and_cannot_write_is_not_frozen(cli: Any, lab: Any, p
         now = datetime.now(UTC)
         save(lab, make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3)))
         assert found(cli("status", "--json")) == {}
+
+
+@contextmanager
+def silent_listener(port: int) -> Iterator[None]:
+    """A program that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", port)):
+        yield
+
+
+@contextmanager
+def blocked_readiness(port: int) -> Iterator[None]:
+    """An agent that answers `/healthz`, and never `/readyz`."""
+    over = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/readyz":
+                over.wait(30)
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(ALIVE)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+            server.shutdown()
+
+
+def test_own_agent_with_blocked_readiness_does_not_answer(cli: Any, lab: Any, port: int) -> None:
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    with blocked_readiness(port):
+        told = found(cli("status", "--json"))
+    assert {key: each["subject"] for key, each in told.items()} == {"agent.not_answering": f"127.0.0.1:{port}"}
+    assert "/readyz" in told["agent.not_answering"]["cause"]
+
+
+def test_own_agent_with_blocked_readiness_is_known_without_store(cli: Any, lab: Any, port: int) -> None:
+    (lab.folder / "lab.db").unlink()
+    with blocked_readiness(port):
+        told = found(cli("status", "--json"))
+    assert {each for each in told if each.startswith("agent.")} == {"agent.not_answering"}
+
+
+def test_silent_address_is_our_agents_by_its_heartbeat(cli: Any, lab: Any, port: int) -> None:
+    with sleeping_process() as pid, silent_listener(port):
+        save(lab, make_worker(pid=pid, started_at=datetime.now(UTC)))
+        assert set(found(cli("status", "--json"))) == {"agent.not_answering"}
+
+
+def test_silent_address_is_our_agents_by_its_lock(cli: Any, lab: Any, port: int) -> None:
+    (lab.folder / "lab.db").unlink()
+    lock = lab.folder / "lab.db.lock"
+    with sleeping_process() as pid, silent_listener(port):
+        lock.write_text(str(LockHolder(socket.gethostname(), pid, datetime.now(UTC))))
+        held = found(cli("status", "--json"))
+        lock.write_text(str(LockHolder(socket.gethostname(), NOBODY, datetime.now(UTC))))
+        gone = found(cli("status", "--json"))
+    assert {each for each in held if each.startswith("agent.")} == {"agent.not_answering"}
+    assert {each for each in gone if each.startswith("agent.")} == {"agent.port_taken"}
 
 
 # --- the store
