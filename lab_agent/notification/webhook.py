@@ -65,7 +65,7 @@ class WebhookChannel:
         return ""
 
     def _headers(self, message: Message, body: bytes) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "webhook-id": message.id}
+        headers = {"Content-Type": "application/json; charset=utf-8", "webhook-id": message.id}
         if self.settings.secret is None:
             return headers
         stamp = str(int(self.clock.now().timestamp()))
