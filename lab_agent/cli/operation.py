@@ -28,7 +28,14 @@ _FAILING_FOR = timedelta(minutes=1)
 _RECENT = timedelta(hours=1)
 _NEEDS_NETWORK = frozenset({"api", "clock", "exchange", "lis"})
 """Subjects of conditions whose probes ask other systems."""
-_OF_OPERATION = frozenset({ConditionId.API_NOT_ANSWERING, ConditionId.API_NOT_PUBLIC, ConditionId.API_CATALOGUE_OUTDATED})
+_OF_OPERATION = frozenset(
+    {
+        ConditionId.API_NOT_ANSWERING,
+        ConditionId.API_NOT_READY,
+        ConditionId.API_NOT_PUBLIC,
+        ConditionId.API_CATALOGUE_OUTDATED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,9 @@ class ConditionId(StrEnum):
     # the laboratory's API, its catalogue and labels
     API_NOT_ANSWERING = "api.not_answering"
     API_NOT_PUBLIC = "api.not_public"
+    API_NOT_READY = "api.not_ready"
     API_CALLERS_REFUSED = "api.callers_refused"
+    API_CALLERS_ANONYMOUS = "api.callers_anonymous"
     API_CATALOGUE_OUTDATED = "api.catalogue_outdated"
     CATALOGUE_UNREADABLE = "catalogue.unreadable"
     CATALOGUE_INVALID = "catalogue.invalid"

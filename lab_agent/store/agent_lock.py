@@ -98,9 +98,9 @@ class AgentLock:
             if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
                 raise from_os_error(exc, f"The lock file {self._path} cannot be locked") from exc
         try:
-            holder = LockHolder(socket.gethostname(), os.getpid(), now)
+            own = LockHolder(socket.gethostname(), os.getpid(), now)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(holder).encode(), 0)
+            os.pwrite(descriptor, str(own).encode(), 0)
         except OSError as exc:
             if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
                 raise from_os_error(exc, f"The lock file {self._path} cannot be written") from exc
