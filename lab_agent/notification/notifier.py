@@ -222,9 +222,9 @@ async def _send_one(outgoing: Outgoing) -> Outcome:
         attempt = outgoing.record.failures + 1
         log.warning("notification not sent", action="notification_failed", endpoint=name, attempt=attempt, reason=str(exc))
         return Outcome(outgoing, failure=exc)
-    except Exception as exc:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
+    except Exception:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
         log.exception("notification not sent", action="notification_failed", endpoint=name)
-        return Outcome(outgoing, failure=NotificationNotSent(f"internal error {type(exc).__name__}; see the log"))
+        return Outcome(outgoing, failure=NotificationNotSent("a fault of this program; the log has the details"))
     log.info("notification sent", action="notification_sent", endpoint=name, count=items, reason=problem or None)
     return Outcome(outgoing, problem=problem)
 
