@@ -140,6 +140,12 @@ async def ask_agent_page(status: StatusSettings) -> PageAnswer:
     return await asyncio.to_thread(_ask, host, status.port)
 
 
+def is_asked_offline(status: StatusSettings) -> bool:
+    """Whether the page is asked without any network: it is on this machine."""
+    host = LOOPBACK_OF_ANY.get(status.host, status.host)
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
 def _ask(host: str, port: int) -> PageAnswer:
     try:
         health = _get(host, port, "/healthz")

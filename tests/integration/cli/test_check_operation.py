@@ -354,6 +354,40 @@ def test_condition_that_is_covered_is_left_out(cli: Any, lab: Any) -> None:
     assert list(found(cli("check", "--offline", "--json"))) == ["agent.not_running"]
 
 
+def test_age_does_not_begin_anew_with_every_call(cli: Any, lab: Any, port: int) -> None:
+    """What is told by a time stamp of a file, or by an alert, begins there."""
+    then = datetime.now(UTC) - timedelta(hours=5)
+    text = f"[monitoring]\ndisk_reserve = {10**18}\nbackups = '{lab.folder}/backups'\n[api]\nport = {port}\n"
+    lab.config.write_text(lab.config.read_text().replace("[api]\n", text))
+    (lab.folder / "backups").mkdir()
+    for each in (lab.config, lab.folder / "backups"):
+        os.utime(each, (then.timestamp(), then.timestamp()))
+    low = Alert(condition=ConditionId.DISK_LOW, subject=str(lab.folder), since=then, opened_at=then)
+    lab.write(lambda uow: uow.alerts.open(low))
+    told = found(cli("check", "--offline", "--json"))
+    assert {name: datetime.fromisoformat(each["since"]) for name, each in told.items()} == dict.fromkeys(
+        ("disk.low", "settings.equal_ports", "backup.old"), then
+    )
+
+
+def test_damage_is_as_old_as_the_file(cli: Any, lab: Any) -> None:
+    file, then = lab.folder / "lab.db", datetime.now(UTC) - timedelta(hours=5)
+    content = bytearray(file.read_bytes())
+    content[100:] = b"\x07" * (len(content) - 100)
+    file.write_bytes(content)
+    os.utime(file, (then.timestamp(), then.timestamp()))
+    assert datetime.fromisoformat(found(cli("check", "--offline", "--json"))["store.damaged"]["since"]) == then
+
+
+def test_offline_check_asks_the_agent_on_this_machine(cli: Any, lab: Any, port: int) -> None:
+    """It needs no network for that; an address elsewhere is not asked."""
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    with blocked_readiness(port):
+        assert set(found(cli("check", "--offline", "--json"))) == {"agent.not_answering"}
+        lab.config.write_text(lab.config.read_text().replace("[status]\n", '[status]\nhost = "192.0.2.7"\n'))
+        assert found(cli("check", "--offline", "--json")) == {}
+
+
 # --- the screen
 
 
