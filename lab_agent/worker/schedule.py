@@ -127,7 +127,7 @@ class PollTask:
             alert = str(UNREADABLE_TASKS_ALERT)
             log.warning("Tasks cannot be read", action="tasks_unreadable", alert=alert, items=list(tasks[:_MAX_NAMES]))
         elif self._unreadable_tasks:
-            log.info("all Tasks can be read again", action="tasks_readable")
+            log.info("all Tasks can be read again", action="tasks_readable", alert=str(UNREADABLE_TASKS_ALERT))
         self._unreadable_tasks = tasks
 
     async def _wait_after_failure(self, failure: Failure) -> float:
