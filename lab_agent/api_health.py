@@ -17,6 +17,8 @@ from lab_agent.url_origin import LOOPBACK_OF_ANY
 _OWN_OPTIONS = HttpOptions(timeout=10.0, max_response=1_000_000)
 _PROXY_STATUSES = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 
+_READINESS = frozenset({(HTTPStatus.OK, "ready"), (HTTPStatus.SERVICE_UNAVAILABLE, "not ready")})
+
 
 def own_address(api: ApiSettings, monitoring: MonitoringSettings) -> str | None:
     """The address at which lab-api answers the agent; None where this laboratory runs none, or its port is not known.
@@ -43,12 +45,14 @@ def build_api_health(api: ApiSettings, monitoring: MonitoringSettings, *, proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAnswer:
-    """What lab-api says of itself, or what is wrong: exactly one of the two is set."""
+    """What lab-api says of itself, or the `problem` that it does not: exactly one of `served` and `problem` is set."""
 
     served: str | None = None
     """The version of the catalogue that it serves."""
     problem: str | None = None
     """What is wrong, in plain words."""
+    unready: str | None = None
+    """Why it cannot work although it answers, in its own words; None if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +69,11 @@ class ApiHealth:
             answer = await _get(self.own, "readyz", _OWN_OPTIONS)
         except Failure as failure:
             return ApiAnswer(problem=str(failure))
-        served = _read(answer).get("catalogue") if answer.status == HTTPStatus.OK else None
-        return ApiAnswer(served=served) if isinstance(served, str) else ApiAnswer(problem=_describe(answer, self.own))
+        said = _read(answer)
+        served, status = said.get("catalogue"), said.get("status")
+        if not isinstance(served, str) or (answer.status, status) not in _READINESS:
+            return ApiAnswer(problem=_describe(answer, self.own))
+        return ApiAnswer(served=served, unready=None if status == "ready" else str(said.get("title", status)))
 
     async def find_public_problem(self) -> str | None:
         """Ask at the public address: what is wrong there, None if nothing is. Never raises `Failure`.

@@ -23,7 +23,7 @@ from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
 from lab_agent.mappings.loader import MappingCache
-from lab_agent.metrics import Metrics
+from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.monitoring.exchange_probes import CallDurations
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
@@ -102,7 +102,7 @@ async def open_components(
     owner = worker_name(socket.gethostname())
     metrics, call_durations = Metrics(), CallDurations()
 
-    def observe_call(operation: str, outcome: str, seconds: float) -> None:
+    def observe_call(operation: str, outcome: CallOutcome, seconds: float) -> None:
         metrics.record_exchange_call(operation, outcome, seconds)
         call_durations.record(operation, outcome, seconds)
 

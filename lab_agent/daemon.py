@@ -17,6 +17,7 @@ import structlog
 
 from lab_agent import bootstrap, logs, sd_notify, web_server, worker_bootstrap
 from lab_agent.accounts import Accounts
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.bootstrap import Components
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
@@ -157,9 +158,9 @@ def update_reload_alert(uow: UnitOfWork, result: ReloadResult, now: datetime) ->
     for outcome, condition in _RELOAD_CONDITIONS.items():
         if result.outcome is outcome:
             detail = result.reason or ""
-            uow.alerts.open(Alert(condition=condition, subject=result.name, detail=detail, since=now, opened_at=now))
+            open_alert(uow, Alert(condition=condition, subject=result.name, detail=detail, since=now, opened_at=now))
         else:
-            uow.alerts.close(AlertKey(condition, result.name), now=now)
+            close_alert(uow, AlertKey(condition, result.name), now)
 
 
 def _missing_tasks(worker: Worker) -> list[str]:
@@ -242,7 +243,7 @@ class ReloadHandler:
 
         def update(uow: UnitOfWork) -> None:
             if reason is None:
-                uow.alerts.close(AlertKey(ConditionId.SETTINGS_INVALID), now=now)
+                close_alert(uow, AlertKey(ConditionId.SETTINGS_INVALID), now)
             else:
                 uow.alerts.open(Alert(condition=ConditionId.SETTINGS_INVALID, detail=reason, since=now, opened_at=now))
             uow.commit()

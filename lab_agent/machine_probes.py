@@ -29,7 +29,7 @@ def build_machine_probes(
     probes: list[Probe] = [
         DiskProbe(lambda: folders, monitoring.disk_reserve),
         SecretFilesProbe(lambda: list_secret_files(config)),
-        PortsProbe(tuple(list_addresses(settings, adapters))),
+        PortsProbe(tuple(list_addresses(settings, adapters)), config),
     ]
     if settings.backup.folder is not None:
         probes.append(BackupProbe(settings.backup.folder, timedelta(seconds=settings.backup.max_age), clock))

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from importlib.metadata import version
 from math import nan
 from platform import python_version
@@ -21,30 +22,80 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from lab_agent import errors
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-CallObserver = Callable[[str, str, float], None]
-"""Called when a call has ended, with its operation, its outcome (`ok`, or the type of the failure) and its seconds."""
+CallObserver = Callable[[str, "CallOutcome", float], None]
+"""Called when a call has ended, with its operation, its `CallOutcome` and its seconds."""
 _LAG_INTERVAL = 0.1
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class CallOutcome(StrEnum):
+    """How a call to another system ended, or a poll: a word that stays, whatever the code calls its errors."""
+
+    OK = "ok"
+    NOT_SENT = "not_sent"  # the service had asked another call to wait
+    UNAVAILABLE = "unavailable"
+    SIGN_IN = "sign_in"  # our credentials are not accepted
+    FOREIGN_LINK = "foreign_link"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    INVALID_RESPONSE = "invalid_response"
+    NOT_READABLE = "not_readable"
+    CHANGED_MEANWHILE = "changed_meanwhile"
+    SEVERAL_MATCHES = "several_matches"
+    SEARCH_NOT_SUPPORTED = "search_not_supported"
+    REJECTED = "rejected"
+    DISK_FULL = "disk_full"
+    NOT_LOADED = "not_loaded"
+    STORE = "store"  # our own database failed
+    CANCELLED = "cancelled"
+    INTERNAL_ERROR = "internal_error"
+
+    @classmethod
+    def of(cls, error: BaseException) -> CallOutcome:
+        """The word for an error: that of the most precise class in the table."""
+        return next((outcome for kind, outcome in _CALL_OUTCOMES if isinstance(error, kind)), cls.INTERNAL_ERROR)
+
+
+_CALL_OUTCOMES: tuple[tuple[type[BaseException], CallOutcome], ...] = (
+    (errors.ServicePaused, CallOutcome.NOT_SENT),
+    (errors.AuthenticationRequired, CallOutcome.SIGN_IN),
+    (errors.ForeignLink, CallOutcome.FOREIGN_LINK),
+    (errors.ForeignOrigin, CallOutcome.FOREIGN_LINK),
+    (errors.InvalidResponse, CallOutcome.INVALID_RESPONSE),
+    (errors.ResourceNotReadable, CallOutcome.NOT_READABLE),
+    (errors.TaskUnreadable, CallOutcome.NOT_READABLE),
+    (errors.StaleVersion, CallOutcome.CHANGED_MEANWHILE),
+    (errors.MultipleMatches, CallOutcome.SEVERAL_MATCHES),
+    (errors.SearchNotSupported, CallOutcome.SEARCH_NOT_SUPPORTED),
+    (errors.LisDiskFull, CallOutcome.DISK_FULL),
+    (errors.LisNotLoaded, CallOutcome.NOT_LOADED),
+    (errors.TemporaryFailure, CallOutcome.UNAVAILABLE),
+    (errors.AmbiguousFailure, CallOutcome.OUTCOME_UNKNOWN),
+    (errors.PermanentFailure, CallOutcome.REJECTED),
+    (errors.StoreError, CallOutcome.STORE),
+    (asyncio.CancelledError, CallOutcome.CANCELLED),
+)
+"""Subclasses before what they are kinds of."""
 
 
 @contextmanager
 def measure_call(operation: str, on_call: CallObserver) -> Iterator[None]:
     """Measure the call made within, and report it to `on_call`, however it ends."""
-    started, outcome = time.monotonic(), "ok"
+    started, outcome = time.monotonic(), CallOutcome.OK
     try:
         yield
     except BaseException as exc:
-        outcome = type(exc).__name__
+        outcome = CallOutcome.of(exc)
         raise
     finally:
         on_call(operation, outcome, time.monotonic() - started)
 
 
-def ignore(operation: str, outcome: str, seconds: float) -> None:
+def ignore(operation: str, outcome: CallOutcome, seconds: float) -> None:
     """Ignore a call: a `CallObserver` where no metrics are kept."""
 
 
@@ -135,18 +186,18 @@ class Metrics:
         build = self._gauge("build_info", "Version of the program", "version", "python")
         build.labels(version("lab-agent"), python_version()).set(1)
 
-    def record_poll(self, outcome: str, *, new: int, at: float) -> None:
-        """Count a poll; `outcome` is `ok` or the type of the failure, `at` its time in seconds since 1970."""
+    def record_poll(self, outcome: CallOutcome, *, new: int, at: float) -> None:
+        """Count a poll; `at` is its time in seconds since 1970."""
         self._polls.labels(outcome).inc()
         self._orders_seen.inc(new)
-        if outcome == "ok":
+        if outcome is CallOutcome.OK:
             self._last_poll.set(at)
 
-    def record_exchange_call(self, operation: str, outcome: str, seconds: float) -> None:
+    def record_exchange_call(self, operation: str, outcome: CallOutcome, seconds: float) -> None:
         """Count a call to the exchange service; `operation` is a method and a resource type, never an address."""
         self._exchange_calls.labels(operation, outcome).observe(seconds)
 
-    def record_lis_call(self, adapter: str, operation: str, outcome: str, seconds: float) -> None:
+    def record_lis_call(self, adapter: str, operation: str, outcome: CallOutcome, seconds: float) -> None:
         """Count a call to a laboratory system."""
         self._lis_calls.labels(adapter, operation, outcome).observe(seconds)
 

@@ -12,12 +12,9 @@ from time import perf_counter
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lab_agent import exact_json
 from lab_agent.catalogue.labels import LabelSource, NoLabels
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
@@ -26,14 +23,15 @@ from lab_api.auth import Clients
 from lab_api.endpoints import Endpoints
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments
+from lab_api.metrics import ApiMetrics
+from lab_api.observation import HealthEndpoints, Observation
 from lab_api.rate_limit import TokenBuckets
-from lab_api.refusals import RefusalCounter
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import TokenEndpoint
 
 _log = get_logger(__name__)
 
-_HEALTH_PATHS = ("/healthz", "/readyz")
+_HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 """The ends of paths that are asked again and again."""
 
 
@@ -54,13 +52,13 @@ def create_app(
     tokens: TokenEndpoint | None = None,
     documents: HostedDocuments | None = None,
     rate_limit: TokenBuckets | None = None,
-    refusals: RefusalCounter | None = None,
+    observation: Observation | None = None,
 ) -> FastAPI:
     """Make the application; the catalogue may be replaced while it runs.
 
     Without `clients` only those of the settings may call; with `tokens` clients may fetch short-lived ones.
     """
-    prefix = settings.prefix
+    prefix, observation = settings.prefix, observation or Observation()
     endpoints = Endpoints(
         settings=settings,
         current_catalogue=current_catalogue,
@@ -68,22 +66,26 @@ def create_app(
         labels=labels or NoLabels(),
         rate_limit=rate_limit or TokenBuckets(settings.rate, settings.burst),
     )
-    routes: list[BaseRoute] = [*_endpoint_routes(prefix, endpoints), *_health_routes(prefix, current_catalogue)]
+    health = HealthEndpoints(current_catalogue, observation)
+    routes: list[BaseRoute] = [
+        *_endpoint_routes(prefix, endpoints),
+        *_health_routes(prefix, health),
+    ]
     if tokens:
-        routes.append(PlainRoute(f"{prefix}/token", tokens.handle, methods=["POST"]))
+        routes.append(PlainRoute(f"{prefix}/token", tokens.handle, methods=["POST"], name="token"))
     if documents:
-        routes.append(PlainRoute(f"{prefix}/documents/{{address}}", documents.get_document, methods=["GET"]))
+        routes.append(PlainRoute(f"{prefix}/documents/{{address}}", documents.get_document, methods=["GET"], name="document"))
     app = FastAPI(
         title=openapi.TITLE,
         routes=routes,
         exception_handlers=EXCEPTION_HANDLERS,
-        middleware=[Middleware(RequestLogMiddleware)],
+        middleware=[Middleware(RequestLogMiddleware, metrics=observation.metrics)],
         openapi_url=f"{prefix}/openapi.json" if settings.docs else None,
         docs_url=f"{prefix}/docs" if settings.docs else None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.refusals = refusals
+    app.state.observation = observation
     token_path = f"{prefix}/token" if tokens else None
     app.openapi = cache(lambda: openapi.build_document(prefix, token_path))  # type: ignore[method-assign]  # FastAPI's own way
     return app
@@ -99,28 +101,21 @@ def _endpoint_routes(prefix: str, endpoints: Endpoints) -> list[BaseRoute]:
     ]
 
 
-def _health_routes(prefix: str, current_catalogue: CurrentCatalogue) -> list[BaseRoute]:
+def _health_routes(prefix: str, health: HealthEndpoints) -> list[BaseRoute]:
     """`/healthz` is under the prefix, too: a proxy need not pass on more, and our agent looks from outside whether it does."""
-
-    async def healthz(_: Request) -> Response:
-        return Response(b'{"status":"ok","service":"lab-api"}', media_type="application/json")
-
-    async def readyz(_: Request) -> Response:
-        served = current_catalogue
-        body = {"status": "ready", "catalogue": served.responses.catalogue.version, "served_since": served.since.isoformat()}
-        return Response(exact_json.dumps(body), media_type="application/json")
-
     return [
-        *(PlainRoute(path, healthz, methods=["GET"]) for path in sorted({"/healthz", f"{prefix}/healthz"})),
-        PlainRoute("/readyz", readyz, methods=["GET"]),
+        *(PlainRoute(path, health.healthz, methods=["GET"]) for path in sorted({"/healthz", f"{prefix}/healthz"})),
+        PlainRoute("/readyz", health.readyz, methods=["GET"]),
+        PlainRoute("/metrics", health.render_metrics, methods=["GET"]),
     ]
 
 
 class RequestLogMiddleware:
-    """One line for each request: route, status, time and client; never a query string or a body."""
+    """One line and one count for each request: route, status, time and client; never a query string or a body."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metrics: ApiMetrics) -> None:
         self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and log how it ended."""
@@ -140,5 +135,6 @@ class RequestLogMiddleware:
         finally:
             path = getattr(scope.get("route"), "path", "unknown")
             elapsed, source = round(perf_counter() - started, 4), scope.get("state", {}).get("client")
+            self._metrics.record_request(getattr(scope.get("route"), "name", ""), status, elapsed)
             log = _log.debug if path.endswith(_HEALTH_PATHS) else _log.info
             log("request", action="api.request", method=scope["method"], path=path, status=status, elapsed=elapsed, source=source)

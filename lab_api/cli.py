@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from lab_agent import logs
+from lab_agent.bootstrap import SystemClock
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
@@ -21,10 +22,13 @@ from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.opening import open_store
+from lab_agent.worker.store_watch import StoreWatch
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.catalogue_sync import CatalogueSync
 from lab_api.hosted_documents import HostedDocuments
+from lab_api.metrics import ApiMetrics
+from lab_api.observation import Observation
 from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets
 from lab_api.refusals import RefusalCounter
 from lab_api.server import ApiServer, listen
@@ -77,9 +81,18 @@ async def _build_server(settings: Settings, store: Store) -> ApiServer:
     documents = HostedDocuments(store, _now)
     rate_limit = TokenBuckets(api.rate, api.burst)
     refusals = RefusalCounter(store, _now)
-    app = create_app(api, current_catalogue, labels, clients, tokens, documents, rate_limit, refusals)
-    background = {"rate limit": SharedTokenBuckets(store, rate_limit, _now).run, "refusals": refusals.run}
+    observation = Observation(ApiMetrics(), refusals, lambda: store.health.conditions)
+    app = create_app(api, current_catalogue, labels, clients, tokens, documents, rate_limit, observation)
+    background = {
+        "rate limit": SharedTokenBuckets(store, rate_limit, _now).run,
+        "refusals": refusals.run,
+        "database watch": StoreWatch(store, SystemClock(), _take_up_again).run,
+    }
     return ApiServer(app, current_catalogue, sync, api, background)
+
+
+async def _take_up_again() -> None:
+    """Nothing has to be done when the database works again: each part tries it by itself, every few seconds."""
 
 
 def _log_warnings(settings: Settings, sync: CatalogueSync, disagreements: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -16,6 +17,9 @@ from lab_agent.domain.api_refusals import PROBE_USER_AGENT, ApiRefusals, Refusal
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_api.catalogue_sync import repeat
+
+if TYPE_CHECKING:
+    from lab_api.observation import Observation
 
 WRITE_INTERVAL = 5.0
 """Seconds between two writes."""
@@ -88,11 +92,13 @@ def count_refusal(request: Request, status: int, reason: RefusalReason | None = 
 
     The agent's own look at the public address is not counted.
     """
-    counter: RefusalCounter | None = getattr(request.app.state, "refusals", None)
     found = reason or _REASONS.get(status)
-    if counter is None or found is None or _is_probe(request):
+    if found is None or _is_probe(request):
         return
-    counter.count(found, client or getattr(request.state, "client", ""))
+    observation: Observation = request.app.state.observation
+    observation.metrics.record_refusal(found)
+    if observation.refusals is not None:
+        observation.refusals.count(found, client or getattr(request.state, "client", ""))
 
 
 def _is_probe(request: Request) -> bool:

@@ -100,9 +100,10 @@ class UnreadableCatalogueAlert:
         self._unreadable_logged = bool(read_error)
         if read_error:
             reason = str(read_error.problems[0])
-            log.error("active catalogue cannot be read", action="catalogue_unreadable", version=version, reason=reason)
+            write, action, text = log.error, "catalogue_unreadable", "active catalogue cannot be read"
         else:
-            log.info("active catalogue can be read again", action="catalogue_readable", version=version)
+            reason, write, action, text = None, log.info, "catalogue_readable", "active catalogue can be read again"
+        write(text, action=action, alert=str(UNREADABLE_ALERT), version=version, reason=reason)
 
 
 def _write_alert(uow: UnitOfWork, version: str, now: datetime, *, is_unreadable: bool) -> None:

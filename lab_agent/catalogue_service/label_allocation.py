@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.labels import TubeLabels, basket_fingerprint, second_label_patterns
 from lab_agent.catalogue.model import Catalogue
@@ -180,17 +181,17 @@ def _tube_labels(tube: int, wanted: tuple[LabelRequest, ...], given: Mapping[str
 
 
 def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: datetime) -> None:
-    uow.alerts.close(empty_alert_key(pool.name), now=now)
+    close_alert(uow, empty_alert_key(pool.name), now)
     if left < pool.warn_below:
         condition, subject = low_alert_key(pool.name)
-        uow.alerts.open(Alert(condition=condition, subject=subject, detail=f"{left} left", since=now, opened_at=now))
+        open_alert(uow, Alert(condition=condition, subject=subject, detail=f"{left} left", since=now, opened_at=now))
     else:
-        uow.alerts.close(low_alert_key(pool.name), now=now)
+        close_alert(uow, low_alert_key(pool.name), now)
 
 
 def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
     condition, subject = empty_alert_key(empty.pool)
-    uow.alerts.open(Alert(condition=condition, subject=subject, since=now, opened_at=now))
+    open_alert(uow, Alert(condition=condition, subject=subject, since=now, opened_at=now))
     uow.commit()
 
 

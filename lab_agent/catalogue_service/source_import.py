@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.catalogue_service.versions import INVALID_ALERT, import_if_changed
 from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError
@@ -36,10 +37,10 @@ def _describe(error: CatalogueError) -> str:
 
 
 def _open(uow: UnitOfWork, alert: Alert) -> None:
-    uow.alerts.open(alert)
+    open_alert(uow, alert)
     uow.commit()
 
 
 def _close(uow: UnitOfWork, now: datetime) -> None:
-    uow.alerts.close(INVALID_ALERT, now=now)
+    close_alert(uow, INVALID_ALERT, now)
     uow.commit()

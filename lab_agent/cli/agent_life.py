@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.settings.groups import StatusSettings
+from lab_agent.store.agent_lock import LockHolder
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 
 _ANSWER_SECONDS = 3.0
@@ -41,10 +42,14 @@ class Listener(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """What was found at the address of the status page; an agent also tells what it knows to be wrong with its database."""
+    """What was found at the address of the status page; an agent also tells what it knows to be wrong with its database.
+
+    `is_blocked`: an agent answered `/healthz`, and then did not answer `/readyz` in time.
+    """
 
     listener: Listener
     store_conditions: tuple[OpenCondition, ...] = ()
+    is_blocked: bool = False
 
 
 UNASKED = PageAnswer(Listener.NOBODY)
@@ -53,26 +58,49 @@ UNASKED = PageAnswer(Listener.NOBODY)
 def find_absence(
     state: AgentState, limits: AgentLimits, answer: PageAnswer, status: StatusSettings, now: datetime
 ) -> list[Finding]:
-    """Find that the agent does not run, stands still, or that its port is taken. That it has never run yet is no finding."""
-    if living_workers(state.workers, limits, now) or answer.store_conditions:
+    """Find that the agent does not run, stands still, does not answer, or that its port is taken.
+
+    That it has never run yet is no finding.
+    """
+    if answer.store_conditions:
         return []
+    if living := living_workers(state.workers, limits, now):
+        return [_not_answering(status, answer)] if _is_silence_of(living, answer) else []
     if not state.workers:
         return list(_taken_port(answer, status))
     last = state.workers[0]
     if last.stopped_at is None and process_lives(last):
+        if answer.listener is not Listener.AGENT:
+            return [_frozen(last)]
         # It answers and its heartbeats are old: they cannot be written. What is wrong with the store is told as such.
-        return [] if answer.listener is Listener.AGENT else [_frozen(last)]
+        return [_not_answering(status, answer)] if answer.is_blocked else []
     return [_not_running(last), *_taken_port(answer, status)]
 
 
-def find_absence_without_store(answer: PageAnswer, status: StatusSettings) -> list[Finding]:
-    """Find that nobody answers for the agent, where its database does not tell."""
-    if not status.port or answer.listener is Listener.AGENT:
+def _is_silence_of(living: Sequence[WorkerRecord], answer: PageAnswer) -> bool:
+    """Whether one of these workers holds the address, and does not answer there."""
+    if answer.listener is Listener.SILENCE:
+        return any(process_lives(each) for each in living)
+    return answer.is_blocked
+
+
+def find_absence_without_store(answer: PageAnswer, status: StatusSettings, holder: LockHolder | None) -> list[Finding]:
+    """Find that nobody answers for the agent, where its database does not tell; `holder` is who has the lock beside it."""
+    if not status.port or (answer.listener is Listener.AGENT and not answer.is_blocked):
         return []
+    lives = holder is not None and process_lives(holder)
+    if answer.is_blocked or (answer.listener is Listener.SILENCE and lives):
+        return [_not_answering(status, answer)]
     if answer.listener is not Listener.NOBODY:
         return list(_taken_port(answer, status))
     detail = f"nobody answers at {status.host}:{status.port}, and its database, which would say more, cannot be read"
     return [Finding(condition=ConditionId.AGENT_NOT_RUNNING, detail=detail)]
+
+
+def _not_answering(status: StatusSettings, answer: PageAnswer) -> Finding:
+    path = "/readyz" if answer.is_blocked else "/healthz"
+    detail = f"{path} has not answered within {_ANSWER_SECONDS:g} s"
+    return Finding(condition=ConditionId.AGENT_NOT_ANSWERING, subject=_address(status), detail=detail)
 
 
 def _frozen(worker: WorkerRecord) -> Finding:
@@ -93,8 +121,11 @@ def _not_running(worker: WorkerRecord) -> Finding:
 def _taken_port(answer: PageAnswer, status: StatusSettings) -> Iterator[Finding]:
     if answer.listener is not Listener.NOBODY:
         who = "a lab-agent that does not work on this database" if answer.listener is Listener.AGENT else "another program"
-        address = f"{status.host}:{status.port}"
-        yield Finding(condition=ConditionId.AGENT_PORT_TAKEN, subject=address, detail=f"{who} listens there")
+        yield Finding(condition=ConditionId.AGENT_PORT_TAKEN, subject=_address(status), detail=f"{who} listens there")
+
+
+def _address(status: StatusSettings) -> str:
+    return f"{status.host}:{status.port}"
 
 
 def _time(at: datetime) -> str:
@@ -109,18 +140,34 @@ async def ask_agent_page(status: StatusSettings) -> PageAnswer:
     return await asyncio.to_thread(_ask, host, status.port)
 
 
+def is_asked_offline(status: StatusSettings) -> bool:
+    """Whether the page is asked without any network: it is on this machine."""
+    host = LOOPBACK_OF_ANY.get(status.host, status.host)
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
 def _ask(host: str, port: int) -> PageAnswer:
     try:
         health = _get(host, port, "/healthz")
         if not (isinstance(health, dict) and {"status", "missing"} <= health.keys()):
             return PageAnswer(Listener.STRANGER)
-        return PageAnswer(Listener.AGENT, tuple(_store_conditions(_get(host, port, "/readyz"))))
     except TimeoutError:
         return PageAnswer(Listener.SILENCE)
     except (http.client.HTTPException, ConnectionResetError, BrokenPipeError, ValueError):
         return PageAnswer(Listener.STRANGER)
     except OSError:  # refused, or no such address
         return UNASKED
+    return _ask_agent(host, port)
+
+
+def _ask_agent(host: str, port: int) -> PageAnswer:
+    """Ask an agent what is wrong with its database. One that ends meanwhile, or is of another version, says nothing of it."""
+    try:
+        return PageAnswer(Listener.AGENT, tuple(_store_conditions(_get(host, port, "/readyz"))))
+    except TimeoutError:
+        return PageAnswer(Listener.AGENT, is_blocked=True)
+    except (http.client.HTTPException, OSError, ValueError):
+        return PageAnswer(Listener.AGENT)
 
 
 def _get(host: str, port: int, path: str) -> Any:
@@ -143,8 +190,8 @@ def _store_conditions(said: Any) -> Iterator[OpenCondition]:
             yield OpenCondition(condition=condition, subject=str(each.get("subject", "")), since=since)
 
 
-def process_lives(worker: WorkerRecord) -> bool:
-    """Whether the process of a worker of this host still exists; one that got its number later is another one."""
+def process_lives(worker: WorkerRecord | LockHolder) -> bool:
+    """Whether the process of an agent of this host still exists; one that got its number later is another one."""
     if worker.host != socket.gethostname():
         return False
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -72,4 +73,7 @@ async def _send_one(channel: Channel, message: Message) -> tuple[bool, str]:
         problem = await channel.send(message)
     except NotificationNotSent as exc:
         return True, str(exc)
+    except Exception as exc:  # noqa: BLE001 - boundary: the others are tested all the same, and no data gets on the screen
+        place = traceback.extract_tb(exc.__traceback__)[-1]
+        return True, f"a fault of this program, at {place.filename}:{place.lineno}; please report it"
     return bool(problem), problem

@@ -14,6 +14,7 @@ import typer
 
 from lab_agent import bootstrap
 from lab_agent.bootstrap import Components
+from lab_agent.cli.agent_life import is_asked_offline
 from lab_agent.cli.check_exchange import SKIPPED, check_service
 from lab_agent.cli.check_local import check_local
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
@@ -54,7 +55,9 @@ class CheckReport:
 
 def check(
     config: ConfigOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Skip everything that needs the network.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Skip what needs the network; the agent on this machine is asked.")
+    ] = False,
     show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, with secrets masked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -100,12 +103,13 @@ async def _read_operation(
     settings: Settings, parts: Components, store_error: LabAgentError | None, *, offline: bool
 ) -> Operation:
     """Look at operation. A store that has an error may be readable all the same, so it is tried again, by itself."""
+    ask_agent = not offline or is_asked_offline(settings.status)
     if store_error is None:
-        return await read_operation(parts, offline=offline, ask_agent=not offline)
+        return await read_operation(parts, offline=offline, ask_agent=ask_agent)
     store = SqlStore(settings.store.url, build_cipher(settings.store))
     try:
         parts = replace(parts, store=store, queries=SqlQueries(store))
-        return await read_operation(parts, offline=offline, ask_agent=not offline, store_error=store_error)
+        return await read_operation(parts, offline=offline, ask_agent=ask_agent, store_error=store_error)
     finally:
         await store.close()
 

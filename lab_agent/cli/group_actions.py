@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,19 +13,48 @@ from lab_agent.cli.output import print_json, print_line
 from lab_agent.errors import InputError
 from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, LeftOut
 
+T = TypeVar("T")
 CauseOption = Annotated[
     str | None, typer.Option("--cause", help="All that wait for this cause, instead of one. See `lab-agent outbox causes`.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def require_one(one: object | None, cause: str | None, name: str) -> None:
-    """Raise `InputError` unless either one thing or a cause was named."""
-    if (one is None) is (cause is None):
-        raise InputError(f"Give either {name} or --cause. Nothing was changed.")
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """All that wait for this cause, instead of one thing."""
+
+    cause: str
 
 
-def confirm(preview: ActionPreview, *, yes: bool, quiet: bool) -> bool:
+def choose(one: T | None, cause: str | None, name: str) -> T | AllOf:
+    """What a command is about: one thing, or all of a cause. Raises `InputError` unless exactly one of the two was named."""
+    if one is not None and cause is None:
+        return one
+    if cause is not None and one is None:
+        return AllOf(cause)
+    raise InputError(f"Give either {name} or --cause. Nothing was changed.")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommand:
+    """The options of a command about all of a cause: whether to ask first, and how to print."""
+
+    yes: bool
+    as_json: bool
+
+    async def decide(
+        self, preview: Awaitable[ActionPreview], act: Callable[[], Awaitable[ActionOutcome]]
+    ) -> ActionOutcome | None:
+        """Say what will be done, ask, and do it; None where there is nothing to do. Raises `typer.Abort` for a no."""
+        return await act() if _confirm(await preview, yes=self.yes, quiet=self.as_json) else None
+
+    def print(self, outcome: ActionOutcome | None) -> None:
+        """Print to how many it was done."""
+        _print_outcome(outcome, as_json=self.as_json)
+
+
+def _confirm(preview: ActionPreview, *, yes: bool, quiet: bool) -> bool:
     """Print what an action will do, and ask. False if there is nothing to do. Raises `typer.Abort` for a no."""
     if not quiet:
         for sentence in preview.does:
@@ -40,7 +71,7 @@ def confirm(preview: ActionPreview, *, yes: bool, quiet: bool) -> bool:
     return typer.confirm(f"Do this to all {preview.number}?", abort=True)
 
 
-def print_outcome(outcome: ActionOutcome | None, *, as_json: bool) -> None:
+def _print_outcome(outcome: ActionOutcome | None, *, as_json: bool) -> None:
     """Print to how many it was done; None where there was nothing to do."""
     found = outcome or ActionOutcome(0)
     if as_json:

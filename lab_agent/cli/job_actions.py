@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
-from lab_agent.cli.group_actions import YesOption, confirm, print_outcome, require_one
+from lab_agent.cli.group_actions import AllOf, GroupCommand, YesOption, choose
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import Row, print_fields, print_json, print_line
 from lab_agent.conditions.table import explain
@@ -63,15 +63,16 @@ def retry(
 
     A handover whose outcome nobody knows is never retried together with others.
     """
-    require_one(job, cause, "the number of a job")
-    if job is None or cause is not None:
-        _retry_group(JobGroup(_known(cause), system, kind), config, operator_name(by), yes=yes, as_json=as_json)
+    chosen = choose(job, cause, "the number of a job")
+    if isinstance(chosen, AllOf):
+        group = JobGroup(_known(chosen.cause), system, kind)
+        _retry_group(group, config, operator_name(by), GroupCommand(yes, as_json))
         return
 
     async def work(context: CommandContext) -> Job:
-        current = await context.queries.job(JobId(job))
+        current = await context.queries.job(JobId(chosen))
         if current is None:
-            raise _unknown_job(job)
+            raise _unknown_job(chosen)
         _confirm_retry(current, yes=yes, quiet=as_json)
         return await operator_jobs.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
 
@@ -90,43 +91,44 @@ def dismiss(  # noqa: PLR0913, PLR0917 - each is an option of the command
     as_json: JsonOption = False,
 ) -> None:
     """Dismiss a job, or all that were set aside of a cause: it is never done."""
-    require_one(job, cause, "the number of a job")
-    if job is None or cause is not None:
-        _dismiss_group(JobGroup(_known(cause), system, kind), note, config, operator_name(by), yes=yes, as_json=as_json)
+    chosen = choose(job, cause, "the number of a job")
+    if isinstance(chosen, AllOf):
+        group = JobGroup(_known(chosen.cause), system, kind)
+        _dismiss_group(group, note, config, operator_name(by), GroupCommand(yes, as_json))
         return
 
     async def work(context: CommandContext) -> Job:
-        return await operator_jobs.dismiss_job(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
+        return await operator_jobs.dismiss_job(context.store, JobId(chosen), by=operator_name(by), note=note, now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
 
-def _retry_group(group: JobGroup, config: Path | None, by: str, *, yes: bool, as_json: bool) -> None:
+def _retry_group(group: JobGroup, config: Path | None, by: str, command: GroupCommand) -> None:
     async def work(context: CommandContext) -> ActionOutcome | None:
-        preview = await operator_job_groups.preview_retry(context.store, group)
-        if not confirm(preview, yes=yes, quiet=as_json):
-            return None
-        return await operator_job_groups.retry_group(context.store, group, by=by, now=context.now)
+        return await command.decide(
+            operator_job_groups.preview_retry(context.store, group),
+            lambda: operator_job_groups.retry_group(context.store, group, by=by, now=context.now),
+        )
 
-    print_outcome(run_with_store(config, work), as_json=as_json)
+    command.print(run_with_store(config, work))
 
 
-def _dismiss_group(group: JobGroup, note: str, config: Path | None, by: str, *, yes: bool, as_json: bool) -> None:
+def _dismiss_group(group: JobGroup, note: str, config: Path | None, by: str, command: GroupCommand) -> None:
     async def work(context: CommandContext) -> ActionOutcome | None:
-        preview = await operator_job_groups.preview_dismissal(context.store, group)
-        if not confirm(preview, yes=yes, quiet=as_json):
-            return None
-        return await operator_job_groups.dismiss_group(context.store, group, by=by, note=note, now=context.now)
+        return await command.decide(
+            operator_job_groups.preview_dismissal(context.store, group),
+            lambda: operator_job_groups.dismiss_group(context.store, group, by=by, note=note, now=context.now),
+        )
 
-    print_outcome(run_with_store(config, work), as_json=as_json)
+    command.print(run_with_store(config, work))
 
 
-def _known(cause: str | None) -> FailureCause:
+def _known(cause: str) -> FailureCause:
     """Raise `InputError` for a cause that there is not."""
     try:
-        return FailureCause(cause or "")
+        return FailureCause(cause)
     except ValueError as exc:
-        hint = did_you_mean(cause or "", FailureCause) or "`lab-agent outbox causes` lists what fails"
+        hint = did_you_mean(cause, FailureCause) or "`lab-agent outbox causes` lists what fails"
         raise InputError(f"There is no cause {cause!r} of failing jobs; {hint}. Nothing was changed.") from exc
 
 

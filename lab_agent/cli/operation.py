@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lab_agent.bootstrap import Components
@@ -15,10 +15,13 @@ from lab_agent.domain.store_health import StoreOutage
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
+from lab_agent.monitoring.machine import written_at
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.agent_lock import read_holder
+from lab_agent.store.engine import sqlite_file
 from lab_agent.worker_bootstrap import build_probes
 from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
@@ -27,7 +30,14 @@ _FAILING_FOR = timedelta(minutes=1)
 _RECENT = timedelta(hours=1)
 _NEEDS_NETWORK = frozenset({"api", "clock", "exchange", "lis"})
 """Subjects of conditions whose probes ask other systems."""
-_OF_OPERATION = frozenset({ConditionId.API_NOT_ANSWERING, ConditionId.API_NOT_PUBLIC, ConditionId.API_CATALOGUE_OUTDATED})
+_OF_OPERATION = frozenset(
+    {
+        ConditionId.API_NOT_ANSWERING,
+        ConditionId.API_NOT_READY,
+        ConditionId.API_NOT_PUBLIC,
+        ConditionId.API_CATALOGUE_OUTDATED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +81,12 @@ async def read_operation(
     try:
         store = await _read_store(parts, now)
     except (StoreError, CryptoError) as exc:
-        observed = answer.store_conditions or (store_condition(store_error or exc, now),)
-        found += find_absence_without_store(answer, status) if ask_agent else ()
+        observed = answer.store_conditions or (_date_back(store_condition(store_error or exc, now), parts),)
+        found += find_absence_without_store(answer, status, read_holder(parts.settings.store.url)) if ask_agent else ()
         return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None, observed), store=None)
     limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
     found += find_absence(store.agent, limits, answer, status, now)
-    known = (store_condition(store_error, now),) if store_error is not None else ()
+    known = (_date_back(store_condition(store_error, now), parts),) if store_error is not None else ()
     return Operation(
         at=now,
         conditions=list_conditions(_merge_alerts(store, found, decided, now), store.numbers, answer.store_conditions or known),
@@ -144,6 +154,18 @@ def _to_alerts(found: Iterable[Finding], known: Sequence[Alert], now: datetime) 
         )
         for each in found
     ]
+
+
+def _date_back(found: OpenCondition, parts: Components) -> OpenCondition:
+    """Give it with its beginning, where a time stamp tells that: else its age would begin anew with every call."""
+    database, began = sqlite_file(parts.settings.store.url), None
+    if found.condition.id is ConditionId.STORE_DAMAGED and database is not None:
+        began = written_at(database)
+    elif found.condition.id is ConditionId.STORE_DELETED and database is not None:
+        began = written_at(database.parent)
+    elif found.condition.id is ConditionId.STORE_OTHER_KEY and parts.config is not None:
+        began = written_at(parts.config)
+    return found if began is None else replace(found, since=min(began, found.since))
 
 
 def store_condition(error: LabAgentError, now: datetime) -> OpenCondition:

@@ -11,7 +11,7 @@ import typer
 
 from lab_agent import bootstrap
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
-from lab_agent.cli.group_actions import CauseOption, YesOption, confirm, print_outcome, require_one
+from lab_agent.cli.group_actions import AllOf, CauseOption, GroupCommand, YesOption, choose
 from lab_agent.cli.orders import OptionalOrderArgument, OrderArgument
 from lab_agent.cli.output import print_fields, print_heading, print_json, print_line, print_list
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -52,13 +52,13 @@ def retry(
 
     What may have happened already is verified first.
     """
-    require_one(order, cause, "the key of an order")
-    if order is None or cause is not None:
-        _assess_group(cause or "", config, operator_name(by), yes=yes, as_json=as_json)
+    chosen = choose(order, cause, "the key of an order")
+    if isinstance(chosen, AllOf):
+        _assess_group(chosen.cause, config, operator_name(by), GroupCommand(yes, as_json))
         return
 
     async def work(context: CommandContext) -> operator_jobs.RetriedOrder:
-        return await operator_jobs.retry_order(context.store, OrderKey(order), by=operator_name(by), now=context.now)
+        return await operator_jobs.retry_order(context.store, OrderKey(chosen), by=operator_name(by), now=context.now)
 
     retried = run_with_store(config, work)
     if as_json:
@@ -95,16 +95,16 @@ def release(
     Only what was found now is released: if the partner edits the order before its handover, it may be held again. An order that
     is held for another reason goes on by itself once its cause is corrected.
     """
-    require_one(order, cause, "the key of an order")
-    if order is None or cause is not None:
-        work = _release_group(load_settings(config), cause or "", note, operator_name(by), yes=yes, quiet=as_json)
-        print_outcome(asyncio.run(work), as_json=as_json)
+    chosen = choose(order, cause, "the key of an order")
+    if isinstance(chosen, AllOf):
+        group = GroupCommand(yes, as_json)
+        group.print(asyncio.run(_release_group(load_settings(config), chosen.cause, note, operator_name(by), group)))
         return
-    assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(order), fetch=False))
+    assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(chosen), fetch=False))
 
     async def release_one(context: CommandContext) -> frozenset[str]:
         return await operator_orders.release_order(
-            context.store, OrderKey(order), assessed.assessment.holds, note, by=operator_name(by), now=context.now
+            context.store, OrderKey(chosen), assessed.assessment.holds, note, by=operator_name(by), now=context.now
         )
 
     released = run_with_store(config, release_one)
@@ -154,13 +154,14 @@ def judge(
     print_line("")
 
 
-def _assess_group(cause: str, config: Path | None, by: str, *, yes: bool, as_json: bool) -> None:
+def _assess_group(cause: str, config: Path | None, by: str, group: GroupCommand) -> None:
     async def work(context: CommandContext) -> ActionOutcome | None:
-        if not confirm(await operator_held_groups.preview_assessment(context.store, cause), yes=yes, quiet=as_json):
-            return None
-        return await operator_held_groups.assess_held_orders(context.store, cause, by=by, now=context.now)
+        return await group.decide(
+            operator_held_groups.preview_assessment(context.store, cause),
+            lambda: operator_held_groups.assess_held_orders(context.store, cause, by=by, now=context.now),
+        )
 
-    print_outcome(run_with_store(config, work), as_json=as_json)
+    group.print(run_with_store(config, work))
 
 
 def release_rule(rule: RuleArgument, config: ConfigOption = None, by: ByOption = None) -> None:
@@ -175,16 +176,18 @@ def release_rule(rule: RuleArgument, config: ConfigOption = None, by: ByOption =
     print_line(f"rule {rule} rejects orders again; held orders are assessed again")
 
 
-async def _release_group(settings: Settings, cause: str, note: str, by: str, *, yes: bool, quiet: bool) -> ActionOutcome | None:
+async def _release_group(settings: Settings, cause: str, note: str, by: str, group: GroupCommand) -> ActionOutcome | None:
     async with bootstrap.open_components(settings) as parts:
         store = parts.store
-        if not confirm(await operator_held_groups.preview_order_release(store, cause), yes=yes, quiet=quiet):
-            return None
-        await parts.catalogue_cache.refresh()
-        assessor = bootstrap.build_assessor(parts)
-        return await operator_held_groups.release_held_orders(
-            store, cause, lambda key: reassess(store, assessor, key), by=by, note=note, now=parts.clock.now()
-        )
+
+        async def release_all() -> ActionOutcome:
+            await parts.catalogue_cache.refresh()
+            assessor = bootstrap.build_assessor(parts)
+            return await operator_held_groups.release_held_orders(
+                store, cause, lambda key: reassess(store, assessor, key), by=by, note=note, now=parts.clock.now()
+            )
+
+        return await group.decide(operator_held_groups.preview_order_release(store, cause), release_all)
 
 
 async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:

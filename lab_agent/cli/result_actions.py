@@ -19,7 +19,7 @@ from lab_agent.cli.context import (
     operator_name,
     run_with_store,
 )
-from lab_agent.cli.group_actions import CauseOption, YesOption, confirm, print_outcome, require_one
+from lab_agent.cli.group_actions import AllOf, CauseOption, GroupCommand, YesOption, choose
 from lab_agent.cli.output import (
     print_exact_json,
     print_fields,
@@ -116,15 +116,14 @@ def release(
     as_json: JsonOption = False,
 ) -> None:
     """Deliver a waiting result anyway, or all that wait for a cause, if it is formally valid. Exit code 1 if it still waits."""
-    require_one(result, cause, "the key of a result")
-    if result is None or cause is not None:
-        group = ResultGroup.parse(cause or "")
-        _decide_group(group, GroupAction.RELEASE, note, config, operator_name(by), yes=yes, as_json=as_json)
+    chosen = choose(result, cause, "the key of a result")
+    if isinstance(chosen, AllOf):
+        _decide_group(chosen, GroupAction.RELEASE, note, config, operator_name(by), GroupCommand(yes, as_json))
         return
 
     async def work(context: CommandContext) -> ResultDecision:
         return await operator_results.release_result(
-            context.store, await build_matcher(context), ReportKey(result), by=operator_name(by), note=note, now=context.now
+            context.store, await build_matcher(context), ReportKey(chosen), by=operator_name(by), note=note, now=context.now
         )
 
     _print_decision(run_with_store(config, work), as_json=as_json)
@@ -140,33 +139,34 @@ def dismiss(
     as_json: JsonOption = False,
 ) -> None:
     """Dismiss a waiting result, or all that wait for a cause: it is never delivered."""
-    require_one(result, cause, "the key of a result")
-    if result is None or cause is not None:
-        group = ResultGroup.parse(cause or "")
-        _decide_group(group, GroupAction.DISMISS, note, config, operator_name(by), yes=yes, as_json=as_json)
+    chosen = choose(result, cause, "the key of a result")
+    if isinstance(chosen, AllOf):
+        _decide_group(chosen, GroupAction.DISMISS, note, config, operator_name(by), GroupCommand(yes, as_json))
         return
 
     async def work(context: CommandContext) -> ResultDecision:
         return await operator_results.dismiss_result(
-            context.store, ReportKey(result), by=operator_name(by), note=note, now=context.now
+            context.store, ReportKey(chosen), by=operator_name(by), note=note, now=context.now
         )
 
     _print_decision(run_with_store(config, work), as_json=as_json)
 
 
-def _decide_group(
-    group: ResultGroup, action: GroupAction, note: str, config: Path | None, by: str, *, yes: bool, as_json: bool
-) -> None:
+def _decide_group(chosen: AllOf, action: GroupAction, note: str, config: Path | None, by: str, command: GroupCommand) -> None:
+    group = ResultGroup.parse(chosen.cause)
+
     async def work(context: CommandContext) -> ActionOutcome | None:
         store, now = context.store, context.now
-        if not confirm(await operator_held_groups.preview_results(store, group, action), yes=yes, quiet=as_json):
-            return None
-        if action is GroupAction.DISMISS:
-            return await operator_held_groups.dismiss_results(store, group, by=by, note=note, now=now)
-        matcher = await build_matcher(context)
-        return await operator_held_groups.release_results(store, group, matcher, by=by, note=note, now=now)
 
-    print_outcome(run_with_store(config, work), as_json=as_json)
+        async def decide_all() -> ActionOutcome:
+            if action is GroupAction.DISMISS:
+                return await operator_held_groups.dismiss_results(store, group, by=by, note=note, now=now)
+            matcher = await build_matcher(context)
+            return await operator_held_groups.release_results(store, group, matcher, by=by, note=note, now=now)
+
+        return await command.decide(operator_held_groups.preview_results(store, group, action), decide_all)
+
+    command.print(run_with_store(config, work))
 
 
 def orphans(

@@ -84,7 +84,9 @@ class ConditionId(StrEnum):
 
     # the agent and its machine
     AGENT_NOT_RUNNING = "agent.not_running"
+    AGENT_NOT_ANSWERING = "agent.not_answering"
     AGENT_FROZEN = "agent.frozen"
+    AGENT_STOOD_STILL = "agent.stood_still"
     AGENT_POLL_OVERDUE = "agent.poll_overdue"
     AGENT_TASK_ENDED = "agent.task_ended"
     AGENT_PORT_TAKEN = "agent.port_taken"
@@ -98,7 +100,9 @@ class ConditionId(StrEnum):
     # the laboratory's API, its catalogue and labels
     API_NOT_ANSWERING = "api.not_answering"
     API_NOT_PUBLIC = "api.not_public"
+    API_NOT_READY = "api.not_ready"
     API_CALLERS_REFUSED = "api.callers_refused"
+    API_CALLERS_ANONYMOUS = "api.callers_anonymous"
     API_CATALOGUE_OUTDATED = "api.catalogue_outdated"
     CATALOGUE_UNREADABLE = "catalogue.unreadable"
     CATALOGUE_INVALID = "catalogue.invalid"

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Affected, Condition, Severity
 
-_store = partial(
-    Condition,
-    severity=Severity.CRITICAL,
-    affects="no order is accepted and no result is acknowledged until it works again; what was acknowledged before is kept",
-    affected=Affected.NOTHING,
-    noticed="every unit of work, and a probe every few seconds while one fails",
-    opens="with the first failure; it is told by the page and the log, and is an alert once it has ended",
-    ends="when a probe can read and write the database again",
-    command="lab-agent check",
-    is_unready=True,
+_NOTHING_IS_TAKEN = (
+    "no order is accepted and no result is acknowledged until it works again; what was acknowledged before is kept"
 )
+_EVERY_UNIT_OF_WORK = "every unit of work, and a probe every few seconds while one fails"
+_AT_THE_FIRST = "with the first failure; it is told by the page and the log, and is an alert once it has ended"
+_WHEN_IT_WORKS = "when a probe can read and write the database again"
 
 STORE_CONDITIONS = (
     Condition(
@@ -41,79 +34,134 @@ STORE_CONDITIONS = (
         opens="at the start, before anything is told to anybody, and whenever a report of ours is found that it does not know",
         ends="when an operator releases it: `lab-agent restored release`",
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_UNREACHABLE,
+        severity=Severity.CRITICAL,
         title="The database does not answer",
         cause="the server is down, the way to it is cut, or the disk reports errors",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="Start the database server; check `store.url`, and the disk. Everything follows by itself.",
+        command="lab-agent check",
+        noticed=_EVERY_UNIT_OF_WORK,
+        opens=_AT_THE_FIRST,
+        ends=_WHEN_IT_WORKS,
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_LOCKED,
+        severity=Severity.CRITICAL,
         title="The database is locked by another program",
         cause="something holds a lock on it: a backup tool, or an open database browser",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="End that program (`lsof` on the database file names it). Back up with SQLite's `.backup`, which locks nobody out.",
+        command="lab-agent check",
+        noticed=_EVERY_UNIT_OF_WORK,
         opens="when a transaction has waited for three seconds, or a reader for two; an alert once it has ended",
+        ends=_WHEN_IT_WORKS,
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_DISK_FULL,
+        severity=Severity.CRITICAL,
         title="The database's disk is full",
         cause="no more can be written to it",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="Make room on that disk. Everything follows by itself.",
         command="df -h",
+        noticed=_EVERY_UNIT_OF_WORK,
+        opens=_AT_THE_FIRST,
+        ends=_WHEN_IT_WORKS,
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_READ_ONLY,
+        severity=Severity.CRITICAL,
         title="The database cannot be written",
         cause="its file, its folder or its disk is read-only",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="Give the agent's user the right to write the file and its folder; check whether the disk was mounted read-only.",
+        command="lab-agent check",
+        noticed=_EVERY_UNIT_OF_WORK,
+        opens=_AT_THE_FIRST,
+        ends=_WHEN_IT_WORKS,
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_DELETED,
+        severity=Severity.CRITICAL,
         title="The database file is missing, or was replaced",
         cause="the file at `store.url` is not the one that the agent opened, or there is none",
         affects="no order is accepted and no result is acknowledged, so that nothing is lost with the deleted file",
+        affected=Affected.NOTHING,
         mend=(
             "If it was moved, move it back with its -wal file: all follows by itself. If it was deleted, do not stop the agent: "
             "copy what it still has open (docs/operations.md). Else stop it, and restore the last backup. Do not create a new "
             "database in its place."
         ),
+        command="lab-agent check",
         noticed="the files are compared with those that were opened, before and after each transaction",
+        opens=_AT_THE_FIRST,
         ends="when the file that was opened is back; another one is taken at the next start",
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_DAMAGED,
+        severity=Severity.CRITICAL,
         title="The database is damaged",
         cause="SQLite says that its content is not valid",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="Stop the agent, keep the file, check the disk, and restore the last backup.",
         command="systemctl stop lab-agent lab-api",
         noticed="every unit of work, and `lab-agent check`, which reads the whole file",
+        opens=_AT_THE_FIRST,
         ends="when the whole file is found in order, which is tried every minute, or with the next start",
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_OTHER_KEY,
+        severity=Severity.CRITICAL,
         title="The database was written with another encryption key",
         cause="none of `store.encryption_keys` fits",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="Put the former key back as a further one in `store.encryption_keys`, and restart the agent.",
+        command="lab-agent check",
         noticed="a check value is decrypted at the start, and every half minute",
+        opens=_AT_THE_FIRST,
+        ends=_WHEN_IT_WORKS,
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_OTHER_SCHEMA,
+        severity=Severity.CRITICAL,
         title="The database has another schema than this program needs",
         cause="the program was replaced and the database not upgraded, or the other way round",
+        affects=_NOTHING_IS_TAKEN,
+        affected=Affected.NOTHING,
         mend="Upgrade the database, or install the program that fits and restart.",
         command="lab-agent db upgrade",
         noticed="the schema is compared at the start, and every half minute",
+        opens=_AT_THE_FIRST,
+        ends=_WHEN_IT_WORKS,
+        is_unready=True,
     ),
-    _store(
+    Condition(
         id=ConditionId.STORE_SECOND_AGENT,
+        severity=Severity.WARNING,
         title="Another agent works on this database",
         cause="two agents were started on one SQLite file",
         affects="nothing: the other one does the work, and this one takes over when that ends",
+        affected=Affected.NOTHING,
         mend="Stop one of them. Several workers need PostgreSQL.",
         command="systemctl stop lab-agent",
-        severity=Severity.WARNING,
         noticed="an agent holds a lock on a file beside the database as long as it lives",
         opens="at the start; told by the page of the agent that waits, and its log",
         ends="when the other agent has ended",
+        is_unready=True,
     ),
 )

@@ -1,4 +1,8 @@
-"""The table: every condition by its id."""
+"""The table: every condition by its id.
+
+Its parts are in the modules beside this one. An entry is one `Condition(...)` with all of its fields; a sentence that several
+entries share is a constant above them.
+"""
 
 from __future__ import annotations
 

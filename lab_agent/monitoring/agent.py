@@ -79,7 +79,7 @@ class AgentProbe:
     @property
     def conditions(self) -> frozenset[ConditionId]:
         """The conditions that it decides about."""
-        return frozenset({ConditionId.AGENT_FROZEN, ConditionId.AGENT_TASK_ENDED, ConditionId.AGENT_POLL_OVERDUE})
+        return frozenset({ConditionId.AGENT_STOOD_STILL, ConditionId.AGENT_TASK_ENDED, ConditionId.AGENT_POLL_OVERDUE})
 
     async def look(self) -> Sequence[Finding]:
         """Read the store. Raises `StoreUnreachableError`."""
@@ -98,8 +98,9 @@ def find_stalls(workers: Collection[WorkerRecord], now: datetime) -> Iterator[Fi
     if stalls:
         until, worker = max(stalls, key=lambda stall: stall[0])
         lasted = timedelta(milliseconds=worker.stalled_ms)
-        detail = f"for {round(lasted.total_seconds())} seconds, until {until:%Y-%m-%d %H:%M:%S} UTC, on {worker.host}"
-        yield Finding(condition=ConditionId.AGENT_FROZEN, detail=detail, since=until - lasted)
+        began = until - lasted
+        detail = f"from {began:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC, on {worker.host}"
+        yield Finding(condition=ConditionId.AGENT_STOOD_STILL, detail=detail, since=began)
 
 
 def find_ended_parts(workers: Collection[WorkerRecord], now: datetime) -> Iterator[Finding]:

@@ -31,13 +31,17 @@ _DETAILS = {
 
 @dataclass(frozen=True, slots=True)
 class ApiCallersProbe(Probe):
-    """Tells a reason and a client of which more than `limit` requests were refused within an hour, until none was for an hour."""
+    """Tells a reason and a client of which more than `limit` requests were refused within an hour, until none was for an hour.
+
+    Requests without any credentials are a condition of their own, a notice: whoever scans addresses sends them, and nobody has to
+    do anything. Who tried credentials is a caller that somebody has set up.
+    """
 
     store: Store
     clock: Clock
     limit: int
 
-    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.API_CALLERS_REFUSED})
+    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.API_CALLERS_REFUSED, ConditionId.API_CALLERS_ANONYMOUS})
 
     @override
     async def look(self) -> Sequence[Finding]:
@@ -47,16 +51,16 @@ class ApiCallersProbe(Probe):
         since = self.clock.now() - _WINDOW
         refused = [each for each in uow.api_refusals.since(since) if each.last_at > since]
         told = uow.alerts.open_of(self.conditions) if refused else frozenset()
-        found = [each for each in refused if each.count > self.limit or AlertKey(_CONDITION, _subject(each)) in told]
+        found = [each for each in refused if each.count > self.limit or _key(each) in told]
         tokens = uow.api_tokens.all() if found else ()
         return [_to_finding(each, tokens) for each in found]
 
 
-_CONDITION = ConditionId.API_CALLERS_REFUSED
-
-
-def _subject(refused: ApiRefusals) -> str:
-    return f"{refused.reason.value}/{refused.client}" if refused.client else refused.reason.value
+def _key(refused: ApiRefusals) -> AlertKey:
+    if refused.reason is RefusalReason.NO_CREDENTIALS:
+        return AlertKey(ConditionId.API_CALLERS_ANONYMOUS)
+    subject = f"{refused.reason.value}/{refused.client}" if refused.client else refused.reason.value
+    return AlertKey(ConditionId.API_CALLERS_REFUSED, subject)
 
 
 def _to_finding(refused: ApiRefusals, tokens: Sequence[ApiToken]) -> Finding:
@@ -64,4 +68,5 @@ def _to_finding(refused: ApiRefusals, tokens: Sequence[ApiToken]) -> Finding:
     if refused.reason is RefusalReason.TOKEN_EXPIRED:
         ended = [each.expires_at for each in tokens if each.name == refused.client and each.expires_at is not None]
         detail += f" ({max(ended):%Y-%m-%d %H:%M} UTC)" if ended else ""
-    return Finding(condition=_CONDITION, subject=_subject(refused), detail=detail, since=refused.first_at, count=refused.count)
+    key = _key(refused)
+    return Finding(condition=key.condition, subject=key.subject, detail=detail, since=refused.first_at, count=refused.count)

@@ -33,6 +33,7 @@ def build_api_probes(
 
     return (
         probe(ConditionId.API_NOT_ANSWERING, lambda: _find_own_problem(health), _NEEDED_FAILURES),
+        probe(ConditionId.API_NOT_READY, lambda: _find_unreadiness(health), _NEEDED_FAILURES),
         probe(ConditionId.API_NOT_PUBLIC, health.find_public_problem, _NEEDED_FAILURES),
         probe(ConditionId.API_CATALOGUE_OUTDATED, lambda: _find_old_catalogue(health, store), _NEEDED_DIFFERENCES),
     )
@@ -80,6 +81,11 @@ class RepeatedProbe(Probe):
 
 async def _find_own_problem(health: ApiHealth) -> str | None:
     return (await health.ask_own()).problem
+
+
+async def _find_unreadiness(health: ApiHealth) -> str | None:
+    """Why it cannot work although it answers; None also where it does not answer, which is told as such."""
+    return (await health.ask_own()).unready
 
 
 async def _find_old_catalogue(health: ApiHealth, store: Store) -> str | None:

@@ -11,7 +11,8 @@ from statistics import median
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import ServicePaused, ServiceUnavailable
+from lab_agent.errors import ServiceUnavailable
+from lab_agent.metrics import CallOutcome
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, ServiceClock
@@ -94,10 +95,10 @@ class CallDurations:
         self._steady = steady
         self._calls: deque[tuple[float, float]] = deque(maxlen=_KEPT_CALLS)
 
-    def record(self, operation: str, outcome: str, seconds: float) -> None:
+    def record(self, operation: str, outcome: CallOutcome, seconds: float) -> None:
         """Take a call that has ended. One that was not sent, as the service asks to wait, says nothing of its speed."""
         del operation
-        if outcome != ServicePaused.__name__:
+        if outcome is not CallOutcome.NOT_SENT:
             self._calls.append((self._steady(), seconds))
 
     def last(self) -> list[float]:

@@ -71,8 +71,13 @@ class SecretFilesProbe:
     def _look(self) -> Iterator[Finding]:
         for file in self.files():
             if is_readable_by_others(file):
-                detail = f"its rights are {stat.filemode(file.stat().st_mode)}"
-                yield Finding(condition=ConditionId.SETTINGS_READABLE_BY_OTHERS, subject=str(file.absolute()), detail=detail)
+                now = file.stat()
+                yield Finding(
+                    condition=ConditionId.SETTINGS_READABLE_BY_OTHERS,
+                    subject=str(file.absolute()),
+                    detail=f"its rights are {stat.filemode(now.st_mode)}",
+                    since=datetime.fromtimestamp(now.st_ctime, UTC),  # rights or content were changed last
+                )
 
 
 def is_readable_by_others(file: Path) -> bool:
@@ -96,16 +101,19 @@ class ListeningAddress:
 
 @dataclass(frozen=True, slots=True)
 class PortsProbe:
-    """Compares the ports on which parts of the settings listen."""
+    """Compares the ports on which parts of the settings listen. They are so since the file with them was changed last."""
 
     addresses: Sequence[ListeningAddress]
+    settings_file: Path | None = None
     conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.SETTINGS_EQUAL_PORTS})
 
     async def look(self) -> Sequence[Finding]:
         """Compare them."""
         ports = sorted((each for each in self.addresses if each.port), key=lambda each: each.port)
         grouped = (list(group) for _, group in groupby(ports, key=lambda each: each.port))
-        return tuple(_equal_ports(group) for group in grouped if _collides(group))
+        found = [group for group in grouped if _collides(group)]
+        since = await asyncio.to_thread(written_at, self.settings_file) if found and self.settings_file else None
+        return tuple(_equal_ports(group, since) for group in found)
 
 
 def _collides(group: Sequence[ListeningAddress]) -> bool:
@@ -113,9 +121,9 @@ def _collides(group: Sequence[ListeningAddress]) -> bool:
     return len(hosts) > 1 and (len(set(hosts)) < len(hosts) or not LOOPBACK_OF_ANY.keys().isdisjoint(hosts))
 
 
-def _equal_ports(group: Sequence[ListeningAddress]) -> Finding:
+def _equal_ports(group: Sequence[ListeningAddress], since: datetime | None) -> Finding:
     names = ", ".join(sorted(each.setting for each in group))
-    return Finding(condition=ConditionId.SETTINGS_EQUAL_PORTS, subject=names, detail=f"port {group[0].port}")
+    return Finding(condition=ConditionId.SETTINGS_EQUAL_PORTS, subject=names, detail=f"port {group[0].port}", since=since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +145,20 @@ class BackupProbe:
             return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no folder {self.folder}")
         newest = max(_modification_times(self.folder), default=None)
         if newest is None:
-            return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no file in {self.folder}")
+            since = written_at(self.folder)
+            return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no file in {self.folder}", since=since)
         if self.clock.now() - newest <= self.max_age:
             return None
         detail = f"the newest is of {newest:%Y-%m-%d %H:%M} UTC"
         return Finding(condition=ConditionId.BACKUP_OLD, detail=detail, since=newest + self.max_age)
+
+
+def written_at(path: Path) -> datetime | None:
+    """When a file was written last, or an entry of a folder came or went; None where that is not known."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return None
 
 
 def _modification_times(folder: Path) -> Iterator[datetime]:

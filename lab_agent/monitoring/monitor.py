@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
@@ -75,8 +76,7 @@ class Monitor:
 def update_alerts(uow: UnitOfWork, conditions: frozenset[ConditionId], found: Sequence[Finding], now: datetime) -> None:
     """Open what was found, close what is open of the same conditions and was not found, and commit."""
     for key in uow.alerts.open_of(conditions) - {each.key for each in found}:
-        uow.alerts.close(key, now=now)
-        log.info("condition ended", action="condition_ended", alert=str(key))
+        close_alert(uow, key, now)
     for each in found:
         alert = Alert(
             condition=each.condition,
@@ -86,6 +86,5 @@ def update_alerts(uow: UnitOfWork, conditions: frozenset[ConditionId], found: Se
             opened_at=now,
             count=each.count,
         )
-        if uow.alerts.open(alert):
-            log.warning("condition found", action="condition_found", alert=str(each.key), count=each.count, reason=each.detail)
+        open_alert(uow, alert)
     uow.commit()

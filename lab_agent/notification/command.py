@@ -46,7 +46,9 @@ class CommandChannel:
                 env=_environment(message),
             )
         except OSError as exc:
-            raise NotificationNotSent(f"{program} cannot be started: {exc.strerror}") from exc
+            raise NotificationNotSent(f"{program} cannot be started: {exc.strerror or 'the system refuses it'}") from exc
+        except ValueError as exc:  # a null character, which no program can be given
+            raise NotificationNotSent(f"{program} cannot be started: `argv` has a character that no program takes") from exc
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await process.communicate(exact_json.dumps(to_json(message)) + b"\n")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from lab_agent.errors import Failure
-from lab_agent.http_client import HttpClient, HttpOptions
+from lab_agent.http_client import HttpOptions
+from lab_agent.notification.webhook import open_client
 from lab_agent.settings.notify import PingSettings
 from lab_agent.url_origin import origin_of
 
@@ -32,7 +33,7 @@ class DeadManPing:
             return
         url = target.get_secret_value()
         try:
-            async with HttpClient(ping_options(self.settings)) as http:
+            async with open_client(ping_options(self.settings)) as http:
                 answer = await http.send(self.settings.method, url, base=url)
         except Failure as exc:
             self._tell_failure(str(exc))

@@ -41,7 +41,7 @@ class EmailChannel:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 return await asyncio.to_thread(self._send, mail)
-        except (OSError, smtplib.SMTPException) as exc:  # a TimeoutError is an OSError
+        except (OSError, UnicodeError, smtplib.SMTPException) as exc:  # a TimeoutError is an OSError
             raise NotificationNotSent(f"the mail server {self._server} {failure_reason(exc)}") from exc
 
     @property
@@ -57,7 +57,7 @@ class EmailChannel:
 
     def _connect(self) -> smtplib.SMTP:
         host, port, seconds = self.settings.host, self.settings.real_port, self.settings.timeout
-        name = socket.gethostname()
+        name = socket.gethostname() if socket.gethostname().isascii() else "localhost"
         if self.settings.security == "tls":
             return smtplib.SMTP_SSL(host, port, name, timeout=seconds, context=self._tls())
         server = smtplib.SMTP(host, port, name, timeout=seconds)
@@ -70,7 +70,10 @@ class EmailChannel:
         return server
 
     def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.settings.ca_file)
+        try:
+            context = ssl.create_default_context(cafile=self.settings.ca_file)
+        except OSError as exc:  # ssl.SSLError is one, too
+            raise NotificationNotSent("the certificates of `ca_file` cannot be read") from exc
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
 
@@ -120,7 +123,7 @@ def _refusal_reason(exc: smtplib.SMTPException) -> str:
 
 def _system_reason(exc: Exception) -> str:
     number = exc.errno if isinstance(exc, OSError) else None
-    return f"cannot be reached: {os.strerror(number) if number else type(exc).__name__}"
+    return f"cannot be reached: {os.strerror(number)}" if number else "cannot be reached: the connection broke off"
 
 
 def _as_text(said: bytes | str) -> str:
@@ -129,6 +132,7 @@ def _as_text(said: bytes | str) -> str:
 
 _CONNECTION_REASONS: tuple[tuple[type[Exception], str], ...] = (
     (ssl.SSLError, "cannot agree on encryption: check `security` and `port`"),
+    (UnicodeError, "has a name that is none: check `host`"),
     (socket.gaierror, "has a name that cannot be resolved: check `host`"),
     (TimeoutError, "does not answer in time"),
     (ConnectionRefusedError, "refuses the connection: check `host` and `port`"),

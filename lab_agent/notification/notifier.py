@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.notifications import ChannelRecord, Notification
@@ -222,9 +223,9 @@ async def _send_one(outgoing: Outgoing) -> Outcome:
         attempt = outgoing.record.failures + 1
         log.warning("notification not sent", action="notification_failed", endpoint=name, attempt=attempt, reason=str(exc))
         return Outcome(outgoing, failure=exc)
-    except Exception as exc:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
+    except Exception:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
         log.exception("notification not sent", action="notification_failed", endpoint=name)
-        return Outcome(outgoing, failure=NotificationNotSent(f"internal error {type(exc).__name__}; see the log"))
+        return Outcome(outgoing, failure=NotificationNotSent("a fault of this program; the log has the details"))
     log.info("notification sent", action="notification_sent", endpoint=name, count=items, reason=problem or None)
     return Outcome(outgoing, problem=problem)
 
@@ -240,9 +241,9 @@ def _update_alert(uow: UnitOfWork, record: ChannelRecord, now: datetime) -> None
     """Open the alert that a channel does not work, which the other ones tell; or close it."""
     key = AlertKey(ConditionId.NOTIFICATION_FAILED, record.name)
     if record.failures >= ALERT_AFTER_FAILURES:
-        uow.alerts.open(Alert(condition=key.condition, subject=key.subject, detail=record.reason, since=now, opened_at=now))
+        open_alert(uow, Alert(condition=key.condition, subject=key.subject, detail=record.reason, since=now, opened_at=now))
     elif not record.failures:
-        uow.alerts.close(key, now=now)
+        close_alert(uow, key, now)
 
 
 def _read(uow: UnitOfWork, numbers: AffectedNumbers | None) -> tuple[Situation, Book, Mapping[str, ChannelRecord]]:

@@ -7,16 +7,20 @@ A text that came from outside can neither forge a link nor call people: it goes 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lab_agent import exact_json
 from lab_agent.notification.message import Item, Message
 from lab_agent.notification.text import Entry, to_entries, to_text
 from lab_agent.settings.notify import WebhookTemplate
 
 _MAX_ITEMS = 200
 _SLACK_BLOCK, _DISCORD_CONTENT, _TELEGRAM_TEXT, _MATTERMOST_TEXT = 2900, 1900, 4000, 15_000
-"""Characters, a little less than each tool takes in one field."""
+"""Characters, a little less than each tool takes in one field: 3000, 2000, 4096 and 16,383. Those of UTF-16 are counted, where a
+character outside the basic plane is two, as Telegram does."""
+_TEAMS_CARD = 24_000
+"""Bytes of a card: Teams takes 28 KB, and may count them in UTF-16."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~])")
 _SELF_LINKING = re.compile(r"@|:(?=//)|www(?=\.)|mailto(?=:)", re.IGNORECASE)
 _NOTHING = "\N{ZERO WIDTH SPACE}"
@@ -85,12 +89,7 @@ def _discord(message: Message) -> dict[str, Any]:
 
 def _teams(message: Message) -> dict[str, Any]:
     """An Adaptive Card for a workflow of Teams; text runs know no Markdown."""
-    body = [_text_run(message.title, {"weight": "Bolder"})]
-    for entry in to_entries(message):
-        body.append(_text_run(entry.heading, {"weight": "Bolder"}))
-        body += [_text_run(f"{name}: {text}") for name, text in entry.fields]
-    if not message.items:
-        body.append(_text_run(to_text(message)))
+    body = [_text_run(_cut(message.title, _SLACK_BLOCK), {"weight": "Bolder"}), *_teams_entries(message)]
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -103,9 +102,29 @@ def _teams(message: Message) -> dict[str, Any]:
     return {"type": "message", "attachments": [content]}
 
 
+def _teams_entries(message: Message) -> list[dict[str, Any]]:
+    """As many whole entries as there is room for, at least one; what is left out is counted."""
+    if not message.items:
+        return [_text_run(to_text(message))]
+    entries, blocks, room = to_entries(message), list[dict[str, Any]](), _TEAMS_CARD
+    for number, entry in enumerate(entries):
+        texts = [_text_run(entry.heading, {"weight": "Bolder"}), *(_text_run(f"{name}: {text}") for name, text in entry.fields)]
+        room -= _size(texts)
+        if room < 0 and number:
+            return [*blocks, _text_run(f"And {len(entries) - number} more, for which there is no room here.")]
+        blocks += texts
+    return blocks
+
+
+def _size(blocks: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes as JSON, by the larger of both encodings."""
+    text = exact_json.dumps(blocks).decode()
+    return max(len(text.encode()), len(text.encode("utf-16-le")))
+
+
 def _telegram(message: Message) -> dict[str, Any]:
     """Without a parse mode the text is shown as it is."""
-    return {"text": _cut(f"{message.title}\n\n{to_text(message)}", _TELEGRAM_TEXT), "disable_web_page_preview": True}
+    return {"text": _cut(f"{message.title}\n\n{to_text(message)}", _TELEGRAM_TEXT), "link_preview_options": {"is_disabled": True}}
 
 
 def _text_run(text: str, style: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -133,7 +152,9 @@ def escape_markdown(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[:length].rstrip(chr(92))}…"
+    """Give no more than `length` characters of UTF-16, and a mark that there is more."""
+    units = text.encode("utf-16-le")
+    return text if len(units) <= 2 * length else f"{units[: 2 * length].decode('utf-16-le', 'ignore').rstrip(chr(92))}…"
 
 
 _TEMPLATES: Mapping[str, Callable[[Message], dict[str, Any]]] = {

@@ -53,7 +53,7 @@ class WebhookChannel:
         url = self.settings.url.get_secret_value()
         where = origin_of(url)
         try:
-            async with HttpClient(http_options(self.settings)) as http:
+            async with open_client(http_options(self.settings)) as http:
                 answer = await http.send("POST", url, base=url, headers=self._headers(message, body), content=body)
         except Failure as exc:  # its text has the origin at most: the path is the secret
             raise NotificationNotSent(str(exc)) from exc
@@ -65,7 +65,7 @@ class WebhookChannel:
         return ""
 
     def _headers(self, message: Message, body: bytes) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "webhook-id": message.id}
+        headers = {"Content-Type": "application/json; charset=utf-8", "webhook-id": message.id}
         if self.settings.secret is None:
             return headers
         stamp = str(int(self.clock.now().timestamp()))
@@ -73,6 +73,14 @@ class WebhookChannel:
             "webhook-timestamp": stamp,
             "webhook-signature": sign(secret_bytes(self.settings.secret), message.id, stamp, body),
         }
+
+
+def open_client(options: HttpOptions) -> HttpClient:
+    """Make a client. Raises `NotificationNotSent` where the certificates to trust cannot be read."""
+    try:
+        return HttpClient(options)
+    except OSError as exc:  # ssl.SSLError is one, too
+        raise NotificationNotSent("the certificates of `ca_file` cannot be read") from exc
 
 
 def http_options(settings: WebhookSettings) -> HttpOptions:

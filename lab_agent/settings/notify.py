@@ -43,6 +43,17 @@ def _check_secret_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _check_ascii(text: str) -> str:
+    if not text.isascii() or not text.isprintable():
+        raise ValueError("has a character that mail servers do not take at signing in; use printable ASCII")
+    return text
+
+
+def _check_ascii_secret(text: SecretStr) -> SecretStr:
+    _check_ascii(text.get_secret_value())
+    return text
+
+
 MailAddress = Annotated[str, AfterValidator(_check_address)]
 SecretUrl = Annotated[SecretStr, AfterValidator(_check_secret_url)]
 """An https address (http on this machine); who has it may write there, so that it is a secret."""
@@ -69,10 +80,10 @@ class EmailSettings(ChannelSettings):
     a mail server on this machine only."""
     ca_file: FilePath | None = None
     """PEM file of the certificate authorities to trust, instead of the public ones."""
-    user: str | None = None
-    """Login at the mail server. If not set, nobody signs in."""
-    password: SecretStr | None = None
-    """Password of that login."""
+    user: Annotated[str, AfterValidator(_check_ascii)] | None = None
+    """Login at the mail server, in ASCII. If not set, nobody signs in."""
+    password: Annotated[SecretStr, AfterValidator(_check_ascii_secret)] | None = None
+    """Password of that login, in ASCII."""
     sender: MailAddress
     """Address that the mail comes from."""
     recipients: Annotated[tuple[MailAddress, ...], Field(min_length=1)]

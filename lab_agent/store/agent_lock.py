@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import socket
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab_agent.errors import StoreFault, StoreUnreachableError
@@ -19,6 +21,40 @@ from lab_agent.store.error_translation import from_os_error
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _MAX_CONTENT = 300
+_HOLDER = re.compile(r"host (?P<host>.+), process (?P<pid>\d+), since (?P<since>[-\d]+ [:\d]+) UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """The process that took the lock last, as the lock file says; it may be gone since."""
+
+    host: str
+    pid: int
+    started_at: datetime
+
+    def __str__(self) -> str:
+        return f"host {self.host}, process {self.pid}, since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+
+    @classmethod
+    def parse(cls, text: str) -> LockHolder | None:
+        """Read what `str` writes; None for anything else."""
+        found = _HOLDER.fullmatch(text.strip())
+        if found is None:
+            return None
+        since = datetime.strptime(found["since"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+        return cls(found["host"], int(found["pid"]), since)
+
+
+def read_holder(url: str) -> LockHolder | None:
+    """Who took the lock on the database at `url` last; None where that is not known. The lock itself is not touched."""
+    file = sqlite_file(url)
+    if file is None:
+        return None
+    try:
+        text = Path(f"{file}.lock").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return LockHolder.parse(text[:_MAX_CONTENT])
 
 
 class AgentLock:
@@ -62,9 +98,9 @@ class AgentLock:
             if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
                 raise from_os_error(exc, f"The lock file {self._path} cannot be locked") from exc
         try:
-            holder = f"host {socket.gethostname()}, process {os.getpid()}, since {now:%Y-%m-%d %H:%M:%S} UTC"
+            own = LockHolder(socket.gethostname(), os.getpid(), now)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder.encode(), 0)
+            os.pwrite(descriptor, str(own).encode(), 0)
         except OSError as exc:
             if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
                 raise from_os_error(exc, f"The lock file {self._path} cannot be written") from exc

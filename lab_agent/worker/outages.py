@@ -8,7 +8,7 @@ fetched proves nothing about another that is not. What fails is read from the st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -187,9 +187,15 @@ class OutageTracker:
         ended = [key for key in keys if self._mark_ended(key)]
         stale = [key for key in keys if key in ended or key not in self._known_ended]
         if stale:  # an alert that an earlier process left open is closed once
-            await self._write(lambda uow: [uow.alerts.close(key, now=self._clock.now()) for key in stale])
+            await self._write(lambda uow: self._close(uow, stale, told=frozenset(ended)))
             self._known_ended.update(stale)
         return bool(ended)
+
+    def _close(self, uow: UnitOfWork, keys: Sequence[AlertKey], *, told: frozenset[AlertKey]) -> None:
+        """Close alerts, with a line for each that was open and whose end is not `told` already."""
+        for key in keys:
+            if uow.alerts.close(key, now=self._clock.now()) and key not in told:
+                log.info("outage ended", action="outage_ended", outage=str(key))
 
     async def _count_failing(self, kind: JobKind, key: AlertKey) -> None:
         now, text = self._clock.now(), self._texts[key]

@@ -21,7 +21,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
 from lab_agent.errors import Failure, LabAgentError, TemporaryFailure
-from lab_agent.metrics import Metrics
+from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.outages import (
@@ -89,10 +89,10 @@ class PollTask:
         try:
             found = await self.poll.run()
         except Failure as failure:
-            self.metrics.record_poll(type(failure).__name__, new=0, at=self.clock.now().timestamp())
+            self.metrics.record_poll(CallOutcome.of(failure), new=0, at=self.clock.now().timestamp())
             self._wait = await self._wait_after_failure(failure)
         else:
-            self.metrics.record_poll("ok", new=found, at=self.clock.now().timestamp())
+            self.metrics.record_poll(CallOutcome.OK, new=found, at=self.clock.now().timestamp())
             if await self._end_outages(self.poll.exchange.order_tasks_cut_off()):
                 await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
             await self._tell_unreadable_tasks(self.poll.exchange.unreadable_order_tasks())
@@ -127,7 +127,7 @@ class PollTask:
             alert = str(UNREADABLE_TASKS_ALERT)
             log.warning("Tasks cannot be read", action="tasks_unreadable", alert=alert, items=list(tasks[:_MAX_NAMES]))
         elif self._unreadable_tasks:
-            log.info("all Tasks can be read again", action="tasks_readable")
+            log.info("all Tasks can be read again", action="tasks_readable", alert=str(UNREADABLE_TASKS_ALERT))
         self._unreadable_tasks = tasks
 
     async def _wait_after_failure(self, failure: Failure) -> float:

@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import structlog
-
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
@@ -24,8 +23,6 @@ from lab_agent.domain.records import Alert, WaitingGroup
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.group_alerts import describe_oldest
-
-log = structlog.get_logger(__name__)
 
 ATTENTION_CONDITIONS = frozenset(cause.condition for cause in FailureCause) | {
     ConditionId.ORDERS_HELD,
@@ -63,9 +60,9 @@ class AttentionAlerts:
             self._tell_unusable_systems(uow, self.adapters, now)
         found = self.find(uow, now)
         for key in sorted(uow.alerts.open_of(ATTENTION_CONDITIONS) - {each.key for each in found}):
-            _close(uow, key, now)
+            close_alert(uow, key, now)
         for each in found:
-            _open(uow, each, follow_oldest=True)
+            open_alert(uow, each, follow_oldest=True)
         uow.commit()
 
     def find(self, uow: UnitOfWork, now: datetime) -> list[Alert]:
@@ -135,16 +132,6 @@ def _to_alert(group: WaitingGroup, now: datetime) -> Alert:
 def _update_alert(uow: UnitOfWork, key: AlertKey, detail: str | None, now: datetime, *, count: int | None = None) -> None:
     """Open the alert, or close it where `detail` is None."""
     if detail is None:
-        _close(uow, key, now)
+        close_alert(uow, key, now)
     else:
-        _open(uow, Alert(condition=key.condition, subject=key.subject, detail=detail, since=now, opened_at=now, count=count))
-
-
-def _open(uow: UnitOfWork, alert: Alert, *, follow_oldest: bool = False) -> None:
-    if uow.alerts.open(alert, follow_oldest=follow_oldest):
-        log.warning("condition found", action="condition_found", alert=str(alert.key), count=alert.count)
-
-
-def _close(uow: UnitOfWork, key: AlertKey, now: datetime) -> None:
-    if uow.alerts.close(key, now=now):
-        log.info("condition ended", action="condition_ended", alert=str(key))
+        open_alert(uow, Alert(condition=key.condition, subject=key.subject, detail=detail, since=now, opened_at=now, count=count))

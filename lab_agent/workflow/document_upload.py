@@ -13,6 +13,7 @@ from functools import partial
 
 import structlog
 
+from lab_agent.alert_log import close_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import ResourceId
@@ -201,7 +202,7 @@ class DocumentUploader:
 
     def _record_as_sent(self, record: UploadRecord, uow: UnitOfWork) -> None:
         uow.uploads.save(record)
-        uow.alerts.close(NOT_AS_SENT_ALERT, now=self.clock.now())
+        close_alert(uow, NOT_AS_SENT_ALERT, self.clock.now())
 
     async def _write(self, record: UploadRecord) -> None:
         await self.uploader.lease.write(lambda uow: uow.uploads.save(record))

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lab_agent.alert_log import close_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import RefusedKey, refused_key
@@ -114,7 +115,7 @@ def refresh_alert(uow: UnitOfWork, source: str, now: datetime) -> None:
     waiting = uow.refused_messages.waiting_counts().get(source, 0)
     key = rejected_messages_alert_key(source)
     if not waiting:
-        uow.alerts.close(key, now=now)
+        close_alert(uow, key, now)
         return
     (newest, *_), _ = uow.refused_messages.list(source=source, states=(RefusedState.WAITING,), limit=1)
     text = f"the last: {newest.reason}"

@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import structlog
-
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.repositories import UnitOfWork
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +40,7 @@ class RejectionBreaker:
         uow.key_values.set(_tripped_key(rule), now.isoformat())
         detail = f"{self.limit} orders within {self.window}"
         alert = Alert(condition=ConditionId.RULE_STOPPED, subject=rule, detail=detail, since=now, opened_at=now, count=self.limit)
-        if uow.alerts.open(alert):
-            log.warning("condition found", action="condition_found", alert=str(alert.key), count=self.limit)
+        open_alert(uow, alert)
         return True
 
 
@@ -54,7 +50,7 @@ def reset_rule(uow: UnitOfWork, rule: str, now: datetime) -> bool:
         return False
     uow.key_values.set(_tripped_key(rule), "")
     uow.key_values.set(_reset_key(rule), now.isoformat())
-    uow.alerts.close(tripped_rule_alert_key(rule), now=now)
+    close_alert(uow, tripped_rule_alert_key(rule), now)
     return True
 
 

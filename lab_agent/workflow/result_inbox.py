@@ -126,7 +126,11 @@ class StoreInbox:
             uow.commit()
             return changed
 
-        if await self.store.run(write):
+        if not await self.store.run(write):
+            return
+        if text is None:
+            log.info("condition ended", action="condition_ended", adapter=self.source, alert=str(alert_key))
+        else:
             log.warning("adapter alert", action="adapter_alert", adapter=self.source, alert=str(alert_key))
 
     async def seal(self, content: bytes) -> bytes:

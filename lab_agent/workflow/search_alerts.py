@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from lab_agent.alert_log import close_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
@@ -42,7 +43,7 @@ class SearchAlerts:
         for kind, filtered in findings.items():
             key = search_alert_key(kind)
             if filtered:
-                uow.alerts.close(key, now=now)
+                close_alert(uow, key, now)
             elif uow.alerts.open(
                 Alert(condition=key.condition, subject=key.subject, detail=_describe(kind), since=now, opened_at=now)
             ):

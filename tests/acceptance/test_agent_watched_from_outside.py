@@ -61,8 +61,9 @@ async def test_stopped_frozen_and_killed_agent_are_told_apart(harness: ProcessHa
     agent.process.send_signal(signal.SIGCONT)
     assert (frozen.code, set(frozen.told)) == (1, {"agent.frozen"})
     assert frozen.told["agent.frozen"]["command"] == "systemctl restart lab-agent"
-    went_on = await wait_until_told(harness, "agent.frozen", living=True)
-    assert went_on.told["agent.frozen"]["since"] < went_on.workers[0]["stalled_at"]
+    went_on = await wait_until_told(harness, "agent.stood_still", living=True)
+    assert (went_on.code, set(went_on.told)) == (0, {"agent.stood_still"})
+    assert went_on.told["agent.stood_still"]["since"] < went_on.workers[0]["stalled_at"]
 
     assert await agent.stop() == 0
     stopped = await ask(harness, "check")

@@ -47,7 +47,7 @@ async def check_call_metrics(harness: ProcessHarness) -> None:
     async with httpx.AsyncClient(base_url=harness.workspace.status_url) as client:
         numbers = (await client.get("/metrics")).text
     for each in (
-        'exchange_call_seconds_count{operation="searching Task",outcome="ServiceUnavailable"}',
+        'exchange_call_seconds_count{operation="searching Task",outcome="unavailable"}',
         'exchange_call_seconds_count{operation="searching Task",outcome="ok"}',
         'lis_call_seconds_count{adapter="folder",operation="submit",outcome="ok"}',
     ):

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AffectedCount, OpenCondition
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.metrics import Metrics, StoreGauges
+from lab_agent.metrics import CallOutcome, Metrics, StoreGauges
 from tests.harness.paths import ROOT
 from tools.docs.alert_rules import render_alert_rules
 from tools.docs.dashboard import render_dashboard
@@ -122,9 +122,9 @@ def check_expression(expression: str) -> set[str]:
 def exported_labels() -> dict[str, set[str]]:
     """The labels of each metric by its name, from a registry in which everything has happened once."""
     metrics = Metrics()
-    metrics.record_poll("ok", new=1, at=1.0)
-    metrics.record_exchange_call("GET Task", "ok", 0.2)
-    metrics.record_lis_call("folder", "submit", "ok", 0.1)
+    metrics.record_poll(CallOutcome.OK, new=1, at=1.0)
+    metrics.record_exchange_call("GET Task", CallOutcome.OK, 0.2)
+    metrics.record_lis_call("folder", "submit", CallOutcome.OK, 0.1)
     metrics.record_attempt("deliver_report", "done")
     metrics.record_skip("hl7v2")
     metrics.update_store(

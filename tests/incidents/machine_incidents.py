@@ -36,7 +36,7 @@ def agent_is_frozen(lab: Laboratory) -> Iterator[None]:
     lab.thaw("agent")
 
 
-@incident(ConditionId.AGENT_FROZEN, ends=False)
+@incident(ConditionId.AGENT_STOOD_STILL, ends=False)
 def agent_was_frozen_for_a_while(lab: Laboratory) -> Iterator[None]:
     lab.freeze("agent")
     lab.wait(4)

@@ -79,7 +79,7 @@ def document_is_not_of_its_type(lab: Laboratory) -> Iterator[None]:
 @incident(ConditionId.RESULTS_HELD, "patient_mismatch", affected=["1 result"], ends=False)
 def result_names_another_patient(lab: Laboratory) -> Iterator[None]:
     order = lab.place_and_hand_over()
-    patient = {"family": "Somebody", "given": "Else", "birth_date": "1901-01-01"}
+    patient = {"birth_date": "1901-01-01", "gender": "other"}
     lab.write_result("other", order=order["key"], lines=[order["lines"][0]["key"]], patient=patient)
     yield
 

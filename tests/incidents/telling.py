@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lab_agent.conditions.model import AlertKey, Condition, OpenCondition
+from lab_agent.conditions.model import AlertKey, Condition, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.monitoring.report import list_conditions
 from tests.incidents.laboratory import Laboratory
@@ -88,8 +88,13 @@ def score_check(lab: Laboratory, expected: Expected) -> Score:
     points = _points(expected, told, [datetime.fromisoformat(each["since"]) for each in found])
     shown = _plain(text.stdout)
     points["in words"] = _plain(expected.words.title) in shown and _plain(expected.words.mend) in shown
-    points["exit code"] = {done.returncode, text.returncode} == {1}
+    points["exit code"] = {done.returncode, text.returncode} == {_exit_code(expected, _json(done.stdout))}
     return Score("check", points, text.stdout + text.stderr)
+
+
+def _exit_code(expected: Expected, said: Mapping[str, Any]) -> int:
+    """1, but for a notice, for which nobody is needed: then what else was found decides."""
+    return 1 if expected.condition.severity is not Severity.NOTICE else int(bool(said.get("wrong") or said.get("needs_person")))
 
 
 def score_readyz(lab: Laboratory, expected: Expected) -> Score:

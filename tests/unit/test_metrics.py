@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -9,7 +10,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AffectedCount, OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.metrics import Metrics, StoreGauges
+from lab_agent.errors import Failure, LabAgentError, ServicePaused, StoreError
+from lab_agent.metrics import CallOutcome, Metrics, StoreGauges
 
 
 def text(metrics: Metrics) -> str:
@@ -38,15 +40,15 @@ def test_gauges_show_states_and_drop_stale_ones():
 
 def test_polls_calls_and_attempts_are_counted():
     metrics = Metrics()
-    metrics.record_poll("ok", new=3, at=1000.0)
-    metrics.record_poll("ServiceUnavailable", new=0, at=2000.0)
-    metrics.record_exchange_call("GET Task", "ok", 0.2)
-    metrics.record_lis_call("folder", "submit", "ok", 0.1)
+    metrics.record_poll(CallOutcome.OK, new=3, at=1000.0)
+    metrics.record_poll(CallOutcome.of(ServicePaused()), new=0, at=2000.0)
+    metrics.record_exchange_call("GET Task", CallOutcome.OK, 0.2)
+    metrics.record_lis_call("folder", "submit", CallOutcome.OK, 0.1)
     metrics.record_attempt("deliver_report", "done")
     metrics.record_skip("hl7v2")
     shown = text(metrics)
     assert 'lab_agent_polls_total{outcome="ok"} 1.0' in shown
-    assert 'lab_agent_polls_total{outcome="ServiceUnavailable"} 1.0' in shown
+    assert 'lab_agent_polls_total{outcome="not_sent"} 1.0' in shown
     assert "lab_agent_orders_seen_total 3.0" in shown
     assert "lab_agent_last_poll_timestamp_seconds 1000.0" in shown
     assert 'lab_agent_exchange_call_seconds_count{operation="GET Task",outcome="ok"} 1.0' in shown
@@ -56,9 +58,31 @@ def test_polls_calls_and_attempts_are_counted():
     assert "lab_agent_build_info{" in shown
 
 
+def subclasses(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_failure_has_a_word():
+    """No outcome is the name of a class, and none of our own failures counts as a fault of the program."""
+    failures = [kind for kind in subclasses(Failure) if kind.__module__ == "lab_agent.errors"]
+    words = {kind: CallOutcome.of(kind.__new__(kind)) for kind in failures}
+    assert len(words) > 15
+    assert CallOutcome.INTERNAL_ERROR not in words.values()
+    assert all(word.value == word.value.lower() for word in words.values())
+
+
+def test_outcome_of_other_errors():
+    assert CallOutcome.of(StoreError()) is CallOutcome.STORE
+    assert CallOutcome.of(asyncio.CancelledError()) is CallOutcome.CANCELLED
+    assert CallOutcome.of(KeyError()) is CallOutcome.INTERNAL_ERROR
+    assert CallOutcome.of(LabAgentError()) is CallOutcome.INTERNAL_ERROR
+
+
 def test_registries_are_independent():
     first, second = Metrics(), Metrics()
-    first.record_poll("ok", new=1, at=1.0)
+    first.record_poll(CallOutcome.OK, new=1, at=1.0)
     assert "lab_agent_orders_seen_total 0.0" in text(second)
 
 

@@ -228,7 +228,8 @@ async def test_unexpected_source_failure_keeps_current_catalogue(folder: Path, m
     with capture_logs() as lines:
         await cache.reload()
     assert cache.view() == before
-    assert [each["action"] for each in lines] == ["catalogue_invalid"]
+    assert [each["action"] for each in lines] == ["condition_found", "catalogue_invalid"]
+    assert lines[0]["alert"] == "catalogue.invalid"
     assert "RecursionError" in lines[0]["reason"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.notifications import Notification
+from lab_agent.notification.email_channel import EmailChannel
 from tests.harness.notifications import LIS_DOWN, NOW, make_alert
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
@@ -72,6 +73,42 @@ def test_test_of_what_is_not_set_says_what_to_do(
     lab.config.write_text(lab.config.read_text() + channels.format(python=sys.executable))
     done = cli("alert", "test", *words)
     assert (done.code, said in done.err) == (2, True)
+
+
+MAIL = """
+[notify.email.it]
+host = "mail.lab.example"
+sender = "agent@lab.example"
+recipients = ["it@lab.example"]
+user = "{user}"
+password = "{password}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "login"), [("user", {"user": "böse", "password": "x"}), ("password", {"user": "x", "password": "größe"})]
+)
+def test_login_that_no_server_takes_is_refused(cli: Cli, lab: LaboratoryFolder, field: str, login: dict[str, str]) -> None:
+    lab.config.write_text(lab.config.read_text() + MAIL.format(**login))
+    done = cli("alert", "test")
+    assert (done.code, f"notify.email.it.{field}" in done.err, "ASCII" in done.err) == (1, True, True), done.err
+    assert login[field] not in done.err
+
+
+def test_test_shows_no_internal_error(cli: Cli, lab: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of one channel is its failure, and the other ones are tested."""
+
+    async def stumble(*_: object) -> str:
+        raise ZeroDivisionError("secret data")
+
+    lab.config.write_text(lab.config.read_text() + CHANNELS.format(python=sys.executable) + MAIL.format(user="x", password="y"))
+    monkeypatch.setattr(EmailChannel, "send", stumble)
+    done = cli("alert", "test", "--json")
+    results = {row["channel"]: row for row in json.loads(done.out)}
+    assert (done.code, results["command.works"]["result"], results["email.it"]["result"]) == (1, "sent", "failed")
+    assert "fault of this program" in results["email.it"]["detail"]
+    for hidden in ("Traceback", "ZeroDivisionError", "secret data"):
+        assert hidden not in done.out + done.err
 
 
 def test_secrets_of_channels_are_masked(cli: Cli, lab: LaboratoryFolder) -> None:

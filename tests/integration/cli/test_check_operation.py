@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import Alert, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
+from lab_agent.store.agent_lock import LockHolder
 from tests.harness.programs import free_port
 from tests.integration.cli.conftest import KEY
 
@@ -141,7 +143,19 @@ def test_agent_that_stood_still_is_told_afterwards(cli: Any, lab: Any) -> None:
     now = datetime.now(UTC)
     save(lab, make_worker(started_at=now, stalled_at=now - timedelta(minutes=2), stalled_ms=180_000))
     done = cli("check", "--offline", "--json")
-    assert (done.code, list(found(done))) == (1, ["agent.frozen"])
+    told = found(done)
+    assert (done.code, list(told), told["agent.stood_still"]["severity"]) == (0, ["agent.stood_still"], "notice")
+
+
+def test_agent_that_went_on_is_not_told_as_standing(cli: Any, lab: Any) -> None:
+    """The same agent, right before and right after: two conditions, and the critical one is over at once."""
+    with sleeping_process() as pid:
+        now = datetime.now(UTC)
+        stalled = make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3))
+        save(lab, stalled)
+        assert list(found(cli("check", "--offline", "--json"))) == ["agent.frozen"]
+        save(lab, replace(stalled, beat_at=datetime.now(UTC), stalled_at=datetime.now(UTC), stalled_ms=180_000))
+        assert list(found(cli("check", "--offline", "--json"))) == ["agent.stood_still"]
 
 
 def test_old_poll_is_told_while_the_agent_lives(cli: Any, lab: Any) -> None:
@@ -168,6 +182,72 @@ def test_agent_that_answers_and_cannot_write_is_not_frozen(cli: Any, lab: Any, p
         now = datetime.now(UTC)
         save(lab, make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3)))
         assert found(cli("status", "--json")) == {}
+
+
+@contextmanager
+def silent_listener(port: int) -> Iterator[None]:
+    """A program that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", port)):
+        yield
+
+
+@contextmanager
+def blocked_readiness(port: int) -> Iterator[None]:
+    """An agent that answers `/healthz`, and never `/readyz`."""
+    over = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/readyz":
+                over.wait(30)
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(ALIVE)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+            server.shutdown()
+
+
+def test_own_agent_with_blocked_readiness_does_not_answer(cli: Any, lab: Any, port: int) -> None:
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    with blocked_readiness(port):
+        told = found(cli("status", "--json"))
+    assert {key: each["subject"] for key, each in told.items()} == {"agent.not_answering": f"127.0.0.1:{port}"}
+    assert "/readyz" in told["agent.not_answering"]["cause"]
+
+
+def test_own_agent_with_blocked_readiness_is_known_without_store(cli: Any, lab: Any, port: int) -> None:
+    (lab.folder / "lab.db").unlink()
+    with blocked_readiness(port):
+        told = found(cli("status", "--json"))
+    assert {each for each in told if each.startswith("agent.")} == {"agent.not_answering"}
+
+
+def test_silent_address_is_our_agents_by_its_heartbeat(cli: Any, lab: Any, port: int) -> None:
+    with sleeping_process() as pid, silent_listener(port):
+        save(lab, make_worker(pid=pid, started_at=datetime.now(UTC)))
+        assert set(found(cli("status", "--json"))) == {"agent.not_answering"}
+
+
+def test_silent_address_is_our_agents_by_its_lock(cli: Any, lab: Any, port: int) -> None:
+    (lab.folder / "lab.db").unlink()
+    lock = lab.folder / "lab.db.lock"
+    with sleeping_process() as pid, silent_listener(port):
+        lock.write_text(str(LockHolder(socket.gethostname(), pid, datetime.now(UTC))))
+        held = found(cli("status", "--json"))
+        lock.write_text(str(LockHolder(socket.gethostname(), NOBODY, datetime.now(UTC))))
+        gone = found(cli("status", "--json"))
+    assert {each for each in held if each.startswith("agent.")} == {"agent.not_answering"}
+    assert {each for each in gone if each.startswith("agent.")} == {"agent.port_taken"}
 
 
 # --- the store
@@ -272,6 +352,40 @@ def test_condition_that_is_covered_is_left_out(cli: Any, lab: Any) -> None:
     overdue = Alert(condition=ConditionId.AGENT_FROZEN, since=since, opened_at=since)
     lab.write(lambda uow: uow.alerts.open(overdue))
     assert list(found(cli("check", "--offline", "--json"))) == ["agent.not_running"]
+
+
+def test_age_does_not_begin_anew_with_every_call(cli: Any, lab: Any, port: int) -> None:
+    """What is told by a time stamp of a file, or by an alert, begins there."""
+    then = datetime.now(UTC) - timedelta(hours=5)
+    text = f"[monitoring]\ndisk_reserve = {10**18}\nbackups = '{lab.folder}/backups'\n[api]\nport = {port}\n"
+    lab.config.write_text(lab.config.read_text().replace("[api]\n", text))
+    (lab.folder / "backups").mkdir()
+    for each in (lab.config, lab.folder / "backups"):
+        os.utime(each, (then.timestamp(), then.timestamp()))
+    low = Alert(condition=ConditionId.DISK_LOW, subject=str(lab.folder), since=then, opened_at=then)
+    lab.write(lambda uow: uow.alerts.open(low))
+    told = found(cli("check", "--offline", "--json"))
+    assert {name: datetime.fromisoformat(each["since"]) for name, each in told.items()} == dict.fromkeys(
+        ("disk.low", "settings.equal_ports", "backup.old"), then
+    )
+
+
+def test_damage_is_as_old_as_the_file(cli: Any, lab: Any) -> None:
+    file, then = lab.folder / "lab.db", datetime.now(UTC) - timedelta(hours=5)
+    content = bytearray(file.read_bytes())
+    content[100:] = b"\x07" * (len(content) - 100)
+    file.write_bytes(content)
+    os.utime(file, (then.timestamp(), then.timestamp()))
+    assert datetime.fromisoformat(found(cli("check", "--offline", "--json"))["store.damaged"]["since"]) == then
+
+
+def test_offline_check_asks_the_agent_on_this_machine(cli: Any, lab: Any, port: int) -> None:
+    """It needs no network for that; an address elsewhere is not asked."""
+    save(lab, make_worker(started_at=datetime.now(UTC)))
+    with blocked_readiness(port):
+        assert set(found(cli("check", "--offline", "--json"))) == {"agent.not_answering"}
+        lab.config.write_text(lab.config.read_text().replace("[status]\n", '[status]\nhost = "192.0.2.7"\n'))
+        assert found(cli("check", "--offline", "--json")) == {}
 
 
 # --- the screen

@@ -31,7 +31,7 @@ SYSTEMS = {
 }
 
 
-def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, **fields: Any) -> None:
+def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, *, key: OrderKey = KEY, **fields: Any) -> None:
     text = lab.config.read_text(encoding="utf-8")
     for old, new in SYSTEMS.items():
         text = text.replace(old, new)
@@ -48,8 +48,8 @@ def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, **fi
     )
     parts = graph.to_json()
     record = OrderRecord(
-        key=KEY,
-        task_id=ResourceId("t1"),
+        key=key,
+        task_id=ResourceId(f"t1-{key}"),
         state=state,
         seen_at=NOW,
         changed_at=NOW,
@@ -60,7 +60,7 @@ def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, **fi
 
     def write(uow: Any) -> None:
         uow.orders.add(record)
-        uow.vault.save_identity(KEY, pack_identity(parts.identification), at=NOW)
+        uow.vault.save_identity(key, pack_identity(parts.identification), at=NOW)
 
     lab.write(write)
 
@@ -130,9 +130,6 @@ def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
 
 
 def test_held_order_released_after_somebody_looked(cli: Cli, lab: LaboratoryFolder) -> None:
-    def ahead(wire: dict[str, Any]) -> None:
-        wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2999-03-02T08:30:00+03:00"
-
     put_order(lab, OrderState.HELD, ahead)
     assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
     done = cli("orders", "release", KEY, "--note", "the clinic's clock is wrong", "--by", "eve")
@@ -142,6 +139,44 @@ def test_held_order_released_after_somebody_looked(cli: Cli, lab: LaboratoryFold
     again = cli("orders", "release", KEY, "--note", "again")
     assert again.code == 1
     assert "orders refuse" in again.err or "reject it" in again.err
+
+
+CAUSE = "specimen.collected-ahead"
+HELD = {"reason": "ahead", "held_since": NOW, "hold_cause": CAUSE}
+
+
+def ahead(wire: dict[str, Any]) -> None:
+    """The clinic's clock is wrong."""
+    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2999-03-02T08:30:00+03:00"
+
+
+def test_orders_held_by_a_rule_are_released_together(cli: Cli, lab: LaboratoryFolder) -> None:
+    """Each is assessed: what the rule finds is overridden, what it does not find any more is left out with the reason."""
+    two, mended, other = [OrderKey(f"RAHEAD000000000{number}") for number in (1, 2)], OrderKey("RMENDED"), OrderKey("ROTHER")
+    for key in two:
+        put_order(lab, OrderState.HELD, ahead, key=key, **HELD)
+    put_order(lab, OrderState.HELD, key=mended, **HELD)
+    put_order(lab, OrderState.HELD, ahead, key=other, **{**HELD, "hold_cause": "no_contract"})
+    assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
+    release = ("orders", "release", "--cause", CAUSE, "--note", "the clinic's clock is wrong", "--by", "eve")
+
+    asked = cli(*release)  # nobody answers the question
+    assert (asked.code, f"3 × order: each goes on in spite of {CAUSE}" in asked.out) == (2, True), asked
+    assert len(cli("orders", "list", "--state", "held", "--json").json()) == 4
+
+    done = cli(*release, "--yes")
+    assert (done.code, "done: 2" in done.out) == (0, True), done
+    assert "1 left as they are: not held for this any more" in done.out
+    for key in two:
+        assert cli("orders", "judge", key, "--json").json()["held_because"] is None
+        events = cli("orders", "show", key, "--json").json()["events"]
+        assert [(each["by"], "the clinic's clock is wrong" in each["text"]) for each in events] == [("eve", True)]
+    for key in (mended, other):
+        assert cli("orders", "show", key, "--json").json()["events"] == []
+    assert cli("orders", "judge", other, "--json").json()["held_because"]
+
+    again = cli(*release, "--yes", "--json").json()
+    assert again["done"] == 0
 
 
 @pytest.mark.parametrize(("command", "state"), [("refuse-line", "rejected"), ("accept-line", "accepted")])

@@ -47,7 +47,7 @@ async def test_every_call_observed_by_name_without_ids(make_client: Make, router
         await client.read("Task", rid("t2"))
     with pytest.raises(errors.OutcomeUnknown):
         await client.update("Task", rid("t1"), task(1), version="1")
-    assert output == [("GET Task", "ok"), ("GET Task", "ResourceNotReadable"), ("PUT Task", "OutcomeUnknown")]
+    assert output == [("GET Task", "ok"), ("GET Task", "not_readable"), ("PUT Task", "outcome_unknown")]
 
 
 async def test_every_call_carries_bearer_token(make_client: Make, router: respx.MockRouter) -> None:

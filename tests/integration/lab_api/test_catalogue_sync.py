@@ -223,7 +223,7 @@ async def test_unexpected_source_error_keeps_current_catalogue(folder: Path, clo
     monkeypatch.setattr(catalogue_versions, "read_tables", fail)
     with capture_logs() as lines:
         await sync.reload()
-    assert [each["action"] for each in lines] == ["catalogue.refused"]
+    assert [each["action"] for each in lines] == ["condition_found", "catalogue.refused"]
     assert "KeyError" in lines[0]["reason"]
     assert current.responses.catalogue.version == before
     assert (await CatalogueSync(store, folder, clock).open()).responses.catalogue.version == before

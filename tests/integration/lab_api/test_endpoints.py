@@ -218,7 +218,12 @@ async def test_health_and_readiness_need_no_credentials(api: httpx.AsyncClient, 
     assert (await api.get("healthz", headers={"Authorization": ""})).json() == alive
     ready = await api.get("http://lab/readyz", headers={"Authorization": ""})
     served = current_catalogue.responses.catalogue.version
-    assert ready.json() == {"status": "ready", "catalogue": served, "served_since": current_catalogue.since.isoformat()}
+    assert ready.json() == {
+        "status": "ready",
+        "service": "lab-api",
+        "catalogue": served,
+        "served_since": current_catalogue.since.isoformat(),
+    }
 
 
 async def test_response_bodies_prepared_once_per_version(current_catalogue: CurrentCatalogue) -> None:

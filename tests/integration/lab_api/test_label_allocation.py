@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
@@ -205,6 +206,21 @@ async def test_low_pool_alerts_empty_pool_returns_503(store: MemoryStore, curren
         assert labels(await ask(client, basket("002.002"))) == ["04"]
         assert await _is_open(store, low_alert_key("small")) is False
         assert await _is_open(store, empty_alert_key("small")) is False
+
+
+async def test_alerts_of_labels_are_named_in_the_log(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:
+    with capture_logs() as said:
+        async with application(store, current_catalogue, LabelPool("small", "##", 1, 2, warn_below=2)) as client:
+            for _ in range(3):
+                await client.post("preanalytics", json=basket("002.002"))
+        async with application(store, current_catalogue, LabelPool("small", "##", 1, 99, warn_below=2)) as client:
+            await client.post("preanalytics", json=basket("002.002"))
+    assert [(each["action"], each["alert"]) for each in said if "alert" in each] == [
+        ("condition_found", "labels.low/small"),
+        ("condition_found", "labels.exhausted/small"),
+        ("condition_ended", "labels.exhausted/small"),
+        ("condition_ended", "labels.low/small"),
+    ]
 
 
 async def test_new_label_range_works_at_any_position(store: MemoryStore, current_catalogue: CurrentCatalogue) -> None:

@@ -25,6 +25,7 @@ from tests.harness.programs import NotifySocket, free_port, running_api, write_s
 
 MINUTE = timedelta(minutes=1)
 SERVED = b'{"status":"ready","catalogue":"older"}'
+UNREADY = b'{"status":"not ready","catalogue":"older","title":"The database cannot be written"}'
 
 
 async def look(probe: Probe) -> Sequence[Finding]:
@@ -115,6 +116,18 @@ async def test_public_certificate_checked(
         assert health is not None
         found = await health.find_public_problem()
     assert (problem in (found or "")) if problem else found is None
+
+
+async def test_api_that_cannot_work_is_not_taken_for_silent() -> None:
+    """It says so itself, and which catalogue it serves; the proxy's own 503 is something else."""
+    found = {}
+    for name, answer in (("api", Canned(503, UNREADY)), ("proxy", Canned(503, b"Service Unavailable"))):
+        with canned_server({"/readyz": answer}) as port:
+            health = ApiHealth(own=f"http://127.0.0.1:{port}/", public=None)
+            probes = build_api_probes(health, MemoryStore(), VirtualClock(), MINUTE, once=True)
+            found[name] = {each.condition.value: each.detail for probe in probes for each in await look(probe)}
+    assert found["api"] == {"api.not_ready": "The database cannot be written"}
+    assert list(found["proxy"]) == ["api.not_answering"]
 
 
 async def test_unreadable_authority_said_so(tmp_path: Path) -> None:

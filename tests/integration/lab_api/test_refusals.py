@@ -14,6 +14,9 @@ import httpx
 import pytest
 
 from lab_agent.bootstrap import SystemClock
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import Severity
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.crypto import Cipher, hash_token
 from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
@@ -24,6 +27,7 @@ from lab_agent.settings.api import ApiSettings
 from lab_agent.store.unit_of_work import SqlStore
 from lab_api.app import create_app
 from lab_api.auth import Clients
+from lab_api.observation import Observation
 from lab_api.refusals import RefusalCounter
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import SignedTokens, TokenEndpoint
@@ -77,7 +81,7 @@ async def api(
         Clients(settings.tokens, settings.basic, stored, signed, virtual.now),
         TokenEndpoint(stored, signed, virtual.now),
     )
-    app = create_app(settings, current_catalogue, clients=clients, tokens=tokens, refusals=counter)
+    app = create_app(settings, current_catalogue, clients=clients, tokens=tokens, observation=Observation(refusals=counter))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://lab/lab/") as client:
         yield client
 
@@ -194,6 +198,19 @@ async def test_alert_opens_beyond_limit_and_closes_after_hour(
     await refuse(0, minutes=2)
     await refuse(0)
     assert states == [[], [key], [key], [key], []]
+
+
+async def test_requests_without_credentials_are_a_notice_of_their_own(
+    store: MemoryStore, counter: RefusalCounter, virtual: VirtualClock
+) -> None:
+    """A port scanner needs no person; a caller that tried a token does."""
+    for reason in (RefusalReason.NO_CREDENTIALS, RefusalReason.WRONG_CREDENTIALS):
+        for _ in range(11):
+            counter.count(reason)
+    await counter.write()
+    found = {str(each.key): each.count for each in await ApiCallersProbe(store, virtual, limit=10).look()}
+    assert found == {"api.callers_anonymous": 11, "api.callers_refused/wrong_credentials": 11}
+    assert CONDITIONS[ConditionId.API_CALLERS_ANONYMOUS].severity is Severity.NOTICE
 
 
 async def test_expired_token_named_with_its_end(store: MemoryStore, counter: RefusalCounter, virtual: VirtualClock) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import smtplib
+import ssl
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab_agent.notification.channel import NotificationNotSent
-from lab_agent.notification.email_channel import EmailChannel
+from lab_agent.notification.email_channel import EmailChannel, failure_reason
 from lab_agent.notification.message import Change
 from lab_agent.settings.notify import EmailSettings
 from tests.harness.certificates import CertificateAuthority
@@ -95,6 +98,8 @@ async def test_texts_from_outside_add_no_header(authority: CertificateAuthority)
         ({"port": 1}, "refuses the connection"),
         ({"ca_file": None}, "certificate that is not trusted"),
         ({"security": "tls"}, "check `security`"),
+        ({"host": "x" * 70}, "check `host`"),
+        ({"ca_file": Path(__file__)}, "the certificates of `ca_file` cannot be read"),
     ],
 )
 async def test_failure_is_told_in_plain_words(authority: CertificateAuthority, fields: dict[str, Any], reason: str) -> None:
@@ -104,6 +109,23 @@ async def test_failure_is_told_in_plain_words(authority: CertificateAuthority, f
     assert reason in str(caught.value)
     assert "wrong" not in str(caught.value).replace("wrong version", "")
     assert server.mails == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionResetError(104, "reset"), "cannot be reached: Connection reset by peer"),
+        (OSError("odd"), "cannot be reached: the connection broke off"),
+        (ssl.SSLError(1, "odd"), "cannot agree on encryption"),
+        (ssl.SSLEOFError(8, "odd"), "cannot agree on encryption"),
+        (smtplib.SMTPServerDisconnected("odd"), "closed the connection"),
+        (smtplib.SMTPHeloError(500, b"no"), "refuses: 500 no"),
+    ],
+)
+def test_reason_names_no_class(error: Exception, reason: str) -> None:
+    said = failure_reason(error)
+    assert said.startswith(reason)
+    assert not re.search(r"Error|Exception|odd", said)
 
 
 async def test_server_without_starttls_gets_no_password(authority: CertificateAuthority) -> None:

@@ -53,7 +53,7 @@ async def test_long_lag_is_kept_and_told(bench: WorkerBench) -> None:
     running.cancel()
     assert stalled.stalled_ms == 180_000
     (finding,) = await AgentProbe(bench.store, bench.clock, LIMITS).look()
-    assert (finding.condition.value, finding.since) == ("agent.frozen", bench.clock.now() - timedelta(minutes=3))
+    assert (finding.condition.value, finding.since) == ("agent.stood_still", bench.clock.now() - timedelta(minutes=3))
     bench.clock.advance(minutes=16)
     assert await AgentProbe(bench.store, bench.clock, LIMITS).look() == ()
 

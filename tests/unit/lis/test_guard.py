@@ -211,7 +211,7 @@ async def test_guard_reports_every_call_with_outcome() -> None:
         await guarded.submit(ORDER)
     with pytest.raises(LisUnavailable):
         await guarded.check()
-    assert output == [("start", "ok"), ("collect", "ok"), ("submit", "LisRejected"), ("check", "LisUnavailable")]
+    assert output == [("start", "ok"), ("collect", "ok"), ("submit", "rejected"), ("check", "unavailable")]
 
 
 async def test_guard_retries_start_after_lis_unavailable() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab_agent.errors import ServiceUnavailable
+from lab_agent.metrics import CallOutcome
 from lab_agent.monitoring.exchange_probes import CallDurations, SlownessProbe
 
 
@@ -27,7 +28,7 @@ async def test_fast_with_one_slow_call() -> None:
     assert await probe.look() == ()
 
 
-@pytest.mark.parametrize(("number", "outcome"), [(4, "ok"), (9, "ServicePaused")])
+@pytest.mark.parametrize(("number", "outcome"), [(4, CallOutcome.OK), (9, CallOutcome.NOT_SENT)])
 async def test_few_calls_cannot_tell(number: int, outcome: str) -> None:
     probe, _ = probe_after(*[60.0] * number, outcome=outcome)
     with pytest.raises(ServiceUnavailable):

@@ -76,6 +76,26 @@ def test_long_texts_are_cut(template):
         assert max(map(len, texts)) <= limits[template]
 
 
+def test_characters_of_two_units_count_twice():
+    """Telegram counts the characters of UTF-16."""
+    items = [make_item(LIS_DOWN, f"{number}", detail="\N{MICROSCOPE}" * 5000) for number in range(3)]
+    assert len(to_payload("telegram", make_message(*items), "1")["text"].encode("utf-16-le")) <= 2 * 4096
+
+
+@pytest.mark.parametrize("letter", ["x", "ж", "検", '"'])
+def test_teams_card_is_no_larger_than_teams_takes(letter):
+    """28 KB, in UTF-8 and in UTF-16."""
+    items = [make_item(condition, detail=letter * 5000) for condition in list(ConditionId)[:20]]
+    text = json.dumps(to_payload("teams", make_message(*items)), ensure_ascii=False)
+    assert max(len(text.encode()), len(text.encode("utf-16-le"))) <= 28 * 1024
+    assert "no room here" in text
+
+
+def test_telegram_shows_no_preview():
+    body = to_payload("telegram", make_message(make_item(), link="https://agent.lab.example"), "1")
+    assert body["link_preview_options"] == {"is_disabled": True}
+
+
 def test_json_says_everything():
     item = make_item(LIS_DOWN, "folder", change=Change.ENDED, ended_at=NOW, affected_before="3 orders")
     body = to_payload("json", make_message(item, link="https://agent.lab.example"))
