@@ -10,6 +10,7 @@ import structlog
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.ages import format_age
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.repositories import UnitOfWork
@@ -41,7 +42,7 @@ class RejectionBreaker:
         if uow.rejections.count_since(rule, since) < self.limit:
             return False
         uow.key_values.set(_tripped_key(rule), now.isoformat())
-        detail = f"{self.limit} orders within {self.window}"
+        detail = f"{self.limit} orders within {format_age(now - self.window, now)}"
         alert = Alert(condition=ConditionId.RULE_STOPPED, subject=rule, detail=detail, since=now, opened_at=now, count=self.limit)
         if uow.alerts.open(alert):
             log.warning("condition found", action="condition_found", alert=str(alert.key), count=self.limit)
