@@ -151,7 +151,7 @@ def _references(context: RuleContext) -> Iterator[ReferenceText]:
 )
 def _check_readable(context: RuleContext) -> Iterator[Violation]:
     for ref, why in context.order.unreadable:
-        yield Violation(str(ref), values={"reason": f"{why.reason} ({why.status})" if why.status else why.reason})
+        yield Violation(str(ref), values={"reason": why.reason})
     yield from (Violation(str(ref), values={"reason": "it has not been read yet"}) for ref in context.order.not_fetched)
 
 

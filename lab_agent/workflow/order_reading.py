@@ -250,7 +250,8 @@ class OrderReader:
             raise ServicePaused(str(failure), retry_after=wait + rest_after_hold(wait, now - since)) from failure
         if since is not None and self._is_unreadable_for(order, self.settings.unreadable_after):
             hold = OrderHold(HoldCause.MAKES_SERVICE_PAUSE, ASKED_TO_WAIT)
-            return Held(hold, seconds=wait + max(self.settings.hold_retry, rest_after_hold(wait, now - since)))
+            seconds = wait + max(self.settings.hold_retry, rest_after_hold(wait, now - since))
+            return Held(hold, seconds=seconds, issues=failure.issues)
         if since is None:
             await self.store.run(lambda uow: _mark_unreadable(uow, order.key, now))
         raise failure

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.ages import format_age
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.repositories import UnitOfWork
@@ -38,7 +39,7 @@ class RejectionBreaker:
         if uow.rejections.count_since(rule, since) < self.limit:
             return False
         uow.key_values.set(_tripped_key(rule), now.isoformat())
-        detail = f"{self.limit} orders within {self.window}"
+        detail = f"{self.limit} orders within {format_age(now - self.window, now)}"
         alert = Alert(condition=ConditionId.RULE_STOPPED, subject=rule, detail=detail, since=now, opened_at=now, count=self.limit)
         open_alert(uow, alert)
         return True

@@ -125,10 +125,10 @@ class Laboratory:
         """The folder where it writes results."""
         return self.workspace.results
 
-    def fill(self, subject: str) -> str:
-        """A subject of which a part is known when the laboratory is there: an address, a folder, a file."""
+    def fill(self, text: str) -> str:
+        """A text of which a part is known when the laboratory is there: an address, a folder, a file, how many orders it got."""
         status = f"127.0.0.1:{self.workspace.agent_config['status']['port']}"
-        return subject.format(status=status, store=self.database.parent, settings=self.settings)
+        return text.format(status=status, store=self.database.parent, settings=self.settings, placed=self.placed)
 
     def set(self, table: str, **values: TomlValue) -> None:
         """Change settings; a program that runs has read the former ones."""

@@ -46,7 +46,7 @@ def search_for_lines_is_not_filtered(lab: Laboratory) -> Iterator[None]:
     lab.fault()
 
 
-@incident(ConditionId.RULE_STOPPED, "line.item-known", settings={"rules": {"refusal_limit": 2}}, ends=False)
+@incident(ConditionId.RULE_STOPPED, "line.item", affected=["2 orders"], settings={"rules": {"refusal_limit": 2}}, ends=False)
 def many_orders_name_an_unknown_item(lab: Laboratory) -> Iterator[None]:
     for _ in range(4):
         lab.place_order(replace_item)
@@ -79,7 +79,7 @@ def document_is_not_of_its_type(lab: Laboratory) -> Iterator[None]:
 @incident(ConditionId.RESULTS_HELD, "patient_mismatch", affected=["1 result"], ends=False)
 def result_names_another_patient(lab: Laboratory) -> Iterator[None]:
     order = lab.place_and_hand_over()
-    patient = {"birth_date": "1901-01-01", "gender": "other"}
+    patient = {"birth_date": "1901-01-01"}
     lab.write_result("other", order=order["key"], lines=[order["lines"][0]["key"]], patient=patient)
     yield
 
@@ -90,7 +90,7 @@ def result_file_is_not_json(lab: Laboratory) -> Iterator[None]:
     yield
 
 
-@incident(ConditionId.LINES_TASK_UNREADABLE, affected=["1 line"])
+@incident(ConditionId.LINES_TASK_UNREADABLE, affected=["{placed} line"])  # of each order that has not ended
 def line_task_cannot_be_read_any_more(lab: Laboratory) -> Iterator[None]:
     lab.place_and_hand_over()
     lab.wait_until_logged("order_handed_over")
@@ -99,7 +99,7 @@ def line_task_cannot_be_read_any_more(lab: Laboratory) -> Iterator[None]:
     lab.fault()
 
 
-@incident(ConditionId.ORDERS_TASK_UNREADABLE, affected=["1 order"])
+@incident(ConditionId.ORDERS_TASK_UNREADABLE, affected=["{placed} order"])
 def order_task_cannot_be_read_any_more(lab: Laboratory) -> Iterator[None]:
     lab.place_and_hand_over()
     lab.fault({"kind": "status", "status": 403, "route": "GET /fhir/Task/*"})

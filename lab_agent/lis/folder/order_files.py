@@ -49,8 +49,9 @@ class OrderFolder:
         self._remove_stale(time.time())
 
     def prepare(self, key: str, data: bytes) -> None:
-        """Write the part, unless the order was submitted before."""
+        """Write the part, unless the order was submitted before. In a folder that was not opened, nothing is written."""
         part, marker = self._part_path(key), self._marker_path(key)
+        self._check_opened()
         if marker.exists() and not part.exists():
             return
         write_atomically(part, transcode_json(data, self.encoding), self.mode)
@@ -79,11 +80,20 @@ class OrderFolder:
 
     def cancel(self, key: str, lines: Sequence[str], reason: str) -> None:
         """Write the cancel file; lines in one that the LIS has not picked up yet are kept."""
+        self._check_opened()
         final = self.folder / self.cancel_name.replace("{key}", _validate_key(key))
         reasons = dict.fromkeys(lines, reason) | _read_cancelled_lines(final, self.encoding)
         entries = [{"line": line, "reason": why} for line, why in reasons.items()]
         body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
         write_atomically(final, transcode_json(exact_json.dumps(body), self.encoding), self.mode)
+
+    def _check_opened(self) -> None:
+        """Raise where this is not the folder of the start: nobody may pick up what is written to it."""
+        if self.folder.is_dir() and not (self.folder / _MARKER_FOLDER).is_dir():
+            raise LisUnavailable(
+                f"the folder for orders lacks {_MARKER_FOLDER}, so it is not the one of the start: "
+                "mount that again, or restart the agent if this one replaces it"
+            )
 
     def _remove_stale(self, now: float) -> None:
         for leftover in self.folder.glob(".*.tmp"):

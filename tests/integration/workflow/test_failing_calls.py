@@ -22,6 +22,8 @@ from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 
 ORDERS = 10
+WORDS = "Ivanova is not shown"
+"""What the service says beside a Retry-After: it may name the patient."""
 
 
 def inject(world: World, **rule: Any) -> None:
@@ -96,7 +98,7 @@ async def run_beside_pausing_order(world: World, wait: str, hours: int) -> tuple
     """
     scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 2)))
     request = world.get_task(scenario.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
-    change_answers(scenario, is_read_of(f"procedurerequest/{request}"), answer_with(503, **{"Retry-After": wait}))
+    change_answers(scenario, is_read_of(f"procedurerequest/{request}"), answer_with(503, WORDS, **{"Retry-After": wait}))
     poll = make_poll_task(scenario)
     placed: dict[str, datetime] = {}
     handed: dict[str, datetime] = {}
@@ -121,6 +123,9 @@ async def test_resource_that_pauses_service_delays_others_little(wait: str, long
     assert max(delays) <= longest
     record = (await world.stored_order(bad))[0]
     assert (record.state, record.reason) == (OrderState.HELD, ASKED_TO_WAIT)
+    (said,) = (await world.store.run_read_only(lambda uow: uow.vault.service_messages(record.key))).values()
+    assert all(WORDS in each.text for each in said)
+    assert said[-1].answer == ASKED_TO_WAIT
 
 
 @pytest.mark.parametrize("wait", ["0", "Thu, 01 Jan 2015 00:00:00 GMT"])

@@ -41,7 +41,7 @@ def order_from_wire() -> Callable[[dict[str, Any]], ReceivedOrder]:
             questionnaire_responses=None if responses is None else tuple(responses),
         )
         for name in wire.get("unreadable", ()):
-            graph = graph.with_unreadable(ResourceRef(*name.split("/")), "no right", 403)
+            graph = graph.with_unreadable(ResourceRef(*name.split("/")), "reading it was answered with 403 (forbidden)", 403)
         return parse_order(graph)
 
     return make

@@ -62,6 +62,13 @@ def test_invalid_severity_settings_are_reported() -> None:
     assert check_severities({"order.readable": "refuse"}) == ()
 
 
+def test_status_of_unreadable_resource_told_once(wire: dict[str, Any], assess_wire: Any) -> None:
+    del wire["resources"]["Specimen/s1"]
+    wire["unreadable"] = ["Specimen/s1"]
+    (found,) = [each for each in assess_wire(wire).findings() if each.rule == "order.readable"]
+    assert "this resource: reading it was answered with 403 (forbidden). Please" in found.message
+
+
 def test_messages_are_translated(wire: dict[str, Any], assess_wire: Any) -> None:
     wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
     assert (

@@ -96,6 +96,18 @@ def test_folder_without_prepared_order_not_trusted(orders: OrderFolder, tmp_path
         orders.submit(KEY, f"{KEY}.json")
 
 
+def test_nothing_written_to_folder_that_was_not_opened(orders: OrderFolder) -> None:
+    """A disk that came in the place of the folder after the start may be one that no laboratory system looks at."""
+    shutil.rmtree(orders.folder / ".prepared")
+    for write in (lambda: orders.prepare(KEY, b"{}"), lambda: orders.cancel(KEY, ("L1",), "withdrawn")):
+        with pytest.raises(LisUnavailable, match=r"lacks \.prepared.*restart the agent"):
+            write()
+    assert list(orders.folder.iterdir()) == []
+    orders.open()
+    orders.prepare(KEY, b"{}")
+    assert orders.was_received(KEY) is False
+
+
 def test_late_duplicate_part_file_removed(orders: OrderFolder) -> None:
     orders.prepare(KEY, b"{}")
     orders.submit(KEY, f"{KEY}.json")
