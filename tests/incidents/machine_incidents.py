@@ -78,7 +78,7 @@ def two_parts_have_one_port(lab: Laboratory) -> Iterator[None]:
     lab.restart_agent()
 
 
-@incident(ConditionId.SETTINGS_INVALID, without=("check",))  # it cannot find the database then, and names the setting instead
+@incident(ConditionId.SETTINGS_INVALID)
 def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
     lab.set("worker", lease="long")
     lab.reload()

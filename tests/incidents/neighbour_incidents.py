@@ -72,7 +72,7 @@ def api_does_not_answer_at_its_public_address(lab: Laboratory) -> Iterator[None]
     lab.restart_agent()
 
 
-@incident(ConditionId.API_CALLERS_REFUSED, "token_unknown", affected=["requests"], ends=False)
+@incident(ConditionId.API_CALLERS_REFUSED, "wrong_credentials", affected=["requests"], ends=False)
 def caller_uses_a_wrong_token(lab: Laboratory) -> Iterator[None]:
     for _ in range(30):
         answer = httpx.get(
