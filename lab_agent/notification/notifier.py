@@ -240,9 +240,11 @@ def _update_alert(uow: UnitOfWork, record: ChannelRecord, now: datetime) -> None
     """Open the alert that a channel does not work, which the other ones tell; or close it."""
     key = AlertKey(ConditionId.NOTIFICATION_FAILED, record.name)
     if record.failures >= ALERT_AFTER_FAILURES:
-        uow.alerts.open(Alert(condition=key.condition, subject=key.subject, detail=record.reason, since=now, opened_at=now))
-    elif not record.failures:
-        uow.alerts.close(key, now=now)
+        alert = Alert(condition=key.condition, subject=key.subject, detail=record.reason, since=now, opened_at=now)
+        if uow.alerts.open(alert):
+            log.warning("condition found", action="condition_found", alert=str(key), reason=record.reason)
+    elif not record.failures and uow.alerts.close(key, now=now):
+        log.info("condition ended", action="condition_ended", alert=str(key))
 
 
 def _read(uow: UnitOfWork, numbers: AffectedNumbers | None) -> tuple[Situation, Book, Mapping[str, ChannelRecord]]:

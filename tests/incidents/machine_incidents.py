@@ -7,12 +7,15 @@ import socket
 from collections.abc import Iterator
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.notification.planning import ALERT_AFTER_FAILURES
 from tests.harness.programs import free_port
 from tests.incidents.catalogue_of_incidents import incident
-from tests.incidents.laboratory import Laboratory
+from tests.incidents.laboratory import Laboratory, wait_for
 
 NOT_IN_THE_AGENT = ("page", "readyz", "log", "alert")
 """What does not run cannot tell it."""
+ATTEMPTS = 180.0
+"""Seconds within which a channel has been tried so often that its failure is told; each pause is longer than the one before."""
 
 
 @incident(ConditionId.AGENT_NOT_RUNNING, without=NOT_IN_THE_AGENT)
@@ -103,4 +106,5 @@ def backup_is_old(lab: Laboratory) -> Iterator[None]:
 )
 def chat_tool_cannot_be_reached(lab: Laboratory) -> Iterator[None]:
     lab.write_result_file("broken.json", "{ this is not JSON")
+    wait_for(lambda: len(lab.logged("notification_failed")) >= ALERT_AFTER_FAILURES, "its attempts", ATTEMPTS)
     yield
