@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 
 from lab_agent.conditions.ids import ConditionId
@@ -14,6 +16,7 @@ from tests.incidents.laboratory import Laboratory, wait_for
 
 NOT_IN_THE_AGENT = ("page", "readyz", "log", "alert")
 """What does not run cannot tell it."""
+DAY = 86_400.0
 ATTEMPTS = 180.0
 """Seconds within which a channel has been tried so often that its failure is told; each pause is longer than the one before."""
 
@@ -90,12 +93,25 @@ def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
     lab.reload()
 
 
-@incident(ConditionId.BACKUP_OLD, settings={"monitoring": {"backups": "var"}}, ends=False)
-def backup_is_old(lab: Laboratory) -> Iterator[None]:
-    (lab.workspace.folder / "backups").mkdir()
+@incident(ConditionId.BACKUP_OLD, settings={"monitoring": {"backups": "var"}})
+def there_is_no_backup(lab: Laboratory) -> Iterator[None]:
+    folder = lab.workspace.folder / "backups"
+    folder.mkdir()
     lab.set("monitoring", backups="backups")
     lab.restart_agent()
     yield
+    (folder / "lab-agent.db").write_bytes(b"a backup")
+
+
+@incident(ConditionId.BACKUP_OLD, settings={"monitoring": {"backups": "backups", "backup_max_age": DAY}})
+def newest_backup_becomes_old(lab: Laboratory) -> Iterator[None]:
+    backup = lab.workspace.folder / "backups" / "lab-agent.db"
+    backup.parent.mkdir()
+    backup.write_bytes(b"a backup")
+    written = time.time() - DAY
+    os.utime(backup, (written, written))
+    yield
+    backup.write_bytes(b"a newer one")
 
 
 @incident(
