@@ -89,19 +89,21 @@ def another_agent_has_the_database(lab: Laboratory) -> Iterator[None]:
     other.release()
 
 
-@incident(ConditionId.STORE_OTHER_KEY, without=("page", "readyz", "log", "alert"), alone=True)
+@incident(ConditionId.STORE_OTHER_KEY, without=NOT_STORED, alone=True)
 def encryption_key_is_another(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     lab.replace_setting(str(lab.workspace.agent_config["store"]["encryption_keys"][0]), new_key())
+    lab.start_agent()
     yield
 
 
-@incident(ConditionId.STORE_OTHER_SCHEMA, without=("page", "readyz", "log", "alert"), alone=True)
+@incident(ConditionId.STORE_OTHER_SCHEMA, without=NOT_STORED, alone=True)
 def schema_is_another(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     connection = sqlite3.connect(lab.database, isolation_level=None)
     connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
+    lab.start_agent()
     yield
 
 
