@@ -19,7 +19,8 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
-from lab_agent.store.opening import open_mark, open_store
+from lab_agent.store.opening import open_store
+from lab_agent.store.store_mark import open_mark
 from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, release_restoration
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -22,6 +23,9 @@ from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.operation import Operation, read_operation
 from lab_agent.cli.operation_output import condition_lines, format_worker, number_lines, operation_to_json
 from lab_agent.cli.output import console, print_heading, print_json, print_line
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import CryptoError, LabAgentError, SettingsError
@@ -62,10 +66,14 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Check settings, connections and operation. Exit code 1 if something needs a person."""
-    settings, found = _check_settings(config)
-    if settings and show_settings and not as_json:
-        _print_settings(settings)
-    report = asyncio.run(_run_checks(settings, found, config, offline=offline)) if settings else CheckReport(found)
+    try:
+        settings = load_settings(config)
+    except SettingsError as exc:
+        report = _report_invalid_settings(exc, config)
+    else:
+        if show_settings and not as_json:
+            _print_settings(settings)
+        report = asyncio.run(_run_checks(settings, config, offline=offline))
     if as_json:
         _print_json(report)
     else:
@@ -74,16 +82,16 @@ def check(
         raise typer.Exit(1)
 
 
-def _check_settings(config: Path | None) -> tuple[Settings | None, list[CheckResult]]:
-    try:
-        return load_settings(config), [CheckResult("settings", CheckStatus.OK, str(config or "from the environment"))]
-    except SettingsError as exc:
-        return None, [
-            CheckResult("settings", CheckStatus.WRONG, f"{each.where}: {each.what}", each.hint) for each in exc.problems
-        ]
+def _report_invalid_settings(error: SettingsError, config: Path | None) -> CheckReport:
+    """All that can be told: the database, which would say more, is named by the settings. They are as old as their file."""
+    now = datetime.now(UTC)
+    since = datetime.fromtimestamp(config.stat().st_mtime, UTC) if config is not None and config.exists() else now
+    told = OpenCondition(condition=CONDITIONS[ConditionId.SETTINGS_INVALID], detail=str(error), since=since)
+    return CheckReport(failed_checks("settings", error), Operation(at=now, conditions=(told,), store=None))
 
 
-async def _run_checks(settings: Settings, found: list[CheckResult], config: Path | None, *, offline: bool) -> CheckReport:
+async def _run_checks(settings: Settings, config: Path | None, *, offline: bool) -> CheckReport:
+    found = [CheckResult("settings", CheckStatus.OK, str(config or "from the environment"))]
     local = await check_local(settings, offline=offline)
     try:
         async with (

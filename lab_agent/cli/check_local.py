@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
 from lab_agent import bootstrap
@@ -30,8 +29,8 @@ from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.integrity import check_integrity
+from lab_agent.store.missing_database import MissingDatabase, find_missing_database
 from lab_agent.store.opening import build_cipher, open_store
-from lab_agent.store.schema import reject_lost
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
 
@@ -256,24 +255,26 @@ def _check_encryption_key(settings: Settings) -> list[CheckResult]:
     return [CheckResult("encryption key", CheckStatus.OK, f"{number} key{'s' if number > 1 else ''}")]
 
 
-def _check_missing_database(file: Path) -> list[CheckResult]:
+def _check_missing_database(missing: MissingDatabase) -> tuple[list[CheckResult], None, LabAgentError | None]:
     """One that is lost is wrong; one that was never made is still to be done."""
-    try:
-        reject_lost(file)
-    except StoreError as exc:
-        return failed_checks("store", exc)
-    return [CheckResult("store", CheckStatus.TODO, f"{file} does not exist yet", "run `lab-agent db upgrade`")]
+    if missing.remains is not None:
+        error = missing.to_error()
+        return failed_checks("store", error), None, error
+    return (
+        [CheckResult("store", CheckStatus.TODO, f"{missing.file} does not exist yet", "run `lab-agent db upgrade`")],
+        None,
+        None,
+    )
 
 
 async def _check_store(
     settings: Settings, *, offline: bool
 ) -> tuple[list[CheckResult], StoreSnapshot | None, LabAgentError | None]:
     address = mask_url_password(settings.store.url)
-    file = sqlite_file(settings.store.url)
-    if file is None and offline:
+    if sqlite_file(settings.store.url) is None and offline:
         return [CheckResult("store", CheckStatus.SKIPPED, address)], None, None
-    if file is not None and not file.exists():
-        return _check_missing_database(file), None, None
+    if (missing := find_missing_database(settings)) is not None:
+        return _check_missing_database(missing)
     try:
         store = open_store(settings.store)
         try:

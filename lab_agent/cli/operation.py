@@ -20,8 +20,10 @@ from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.root import Settings
 from lab_agent.store.agent_lock import read_holder
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.missing_database import find_missing_database
 from lab_agent.worker_bootstrap import build_probes
 from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
@@ -38,6 +40,8 @@ _OF_OPERATION = frozenset(
         ConditionId.API_CATALOGUE_OUTDATED,
     }
 )
+
+_NEVER_RUN = AgentState(workers=(), last_poll=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,8 @@ class Operation:
     conditions: tuple[OpenCondition, ...]
     store: StoreState | None
     living: tuple[WorkerRecord, ...] = ()
+    is_new: bool = False
+    """Whether there is no database yet, and never was: the first step of the installation is still to be taken."""
 
     @property
     def needing_person(self) -> tuple[OpenCondition, ...]:
@@ -76,15 +82,18 @@ async def read_operation(
     known to be wrong with the store, which may be readable all the same.
     """
     now, status = parts.clock.now(), parts.settings.status
+    limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
     answer = await ask_agent_page(status) if ask_agent else UNASKED
     found, decided = await _look(build_probes(parts, once=True), offline=offline)
     try:
         store = await _read_store(parts, now)
     except (StoreError, CryptoError) as exc:
+        if not answer.store_conditions and _is_new(parts.settings):
+            found = [*_drop_unused(found), *find_absence(_NEVER_RUN, limits, answer, status, now)]
+            return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None), store=None, is_new=True)
         observed = answer.store_conditions or (_date_back(store_condition(store_error or exc, now), parts),)
         found += find_absence_without_store(answer, status, read_holder(parts.settings.store.url)) if ask_agent else ()
         return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None, observed), store=None)
-    limits = AgentLimits.of(parts.settings.monitoring, parts.settings.worker)
     found += find_absence(store.agent, limits, answer, status, now)
     known = (_date_back(store_condition(store_error, now), parts),) if store_error is not None else ()
     return Operation(
@@ -95,11 +104,21 @@ async def read_operation(
     )
 
 
+def _is_new(settings: Settings) -> bool:
+    missing = find_missing_database(settings)
+    return missing is not None and missing.remains is None
+
+
+def _drop_unused(found: Iterable[Finding]) -> list[Finding]:
+    """Leave out what is no trouble where nothing is in operation yet, such as an API that does not run."""
+    return [each for each in found if each.condition not in _OF_OPERATION]
+
+
 def _merge_alerts(store: StoreState, found: Sequence[Finding], decided: frozenset[ConditionId], now: datetime) -> list[Alert]:
     """Give what holds: what was found now, and the open alerts that could not be decided about."""
     kept = [each for each in store.overview.alerts if each.condition not in decided | ATTENTION_CONDITIONS]
-    if not store.agent.workers:  # nothing is in operation yet, so that the API does not run is no trouble
-        found = [each for each in found if each.condition not in _OF_OPERATION]
+    if not store.agent.workers:
+        found = _drop_unused(found)
     return [*kept, *store.attention, *_to_alerts(found, store.overview.alerts, now)]
 
 

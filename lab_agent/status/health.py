@@ -49,14 +49,15 @@ def _tell_readiness(context: StatusContext, conditions: Sequence[OpenCondition],
         "mode": context.mode,
         "store": reason.condition.id.value if reason else "ok",
         "last_poll": None if last_poll is None else last_poll.isoformat(),
-        "conditions": [_to_json(each) for each in conditions],
+        "conditions": [condition_to_json(each) for each in conditions],
     }
     if reason:
         body |= {"reason": reason.condition.id.value, "title": reason.title, "mend": reason.mend}
     return JSONResponse(body, 503 if reason else 200)
 
 
-def _to_json(each: OpenCondition) -> dict[str, object]:
+def condition_to_json(each: OpenCondition) -> dict[str, object]:
+    """A condition as `/readyz` lists it, without its details."""
     return {
         "id": each.condition.id.value,
         "subject": each.subject,

@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.status.app import STATIC_FOLDER, SecurityHeadersMiddleware
+from lab_agent.status.health import condition_to_json
 from lab_agent.status.store_page import for_anybody, render_store_page
 
 _METHODS = ["GET", "POST"]
@@ -27,8 +28,7 @@ def create_waiting_app(find_condition: Callable[[], OpenCondition], now: Callabl
 
     async def readyz(_: Request) -> Response:
         found = for_anybody(find_condition())
-        told = {"id": found.condition.id.value, "since": found.since.isoformat()}
-        told |= {"title": found.title, "cause": found.cause, "mend": found.mend, "command": found.command}
+        told = {**condition_to_json(found), "cause": found.cause, "mend": found.mend, "command": found.command}
         reason = {"reason": told["id"], "title": told["title"], "mend": told["mend"]}
         answer = {"status": "not ready", "mode": mode, "store": told["id"], "conditions": [told], **reason}
         return JSONResponse(answer, 503)

@@ -18,6 +18,7 @@ from pathlib import Path
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.error_translation import from_os_error
+from lab_agent.store.missing_database import LOCK_ENDING, reject_missing
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _MAX_CONTENT = 300
@@ -62,17 +63,21 @@ class AgentLock:
 
     def __init__(self, url: str) -> None:
         file = sqlite_file(url)
-        self._path = None if file is None else Path(f"{file}.lock")
+        self._file = file
+        self._path = None if file is None else Path(f"{file}{LOCK_ENDING}")
         self._descriptor: int | None = None
 
     def acquire(self, now: datetime) -> None:
-        """Take the lock, if it is not held already. Raises `StoreUnreachableError`, which names the agent that has it."""
-        if self._path is None or self._descriptor is not None:
+        """Take the lock, if it is not held already. Raises `StoreUnreachableError`, which names the agent that has it.
+
+        Without a database no lock file is made: where one is, there was a database.
+        """
+        if self._file is None or self._path is None or self._descriptor is not None:
             return
+        if not self._path.exists():
+            reject_missing(self._file)
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # nor is there a folder for the database, which is told when that is opened
-            return
         except OSError as exc:
             raise from_os_error(exc, f"The lock file {self._path} cannot be opened") from exc
         try:

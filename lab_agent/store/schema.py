@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
+from lab_agent.errors import SchemaMismatchError
 from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.missing_database import reject_lost, reject_missing
 from lab_agent.store.row_mapping import insert_new
 from lab_agent.store.tables import key_values
 
@@ -51,22 +52,11 @@ def upgrade(url: str) -> None:
         engine.dispose()
 
 
-def reject_lost(file: Path) -> None:
-    """Raise `StoreUnreachableError` if a database is missing whose log is still there: a new one would destroy that."""
-    if not file.exists() and any(file.with_name(file.name + ending).exists() for ending in ("-wal", "-shm")):
-        raise StoreUnreachableError(
-            f"The database {file} is missing, and its write-ahead log {file.name}-wal is there: nothing was created. If the "
-            "database was moved, move it back; else keep the log, and restore a backup.",
-            fault=StoreFault.DELETED,
-        )
-
-
 def check_schema(url: str) -> None:
     """Raise `SchemaMismatchError`, which says what to do, where the database does not have this program's schema."""
     file = sqlite_file(url)
-    if file is not None and not file.exists():
-        hint = f"restore it if it was lost; for a new installation {_UPGRADE_HINT}"
-        raise SchemaMismatchError(f"There is no database at {file}; {hint}.", StoreFault.DELETED)
+    if file is not None:
+        reject_missing(file)
     engine = open_engine(url, connections=1)
     try:
         with translate_errors(), engine.connect() as connection:

@@ -15,6 +15,8 @@ from lab_agent.atomic_file import write_atomically
 from lab_agent.domain.restoration import MarkedNumber
 from lab_agent.errors import StoreError
 from lab_agent.ports.event_repositories import StoreMark
+from lab_agent.settings.groups import StoreSettings
+from lab_agent.store.engine import sqlite_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +47,11 @@ class FileMark(StoreMark):
 
     def _error(self, what: str) -> StoreError:
         return StoreError(f"The file that marks how far the database is, {self.path}, {what}.")
+
+
+def open_mark(settings: StoreSettings) -> FileMark | None:
+    """Open the mark that shows whether the database was restored; None where there is no place for it."""
+    if settings.mark is not None:
+        return FileMark(settings.mark)
+    file = sqlite_file(settings.url)
+    return None if file is None else FileMark(file.with_name(f"{file.name}.mark"))

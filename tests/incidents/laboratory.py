@@ -369,7 +369,11 @@ class Laboratory:
 
     def wait_until_logged(self, action: str, name: str = "agent") -> dict[str, Any]:
         """Wait for a line of this action; the newest."""
-        return dict(wait_for(lambda: [each for each in self.log_lines(name) if each.get("action") == action], action)[-1])
+        return dict(wait_for(lambda: self.logged(action, name), action)[-1])
+
+    def logged(self, action: str, name: str = "agent") -> list[dict[str, Any]]:
+        """The lines of an action, oldest first."""
+        return [each for each in self.log_lines(name) if each.get("action") == action]
 
     def log_file(self, name: str) -> Path:
         return self.workspace.logs / f"{name}.log"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.notification.planning import ALERT_AFTER_FAILURES
 from tests.harness.programs import free_port
 from tests.incidents.catalogue_of_incidents import incident
-from tests.incidents.laboratory import Laboratory
+from tests.incidents.laboratory import Laboratory, wait_for
 
 NOT_IN_THE_AGENT = ("page", "readyz", "log", "alert")
 """What does not run cannot tell it."""
+DAY = 86_400.0
+ATTEMPTS = 180.0
+"""Seconds within which a channel has been tried so often that its failure is told; each pause is longer than the one before."""
 
 
 @incident(ConditionId.AGENT_NOT_RUNNING, without=NOT_IN_THE_AGENT)
@@ -78,7 +84,7 @@ def two_parts_have_one_port(lab: Laboratory) -> Iterator[None]:
     lab.restart_agent()
 
 
-@incident(ConditionId.SETTINGS_INVALID, without=("check",))  # it cannot find the database then, and names the setting instead
+@incident(ConditionId.SETTINGS_INVALID)
 def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
     lab.set("worker", lease="long")
     lab.reload()
@@ -87,12 +93,25 @@ def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
     lab.reload()
 
 
-@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var"}}, ends=False)
-def backup_is_old(lab: Laboratory) -> Iterator[None]:
-    (lab.workspace.folder / "backups").mkdir()
+@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var"}})
+def there_is_no_backup(lab: Laboratory) -> Iterator[None]:
+    folder = lab.workspace.folder / "backups"
+    folder.mkdir()
     lab.set("backup", folder="backups")
     lab.restart_agent()
     yield
+    (folder / "lab-agent.db").write_bytes(b"a backup")
+
+
+@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "backups", "max_age": DAY}})
+def newest_backup_becomes_old(lab: Laboratory) -> Iterator[None]:
+    backup = lab.workspace.folder / "backups" / "lab-agent.db"
+    backup.parent.mkdir()
+    backup.write_bytes(b"a backup")
+    written = time.time() - DAY
+    os.utime(backup, (written, written))
+    yield
+    backup.write_bytes(b"a newer one")
 
 
 @incident(
@@ -103,4 +122,5 @@ def backup_is_old(lab: Laboratory) -> Iterator[None]:
 )
 def chat_tool_cannot_be_reached(lab: Laboratory) -> Iterator[None]:
     lab.write_result_file("broken.json", "{ this is not JSON")
+    wait_for(lambda: len(lab.logged("notification_failed")) >= ALERT_AFTER_FAILURES, "its attempts", ATTEMPTS)
     yield

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.crypto import new_key
+from lab_agent.store.agent_lock import AgentLock
 from tests.incidents.catalogue_of_incidents import incident
 from tests.incidents.laboratory import Laboratory
 
+SMALL = 8192
+"""Kilobytes: the database and what lies beside it fit."""
 NOT_STORED = ("alert",)
 """Nothing in a database says that it cannot be written."""
 
@@ -48,36 +56,63 @@ def database_is_damaged(lab: Laboratory) -> Iterator[None]:
         for place in range(4096, size, 4096):
             file.seek(place)
             file.write(bytes(range(256)) * 16)
-    lab.start("agent", wait=False)
+    lab.start_agent()
     yield
 
 
 @incident(ConditionId.STORE_DISK_FULL, without=NOT_STORED, alone=True)
 def disk_of_the_database_is_full(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
-    folder = lab.database.parent
-    content = {file.name: file.read_bytes() for file in folder.glob("lab-agent.db*")}
-    with lab.small_disk(folder, kilobytes=4096):
-        for name, data in content.items():
-            (folder / name).write_bytes(data)
+    with database_on_a_small_disk(lab) as folder:
         lab.start_agent()
         lab.fill_disk(folder)
-        for number in range(20):
-            lab.write_result(f"lost-{number}", order="R0000000000NONE")
+        yield  # heartbeats are written all the time
+
+
+@incident(ConditionId.STORE_READ_ONLY, without=NOT_STORED, alone=True)
+def disk_of_the_database_is_read_only(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    lab.stop("api")  # no disk becomes read-only while somebody writes to it
+    with database_on_a_small_disk(lab) as folder:
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        lab.start_agent()
         yield
 
 
-@incident(ConditionId.STORE_OTHER_KEY, without=("page", "readyz", "log", "alert"), alone=True)
+@incident(ConditionId.STORE_SECOND_AGENT, without=NOT_STORED, alone=True)
+def another_agent_has_the_database(lab: Laboratory) -> Iterator[None]:
+    lab.stop("agent")
+    other = AgentLock(f"sqlite:///{lab.database}")
+    other.acquire(datetime.now(UTC))
+    lab.start_agent()
+    yield
+    other.release()
+
+
+@incident(ConditionId.STORE_OTHER_KEY, without=NOT_STORED, alone=True)
 def encryption_key_is_another(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     lab.replace_setting(str(lab.workspace.agent_config["store"]["encryption_keys"][0]), new_key())
+    lab.start_agent()
     yield
 
 
-@incident(ConditionId.STORE_OTHER_SCHEMA, without=("page", "readyz", "log", "alert"), alone=True)
+@incident(ConditionId.STORE_OTHER_SCHEMA, without=NOT_STORED, alone=True)
 def schema_is_another(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     connection = sqlite3.connect(lab.database, isolation_level=None)
     connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
+    lab.start_agent()
     yield
+
+
+@contextmanager
+def database_on_a_small_disk(lab: Laboratory) -> Iterator[Path]:
+    """The folder of the database, and all that is in it, is on a disk of its own meanwhile."""
+    folder = lab.database.parent
+    with TemporaryDirectory() as aside:
+        shutil.copytree(folder, aside, dirs_exist_ok=True)
+        with lab.small_disk(folder, kilobytes=SMALL):
+            shutil.copytree(aside, folder, dirs_exist_ok=True)
+            yield folder

@@ -10,10 +10,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import Alert, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
-from lab_agent.store.agent_lock import LockHolder
+from lab_agent.errors import StoreUnreachableError
+from lab_agent.store.agent_lock import AgentLock, LockHolder
 from tests.harness.programs import free_port
 from tests.integration.cli.conftest import KEY
 
@@ -402,12 +404,62 @@ def test_status_begins_with_its_verdict(cli: Any, lab: Any) -> None:
     assert (waits.code, waits.out.splitlines()[0]) == (1, "1 thing needs a person.")
 
 
-def test_status_works_without_a_database(cli: Any, lab: Any) -> None:
+def leave_log(lab: Any) -> None:
+    (lab.folder / "lab.db-wal").write_bytes(b"x")
+
+
+def leave_lock(lab: Any) -> None:
+    (lab.folder / "lab.db.lock").touch()
+
+
+def leave_backup(lab: Any) -> None:
+    (lab.folder / "backups" / "monday").mkdir(parents=True)
+    (lab.folder / "backups" / "monday" / "lab.db").write_bytes(b"x")
+    lab.config.write_text(lab.config.read_text() + '\n[monitoring]\nbackups = "backups"\n')
+
+
+def leave_label_mark(lab: Any) -> None:
+    (lab.folder / "labels.json").write_text("{}")
+    lab.config.write_text(lab.config.read_text().replace("[api]\n", '[api]\nlabel_mark = "labels.json"\n'))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("leave", [leave_log, leave_lock, leave_backup, leave_label_mark])
+def test_lost_database_is_told(cli: Any, lab: Any, words: tuple[str, ...], leave: Callable[[Any], None]) -> None:
+    """What a former database has left tells it from one that was never made."""
+    for file in lab.folder.glob("lab.db*"):
+        file.unlink()
+    leave(lab)
+    done = cli(*words)
+    assert (done.code, set(found(done))) == (1, {"store.deleted"})
+    said = json.loads(done.out)
+    assert said.get("operation", said)["numbers"] is None
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_database_that_was_never_made_is_nothing_wrong(cli: Any, lab: Any, port: int, words: tuple[str, ...]) -> None:
     (lab.folder / "lab.db").unlink()
-    done = cli("status", "--json")
-    assert done.code == 1
-    assert json.loads(done.out)["numbers"] is None
-    assert [each for each in found(done) if each.startswith("store.")]
+    done = cli(*words)
+    assert (done.code, found(done)) == (0, {})
+    assert "run `lab-agent db upgrade`" in cli(words[0], *words[1:-1]).out
+
+
+def test_agent_without_a_database_leaves_nothing_of_one(tmp_path: Path) -> None:
+    """Else a new installation would look like a lost one."""
+    lock = AgentLock(f"sqlite:///{tmp_path / 'lab.db'}")
+    with pytest.raises(StoreUnreachableError, match="There is no database"):
+        lock.acquire(datetime.now(UTC))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_invalid_settings_are_told_since_their_file_was_changed(cli: Any, lab: Any) -> None:
+    lab.config.write_text(lab.config.read_text() + "\n[worker]\nlease = 'long'\n")
+    since = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    os.utime(lab.config, (since.timestamp(), since.timestamp()))
+    done = cli("check", "--offline", "--json")
+    told = found(done)["settings.invalid"]
+    assert (done.code, list(found(done)), told["since"]) == (1, ["settings.invalid"], since.isoformat())
+    assert "worker.lease" in told["cause"]
 
 
 def test_status_is_drawn_again_until_interrupted(cli: Any, lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:

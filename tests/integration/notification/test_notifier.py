@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
@@ -156,7 +157,10 @@ async def test_channel_that_fails_is_told_by_the_others(office: Office) -> None:
     broken, other = RecordingChannel("email.it", reason="the mail server is down"), RecordingChannel()
     worker = office.worker(broken, other)
     await office.open(make_alert())
-    await office.looks(worker, 0, *[60.0] * 20)
+    with capture_logs() as logged:
+        await office.looks(worker, 0, *[60.0] * 20)
+    named = [each["action"] for each in logged if each.get("alert") == "notification.failed/email.it"]
+    assert named == ["condition_found"], "the log names it once"
     assert broken.attempts < 10
     assert titles(other)[1] == "[lab-agent L] warning: Notifications cannot be sent: email.it"
     assert "the mail server is down" in other.sent[1].items[0].condition.cause
