@@ -12,7 +12,7 @@ LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof bench lint docs lock clean
+.PHONY: demo test proof bench lint docs screenshots lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
@@ -41,6 +41,10 @@ lint: .venv/.dev
 # Generates the documentation pages made from the code.
 docs: .venv/.dev
 	$(BIN)/python -m tools.docs
+
+# Takes the pictures of the documentation from the demo, with Chromium.
+screenshots: .venv/.dev
+	$(BIN)/python -m tools.screenshots
 
 # Updates the dependencies. The lock files contain hashes and no registry.
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

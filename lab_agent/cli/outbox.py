@@ -9,13 +9,16 @@ import typer
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
-from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
-from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, AttentionGroup, Page
+from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 
 _ACTIONS = {
+    "causes": CommandSource(
+        "lab_agent.cli.cause_list:list_causes",
+        "List what jobs fail of, what holds orders, lines and results, and what was refused: number, age, cause.",
+    ),
     "show": CommandSource(
         "lab_agent.cli.job_actions:show",
         "Show one job: why it waits or fails, since when, what to do, and what the service said.",
@@ -55,32 +58,6 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     page = run_with_store(config, work)
     print_list([job_row(job) for job in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items)
     print_remaining(page)
-
-
-@app.command("causes")
-def list_causes(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List what jobs fail of, what holds orders and results, and what was refused: number, age and cause, oldest first."""
-
-    async def work(context: CommandContext) -> tuple[AttentionGroup, ...]:
-        return await context.queries.attention_groups()
-
-    groups = run_with_store(config, work)
-    rows = [_group_row(each) for each in groups]
-    print_list(rows, as_json=as_json, empty_text="Nothing waits or fails.", json_rows=groups)
-
-
-def _group_row(group: AttentionGroup) -> Row:
-    condition = CONDITIONS[group.condition]
-    return {
-        "kind": group.attention_kind,
-        "cause": group.cause,
-        "lis": group.system or None,
-        "number": group.number,
-        "set_aside": group.set_aside or None,
-        "since": group.since,
-        "what": condition.fill(condition.title, group.subject),
-        "examples": ", ".join(group.examples),
-    }
 
 
 def job_row(job: Job) -> Row:

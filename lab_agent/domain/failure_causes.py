@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.text import shorten
 from lab_agent.errors import (
     AuthenticationRequired,
@@ -60,6 +61,10 @@ class FailureCause(StrEnum):
     def condition(self) -> ConditionId:
         """What it is in the table of conditions."""
         return ConditionId(f"jobs.{self.value}")
+
+    def alert_key(self, system: str) -> AlertKey:
+        """The alert of what fails of it: one for each laboratory system where it is about that, else one for all."""
+        return AlertKey(self.condition, system if self.is_about_system else "")
 
     @property
     def is_about_system(self) -> bool:

@@ -215,8 +215,8 @@ class FailureGroup:
 
     @property
     def key(self) -> AlertKey:
-        """The alert of its cause: one for each laboratory system where it is about that, else one for all."""
-        return AlertKey(self.cause.condition, self.system if self.cause.is_about_system else "")
+        """The alert of its cause."""
+        return self.cause.alert_key(self.system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Affected, AffectedCount, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert
+from lab_agent.monitoring import page_lists
 from lab_agent.ports.queries import AffectedNumbers
 
 _NOUNS = {
@@ -62,7 +63,8 @@ def to_open_condition(alert: Alert, numbers: AffectedNumbers | None = None) -> O
 def _count_affected(affected: Affected, alert: Alert, numbers: AffectedNumbers | None) -> tuple[AffectedCount, ...]:
     if affected is Affected.AS_COUNTED:
         noun = _NOUNS.get(alert.condition.value.partition(".")[0], "item")
-        return () if alert.count is None else (AffectedCount(number=alert.count, noun=noun),)
+        page = page_lists.find_list(alert.key)
+        return () if alert.count is None else (AffectedCount(number=alert.count, noun=noun, page=page),)
     counted = [] if numbers is None else _count_waiting(affected, alert.subject, numbers)
     return tuple(each for each in counted if each.number)
 
@@ -71,20 +73,29 @@ def _count_waiting(affected: Affected, subject: str, numbers: AffectedNumbers) -
     match affected:
         case Affected.EVERYTHING:
             return [
-                AffectedCount(number=numbers.unfinished_orders, noun="unfinished order", page="/orders"),
-                AffectedCount(number=numbers.unfinished_results, noun="unfinished result", page="/results"),
+                AffectedCount(number=numbers.unfinished_orders, noun="unfinished order", page=page_lists.UNFINISHED_ORDERS),
+                AffectedCount(
+                    number=numbers.unfinished_results,
+                    noun="unfinished result",
+                    page=page_lists.UNFINISHED_RESULTS,
+                ),
             ]
         case Affected.EXCHANGE_JOBS:
             return [
-                AffectedCount(number=numbers.orders_to_fetch, noun="order", rest=" to fetch", page="/orders"),
-                AffectedCount(number=numbers.results_to_deliver, noun="result", rest=" to deliver", page="/results"),
+                AffectedCount(number=numbers.orders_to_fetch, noun="order", rest=" to fetch", page=page_lists.ORDERS_TO_FETCH),
+                AffectedCount(
+                    number=numbers.results_to_deliver,
+                    noun="result",
+                    rest=" to deliver",
+                    page=page_lists.RESULTS_TO_DELIVER,
+                ),
                 AffectedCount(number=numbers.tasks_to_update, noun="Task", rest=" to update"),
             ]
         case Affected.LIS_JOBS:
             number = numbers.orders_to_hand_over.get(subject, 0)
-            return [AffectedCount(number=number, noun="order", rest=" to hand over", page="/orders")]
+            return [AffectedCount(number=number, noun="order", rest=" to hand over", page=page_lists.ORDERS_TO_HAND_OVER)]
         case Affected.LIS_LINES:
             number = numbers.waiting_lines.get(subject, 0)
-            return [AffectedCount(number=number, noun="line", rest=" without a result", page="/orders")]
+            return [AffectedCount(number=number, noun="line", rest=" without a result", page=page_lists.ORDERS_AT_THE_LABORATORY)]
         case _:
             return []

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
@@ -147,6 +146,7 @@ class AttentionKind(StrEnum):
     """What needs attention."""
 
     ORDER = "order"
+    LINE = "line"
     JOB = "job"
     REPORT = "report"
     REFUSED = "refused"
@@ -154,11 +154,11 @@ class AttentionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionItem:
-    """What needs an operator: a held order, a dead letter or a job in review, an undeliverable report, a refused message.
+    """What needs an operator: a held order or line, a dead letter or a job in review, an undeliverable report, a refused message.
 
-    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report or message, or the contract of an order;
-    `hold_reason` is that of a held report. `since` is when it was first due, or held, or received. `cause` is the code by which
-    it is put together with others (`AttentionGroup`), `system` the laboratory system that it is about, empty for none.
+    `ref` is its key or number; `kind` is the kind of a job, the adapter of a report or message, the contract of an order, or the
+    item of a line; `hold_reason` is that of a held report. `since` is when it was first due, or held, or received. `cause` is the
+    code by which it is put together with others, `system` the laboratory system that it is about, empty for none.
     """
 
     attention_kind: AttentionKind
@@ -173,32 +173,6 @@ class AttentionItem:
     attempts: int
     cause: str | None
     system: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionGroup:
-    """All that waits for one cause: held orders of a hold cause, jobs that fail of a cause (tried again, or set aside), results
-    of a hold reason or state, refused messages of a laboratory system.
-
-    `cause` is the code that commands take, `system` the laboratory system where the cause is about one. `condition` and `subject`
-    name its alert. `since` is when the oldest was first due; `examples` are the refs of the oldest, as of `AttentionItem`.
-    `set_aside` of the `number` of jobs wait for a person; the others are tried again.
-    """
-
-    attention_kind: AttentionKind
-    cause: str
-    system: str = ""
-    condition: ConditionId
-    subject: str
-    number: int
-    set_aside: int = 0
-    since: datetime
-    examples: tuple[str, ...]
-
-    @property
-    def key(self) -> AlertKey:
-        """The alert that says so."""
-        return AlertKey(self.condition, self.subject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,14 +274,6 @@ class Queries(Protocol):
         self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
     ) -> Page[AttentionItem]:
         """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells."""
-        ...
-
-    async def attention_groups(self) -> tuple[AttentionGroup, ...]:
-        """What waits for the same cause put together, the longest waiting first; failing jobs that are tried again count, too."""
-        ...
-
-    async def attention_counts(self) -> Mapping[AttentionKind, int]:
-        """The number of items in `needs_attention`, by kind."""
         ...
 
     async def orders(

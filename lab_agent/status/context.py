@@ -15,19 +15,20 @@ from starlette.responses import HTMLResponse
 from lab_agent.accounts import Accounts, Role
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import explain
+from lab_agent.conditions.table import CONDITIONS, explain
 from lab_agent.crypto import Cipher
 from lab_agent.domain import value_text
 from lab_agent.domain.ages import format_age
 from lab_agent.domain.text import shorten
 from lab_agent.metrics import Metrics
+from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, read_groups
+from lab_agent.monitoring.page_lists import find_group, find_list
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
-from lab_agent.status.cause_groups import CauseGroup, count_waiting, read_groups
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_held_groups import AssessOrder
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
@@ -116,12 +117,15 @@ class TemplateRenderer:
             "order_references": formatting.order_references,
             "shortened": shorten,
             "with_code": formatting.with_code,
+            "told_title": lambda key: CONDITIONS[key.condition].fill(CONDITIONS[key.condition].title, key.subject),
             "general": lambda text, condition: condition.fill(text, "…"),
         }
         self._environment.globals |= {
             "next_step": formatting.next_step,
             "alert_text": formatting.alert_text,
             "what_to_do": what_to_do,
+            "group_page": find_group,
+            "list_page": find_list,
             "retry_explanation": formatting.retry_explanation,
         }
 

@@ -241,14 +241,19 @@ def job_kind_name(kind: JobKind | str) -> str:
     return _JOB_KIND_NAMES[JobKind(kind)]
 
 
+_NEXT_STEPS = {
+    AttentionKind.ORDER: "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once.",
+    AttentionKind.LINE: "Enter it in the laboratory system, then `lab-agent orders accept-line`; or `refuse-line`.",
+    AttentionKind.REFUSED: "See why it could not be read; correct the map or the laboratory system, then replay or dismiss it.",
+}
+
+
 def next_step(item: AttentionItem) -> str:
     """What to do about something that is waiting for an operator."""
-    if item.attention_kind is AttentionKind.ORDER:
-        return "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once."
     if item.attention_kind is AttentionKind.REPORT:
         return what_to_do(ReportState(item.state), item.hold_reason)
-    if item.attention_kind is AttentionKind.REFUSED:
-        return "See why it could not be read; correct the map or the laboratory system, then replay it, or dismiss it."
+    if item.attention_kind in _NEXT_STEPS:
+        return _NEXT_STEPS[item.attention_kind]
     if item.state == JobState.NEEDS_REVIEW:
         return "Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it."
     if can_be_marked_done(JobKind(str(item.kind))):

@@ -18,9 +18,9 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
+from lab_agent.monitoring.cause_groups import CauseGroup
 from lab_agent.ports.queries import AttentionItem
 from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
-from lab_agent.status.cause_groups import CauseGroup
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.pages import Flash
 from lab_agent.status.paging import PageNumber, page_offset
@@ -63,7 +63,7 @@ async def show_groups(user: Viewer, context: Context, renderer: Renderer, flash:
     groups = await renderer.groups()
     members: dict[AlertKey, tuple[AttentionItem, ...]] = {}
     for each in groups:
-        if each.has_members and 0 < each.waiting <= _SHOWN_AT_ONCE:
+        if 0 < each.waiting <= _SHOWN_AT_ONCE:
             members[each.key] = (await context.queries.needs_attention(cause=each.key, limit=_SHOWN_AT_ONCE)).items
     return await renderer.render_page(
         "needs_attention.html",
@@ -71,7 +71,6 @@ async def show_groups(user: Viewer, context: Context, renderer: Renderer, flash:
         waiting_groups=[each for each in groups if each.waiting],
         retried_groups=[each for each in groups if not each.waiting],
         members=members,
-        refused_counts=await context.store.run_read_only(lambda uow: uow.refused_messages.waiting_counts()),
         can_be_marked_done=can_be_marked_done,
         flash=flash,
     )

@@ -16,7 +16,7 @@ from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.job_records import Job
 from lab_agent.domain.lab_messages import LabRejection, LabReport
 from lab_agent.domain.records import Event
-from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import Page, ReportSummary
@@ -60,14 +60,15 @@ Report = Annotated[ReportRecord, Depends(get_report)]
 
 @router.get("/results")
 async def show_results(
-    user: Viewer, context: Context, renderer: Renderer, page: PageNumber, state_names: StateNames, flash: Flash
+    user: Viewer, context: Context, renderer: Renderer, page: PageNumber, state_names: StateNames, flash: Flash, reason: str = ""
 ) -> Response:
-    """What is waiting, longest first; or all results in the selected states, newest first."""
+    """What is waiting, longest first; or the results in the selected states, or held for one reason."""
+    hold_reason = next((each for each in HoldReason if each.value == reason), None)
     states, offset = [state for state in ReportState if state.value in state_names], page_offset(page)
     found: Page[ReportSummary] | Page[ReportRecord]
     waiting_results: list[ResultView] = []
-    if states:
-        found = await context.queries.reports(states=states, offset=offset)
+    if states or hold_reason:
+        found = await context.queries.reports(states=states, hold_reason=hold_reason, offset=offset)
     else:
         found = waiting = await context.queries.unmatched_reports(offset=offset)
         waiting_results = [load_result(report) for report in waiting.items]
@@ -77,9 +78,10 @@ async def show_results(
         user,
         page=found,
         page_number=page,
-        query_string=urlencode([("state", state.value) for state in states]),
+        query_string=urlencode([("reason", hold_reason.value)] if hold_reason else [("state", state.value) for state in states]),
         states=ReportState,
         selected_states=states,
+        held_for=result_alert_key(ReportState.HELD, hold_reason) if hold_reason else None,
         waiting_results=waiting_results,
         rejected_counts=await context.store.run_read_only(lambda uow: uow.refused_messages.waiting_counts()),
         alerts_by_key={alert.key: alert for alert in overview.alerts},
@@ -139,6 +141,7 @@ async def show_result(user: Viewer, context: Context, renderer: Renderer, report
         user,
         result=result,
         report=report,
+        waits_for=result_alert_key(report.state, report.hold_reason) if report.state in REPORTS_NEEDING_OPERATOR else None,
         needs_decision=report.state in REPORTS_NEEDING_OPERATOR,
         jobs=jobs,
         needing_operator=JOBS_NEEDING_OPERATOR,

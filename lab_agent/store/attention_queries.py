@@ -1,11 +1,10 @@
-"""What needs a person: one by one, the longest waiting first, and put together by what they wait for.
+"""What needs a person, one by one, the longest waiting first.
 
 Each part of the list is read from an index in its own order, no farther than the page goes, however much waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, literal_column, null, select, union_all
@@ -14,16 +13,22 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import HoldReason, result_alert_key
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, OrderState, ReportState
-from lab_agent.ports.queries import MAX_COUNTED, AttentionGroup, AttentionItem, AttentionKind, Page
-from lab_agent.store.column_types import UtcDateTime
+from lab_agent.domain.report_records import HoldReason
+from lab_agent.domain.state_machines import (
+    JOBS_NEEDING_OPERATOR,
+    OPEN_LINES,
+    REPORTS_NEEDING_OPERATOR,
+    LineState,
+    OrderState,
+    ReportState,
+)
+from lab_agent.ports.queries import MAX_COUNTED, AttentionItem, AttentionKind, Page
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
-from lab_agent.store.tables import jobs, orders, reports
+from lab_agent.store.tables import jobs, lines, orders, reports
 
-_EXAMPLES = 3
 _IS_HELD = in_states(orders.c.state, {OrderState.HELD})
+_IS_HELD_LINE = in_states(lines.c.state, OPEN_LINES) & in_states(lines.c.state, {LineState.HELD})
 _IS_SET_ASIDE = in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)
 _IS_WAITING = in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)
 _IS_REFUSED = in_states(refused_messages.c.state, {RefusedState.WAITING})
@@ -63,6 +68,24 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
             _text(""),
         ).where(_IS_HELD),
         (orders.c.held_since, orders.c.key),
+    ),
+    (
+        AttentionKind.LINE,
+        _select_item(
+            _text(AttentionKind.LINE),
+            lines.c.key,
+            cast(lines.c.state, String),
+            lines.c.item,
+            lines.c.order_key,
+            _NOTHING,
+            _NOTHING,
+            _NOTHING,
+            lines.c.changed_at,
+            literal_column("0"),
+            _text(AttentionKind.LINE),
+            _text(""),
+        ).where(_IS_HELD_LINE),
+        (lines.c.changed_at, lines.c.key),
     ),
     (
         AttentionKind.JOB,
@@ -150,6 +173,8 @@ def _of_cause(cause: AlertKey) -> tuple[Select[Any], tuple[ColumnElement[Any], .
     if condition is ConditionId.ORDERS_HELD:
         wanted, waited = parts[AttentionKind.ORDER]
         return wanted.where(orders.c.hold_cause == subject), waited
+    if condition is ConditionId.LINES_HELD:
+        return parts[AttentionKind.LINE]
     subject_of, _, code = condition.value.partition(".")
     if subject_of == "results":
         wanted, waited = parts[AttentionKind.REPORT]
@@ -160,106 +185,9 @@ def _of_cause(cause: AlertKey) -> tuple[Select[Any], tuple[ColumnElement[Any], .
     return wanted.where(jobs.c.failure_cause == FailureCause(code), *of_system), waited
 
 
-def count_attention_items(connection: Connection) -> Mapping[AttentionKind, int]:
-    """Count them by kind; of each, no farther than `MAX_COUNTED` and one."""
-    counts = {kind: _count(connection, wanted) for kind, wanted, _ in _ITEMS}
-    return {kind: number for kind, number in counts.items() if number}
-
-
-def load_attention_groups(connection: Connection) -> tuple[AttentionGroup, ...]:
-    """Put together what waits for the same, the longest waiting first."""
-    groups = (*_order_groups(connection), *_job_groups(connection), *_report_groups(connection), *_refused_groups(connection))
-    return tuple(sorted(groups, key=lambda each: (each.since, each.attention_kind, each.cause, each.system)))
-
-
 def _count(connection: Connection, wanted: Select[Any]) -> int:
     one = wanted.with_only_columns(literal_column("1").label("one")).limit(MAX_COUNTED + 1).subquery()
     return connection.scalar(select(func.count()).select_from(one)) or 0
-
-
-def _order_groups(connection: Connection) -> Iterator[AttentionGroup]:
-    since = func.min(orders.c.held_since, type_=UtcDateTime)
-    counted = select(orders.c.hold_cause, func.count(), since).where(_IS_HELD).group_by(orders.c.hold_cause)
-    for cause, number, oldest in connection.execute(counted).all():
-        wanted = select(orders.c.key).where(_IS_HELD, orders.c.hold_cause == cause).order_by(orders.c.held_since, orders.c.key)
-        yield AttentionGroup(
-            attention_kind=AttentionKind.ORDER,
-            cause=cause or "",
-            condition=ConditionId.ORDERS_HELD,
-            subject=cause or "",
-            number=number,
-            since=oldest,
-            examples=_examples(connection, wanted),
-        )
-
-
-def _job_groups(connection: Connection) -> Iterator[AttentionGroup]:
-    is_failing = jobs.c.failing_since.is_not(None)
-    found: dict[tuple[FailureCause, str], list[Any]] = {}
-    counted = select(
-        jobs.c.failure_cause,
-        jobs.c.system,
-        func.count(),
-        func.min(jobs.c.first_due_at, type_=UtcDateTime),
-        func.count().filter(_IS_SET_ASIDE),
-    )
-    for cause, system, *numbers in connection.execute(
-        counted.where(is_failing).group_by(jobs.c.failure_cause, jobs.c.system)
-    ).all():
-        found.setdefault((cause, system if cause.is_about_system else ""), []).append(numbers)
-    for (cause, system), parts in found.items():
-        wanted = select(jobs.c.id).where(is_failing, jobs.c.failure_cause == cause).order_by(jobs.c.first_due_at, jobs.c.id)
-        yield AttentionGroup(
-            attention_kind=AttentionKind.JOB,
-            cause=cause.value,
-            system=system,
-            condition=cause.condition,
-            subject=system,
-            number=sum(number for number, _, _ in parts),
-            set_aside=sum(set_aside for _, _, set_aside in parts),
-            since=min(since for _, since, _ in parts),
-            examples=_examples(connection, wanted.where(jobs.c.system == system) if system else wanted),
-        )
-
-
-def _report_groups(connection: Connection) -> Iterator[AttentionGroup]:
-    since = func.min(reports.c.received_at, type_=UtcDateTime)
-    counted = select(reports.c.state, reports.c.hold_reason, func.count(), since).where(_IS_WAITING)
-    state: ReportState
-    reason: HoldReason | None
-    for state, reason, number, oldest in connection.execute(counted.group_by(reports.c.state, reports.c.hold_reason)).all():
-        alert = result_alert_key(state, reason)
-        alike = (_IS_WAITING, reports.c.state == state, reports.c.hold_reason.is_not_distinct_from(reason))
-        yield AttentionGroup(
-            attention_kind=AttentionKind.REPORT,
-            cause=(reason or state).value,
-            condition=alert.condition,
-            subject=alert.subject,
-            number=number,
-            since=oldest,
-            examples=_examples(connection, select(reports.c.key).where(*alike).order_by(reports.c.sequence)),
-        )
-
-
-def _refused_groups(connection: Connection) -> Iterator[AttentionGroup]:
-    since = func.min(refused_messages.c.first_seen_at, type_=UtcDateTime)
-    counted = select(refused_messages.c.source, func.count(), since).where(_IS_REFUSED).group_by(refused_messages.c.source)
-    for source, number, oldest in connection.execute(counted).all():
-        wanted = select(refused_messages.c.key).where(_IS_REFUSED, refused_messages.c.source == source)
-        yield AttentionGroup(
-            attention_kind=AttentionKind.REFUSED,
-            cause=AttentionKind.REFUSED.value,
-            system=source,
-            condition=ConditionId.LIS_REFUSED_MESSAGES,
-            subject=source,
-            number=number,
-            since=oldest,
-            examples=_examples(connection, wanted.order_by(refused_messages.c.first_seen_at, refused_messages.c.key)),
-        )
-
-
-def _examples(connection: Connection, wanted: Select[Any]) -> tuple[str, ...]:
-    return tuple(str(ref) for ref in connection.scalars(wanted.limit(_EXAMPLES)))
 
 
 def _to_attention_item(row: Any) -> AttentionItem:

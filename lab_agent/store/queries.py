@@ -43,9 +43,7 @@ from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
     AffectedNumbers,
-    AttentionGroup,
     AttentionItem,
-    AttentionKind,
     OrderDetail,
     OrderSummary,
     OverdueResults,
@@ -57,7 +55,7 @@ from lab_agent.ports.queries import (
     RestoredNumbers,
     StateCounts,
 )
-from lab_agent.store.attention_queries import count_attention_items, load_attention_groups, load_attention_items
+from lab_agent.store.attention_queries import load_attention_items
 from lab_agent.store.overdue_results import load_overdue_results
 from lab_agent.store.overview_queries import load_affected_numbers, load_counts, load_overview, load_restored_numbers
 from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record_factory
@@ -107,14 +105,6 @@ class SqlQueries(Queries):
         self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
     ) -> Page[AttentionItem]:
         return await self._store.read(lambda connection: load_attention_items(connection, cause, offset, limit))
-
-    @override
-    async def attention_groups(self) -> tuple[AttentionGroup, ...]:
-        return await self._store.read(load_attention_groups)
-
-    @override
-    async def attention_counts(self) -> Mapping[AttentionKind, int]:
-        return await self._store.read(count_attention_items)
 
     @override
     async def orders(

@@ -1125,6 +1125,13 @@ class MemoryRefusedMessageRepository(RefusedMessageRepository):
         return {source: waiting.count(source) for source in waiting}
 
     @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        waiting = [each for each in self._data.refused_messages.values() if each.state is RefusedState.WAITING]
+        return _waiting_groups(
+            [(AlertKey(ConditionId.LIS_REFUSED_MESSAGES, each.source), each.first_seen_at, None, None) for each in waiting]
+        )
+
+    @override
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:
         mine = [each for each in self._data.refused_messages.values() if each.source == source and each.first_seen_at >= since]
         return len(mine), sum(each.size or 0 for each in mine if each.is_kept)

@@ -20,6 +20,8 @@ from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.status.app import create_app
 from tests.harness import status_pages
 from tests.harness.paths import CATALOGUE
+from tests.integration.status.test_groups import add_rejected
+from tests.integration.status.test_groups import states as failed_states
 
 HELD = OrderKey("R0000000000HELD")
 CHROMIUM = shutil.which("chromium")
@@ -193,6 +195,25 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
         await context.close()
     assert [each for each in complaints if "422" not in each] == []
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+async def test_operator_retries_forty_uploads_of_a_cause(pages, browser, scripts):
+    """From the overview, over the page that says what it does."""
+    await add_rejected(pages, 40)
+    async with served(pages) as base:
+        context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
+        tab = await context.new_page()
+        await signed_in(tab, base, "/")
+        await tab.get_by_role("link", name="Waiting for you 40").wait_for()
+        await tab.get_by_role("link", name="Retry all 40").click()
+        await tab.get_by_role("heading", name="Retry all: 40 of 40?").wait_for()
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
+        assert await failed_states(pages) == {JobState.DEAD_LETTER}, "nothing is done before the form is sent"
+        await tab.get_by_role("button", name="Retry all").click()
+        await tab.get_by_role("status").filter(has_text="40 are due now").wait_for()
+        assert await failed_states(pages) == {JobState.DUE}
+        await context.close()
 
 
 async def test_refresh_keeps_a_half_written_decision(seeded, browser):

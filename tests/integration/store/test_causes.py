@@ -18,8 +18,8 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
+from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import AttentionKind
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow import operator_held_groups, operator_job_groups
@@ -93,6 +93,10 @@ async def open_alerts(store: SqlStore) -> dict[AlertKey, Alert]:
     return {each.key: each for each in (await SqlQueries(store).alerts()).items if each.closed_at is None}
 
 
+async def load_groups(store: SqlStore) -> tuple[CauseGroup, ...]:
+    return await store.run_read_only(lambda uow: read_groups(uow, NOW))
+
+
 async def test_three_causes_are_three_alerts_with_number_and_age(store: SqlStore, attention: AttentionAlerts) -> None:
     await attention.run()
     found = await open_alerts(store)
@@ -109,13 +113,14 @@ async def test_three_causes_are_three_alerts_with_number_and_age(store: SqlStore
 
 
 async def test_three_causes_are_three_groups_oldest_first(store: SqlStore) -> None:
-    groups = await SqlQueries(store).attention_groups()
-    assert [(each.attention_kind, each.cause, each.system, each.number, each.set_aside, each.key) for each in groups] == [
-        (AttentionKind.ORDER, RULE, "", HELD, 0, HELD_ALERT),
-        (AttentionKind.JOB, "lis_disk_full", "chemistry", HANDOVERS, UNVERIFIED, DISK_ALERT),
-        (AttentionKind.JOB, "write_rejected", "", UPLOADS, UPLOADS, UPLOAD_ALERT),
+    groups = await load_groups(store)
+    assert [(each.code, each.system, each.count, each.waiting, each.key) for each in groups] == [
+        (RULE, "", HELD, HELD, HELD_ALERT),
+        ("lis_disk_full", "chemistry", HANDOVERS, UNVERIFIED, DISK_ALERT),
+        ("write_rejected", "", UPLOADS, UPLOADS, UPLOAD_ALERT),
     ]
-    assert groups[0].examples == tuple(f"H{number}" for number in (HELD, HELD - 1, HELD - 2))
+    oldest = await SqlQueries(store).needs_attention(cause=HELD_ALERT, limit=3)
+    assert [each.ref for each in oldest.items] == [f"H{number}" for number in (HELD, HELD - 1, HELD - 2)]
     assert (await SqlQueries(store).affected_numbers()).orders_to_hand_over == {"chemistry": HANDOVERS}
 
 
@@ -144,7 +149,7 @@ async def test_pages_read_no_more_than_they_show(store: SqlStore, attention: Att
     queries, limits = SqlQueries(store), {}
     for name, work, limit in (
         ("waiting", queries.needs_attention, 150_000),
-        ("groups", queries.attention_groups, 400_000),
+        ("groups", lambda: load_groups(store), 400_000),
         ("held orders", lambda: queries.orders(states=[OrderState.HELD]), 100_000),
         ("open jobs", lambda: queries.jobs(states=OPEN_JOBS), 120_000),
         ("attention task", attention.run, 500_000),

@@ -15,6 +15,7 @@ from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
+from lab_agent.monitoring.cause_groups import read_groups
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store import query_pages
 from lab_agent.store.queries import SqlQueries
@@ -67,7 +68,7 @@ WORK: dict[str, Work] = {
     "overview": lambda store: SqlQueries(store).overview(now=NOW),
     "metrics": lambda store: SqlQueries(store).counts(now=NOW),
     "waiting for an operator": lambda store: SqlQueries(store).needs_attention(),
-    "numbers in the navigation": lambda store: SqlQueries(store).attention_counts(),
+    "numbers in the navigation": unit_of_work(lambda uow: read_groups(uow, NOW)),
     "open orders": lambda store: SqlQueries(store).orders(states=(OrderState.HELD, OrderState.HANDED_OVER)),
     "search": lambda store: SqlQueries(store).orders(search="R17"),
     "open jobs": lambda store: SqlQueries(store).jobs(states=OPEN_JOBS),

@@ -194,14 +194,22 @@ async def test_history_of_report_without_known_order(queries, day, transact_sql)
     assert await queries.report_events("P9") == ()
 
 
-async def test_attention_counts_by_kind(queries, day):
-    assert await queries.attention_counts() == {AttentionKind.ORDER: 1, AttentionKind.JOB: 1, AttentionKind.REPORT: 1}
-    assert sum((await queries.attention_counts()).values()) == (await queries.needs_attention()).total
-
-
 async def test_attention_is_empty_without_waiting_items(queries):
-    assert await queries.attention_counts() == {}
+    assert (await queries.needs_attention()).items == ()
     assert (await queries.unmatched_reports()).items == ()
+
+
+async def test_late_lines_are_listed_with_their_orders(queries, transact_sql, factory):
+    await transact_sql(
+        lambda uow: [
+            uow.orders.add(factory.order("RLATE", state=OrderState.HANDED_OVER)),
+            uow.orders.add_line(factory.line("RLATE", "1", state=LineState.HELD)),
+            uow.orders.add_line(factory.line("RLATE", "2", state=LineState.ACCEPTED)),
+        ]
+    )
+    listed = await queries.needs_attention(cause=AlertKey(ConditionId.LINES_HELD))
+    assert [(each.attention_kind, each.order, each.state) for each in listed.items] == [(AttentionKind.LINE, "RLATE", "held")]
+    assert (await queries.needs_attention()).items == listed.items
 
 
 async def test_match_desk_lists_longest_waiting_with_content(queries, transact_sql, factory):

@@ -1,4 +1,4 @@
-"""What waits for a person, grouped by its cause: one group, one line, and one button for all of it."""
+"""What fails or waits for a person, grouped by its cause, as the status page and `lab-agent outbox causes` list it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,25 @@ class CauseGroup:
         return self.told.key
 
     @property
-    def has_members(self) -> bool:
-        """Whether its members can be listed."""
-        return self.key.condition is not ConditionId.LINES_HELD
+    def code(self) -> str:
+        """The cause as commands take it."""
+        by_subject = self.key.condition in {ConditionId.ORDERS_HELD, ConditionId.RESULTS_HELD}
+        return self.key.subject if by_subject else self.key.condition.value.partition(".")[2]
+
+    @property
+    def system(self) -> str:
+        """The laboratory system that it is about; empty for none."""
+        return self.key.subject if self.is_of_jobs or self.is_of_refused_messages else ""
 
     @property
     def is_of_jobs(self) -> bool:
         """Whether its members are jobs."""
         return self.key.condition.value.startswith("jobs.")
+
+    @property
+    def is_of_refused_messages(self) -> bool:
+        """Whether its members are messages that could not be read; they are decided about in a list of their own."""
+        return self.key.condition is ConditionId.LIS_REFUSED_MESSAGES
 
     @property
     def is_of_results(self) -> bool:
@@ -60,7 +71,7 @@ class CauseGroup:
 
 def read_groups(uow: UnitOfWork, now: datetime) -> tuple[CauseGroup, ...]:
     """Everything that fails or waits, by cause: the longest waiting first."""
-    waiting = (*uow.orders.waiting_groups(), *uow.reports.waiting_groups())
+    waiting = (*uow.orders.waiting_groups(), *uow.reports.waiting_groups(), *uow.refused_messages.waiting_groups())
     groups = [
         *_of_jobs(uow.jobs.failure_groups(), now),
         *(_of_waiting(each, now) for each in waiting if each.key.condition not in _TOLD_AS_CONDITION),
