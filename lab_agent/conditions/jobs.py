@@ -162,7 +162,7 @@ JOB_CONDITIONS = (
             "Compare the two on the status page. If the later one is right, dismiss these; else have the laboratory system send "
             "the result again, issued anew."
         ),
-        command="lab-agent outbox dismiss --cause newer_on_service",
+        command="lab-agent outbox list",
         noticed=_ATTEMPTS,
         opens=_AFTER_A_WHILE,
         ends=_WHEN_NONE_FAILS,
