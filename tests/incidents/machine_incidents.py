@@ -103,13 +103,15 @@ def there_is_no_backup(lab: Laboratory) -> Iterator[None]:
     (folder / "lab-agent.db").write_bytes(b"a backup")
 
 
-@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "backups", "max_age": DAY}})
+@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var", "max_age": DAY}})
 def newest_backup_becomes_old(lab: Laboratory) -> Iterator[None]:
     backup = lab.workspace.folder / "backups" / "lab-agent.db"
     backup.parent.mkdir()
     backup.write_bytes(b"a backup")
     written = time.time() - DAY
     os.utime(backup, (written, written))
+    lab.set("backup", folder="backups")
+    lab.restart_agent()
     yield
     backup.write_bytes(b"a newer one")
 
