@@ -75,6 +75,7 @@ class ConditionId(StrEnum):
     STORE_DISK_FULL = "store.disk_full"
     STORE_READ_ONLY = "store.read_only"
     STORE_DELETED = "store.deleted"
+    STORE_LOG_DELETED = "store.log_deleted"
     STORE_DAMAGED = "store.damaged"
     STORE_OTHER_KEY = "store.other_key"
     STORE_OTHER_SCHEMA = "store.other_schema"

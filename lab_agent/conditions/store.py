@@ -23,7 +23,8 @@ STORE_CONDITIONS = (
     _store(
         id=ConditionId.STORE_UNREACHABLE,
         title="The database does not answer",
-        cause="the server is down, the way to it is cut, or the disk reports errors",
+        cause="the server is down or does not answer, the way to it is cut, or the disk reports errors",
+        opens="with the first failure, or when PostgreSQL has not answered for ten seconds; an alert once it has ended",
         mend="Start the database server; check `store.url`, and the disk. Everything follows by itself.",
     ),
     _store(
@@ -53,11 +54,23 @@ STORE_CONDITIONS = (
         affects="no order is accepted and no result is acknowledged, so that nothing is lost with the deleted file",
         mend=(
             "If it was moved, move it back with its -wal file: all follows by itself. If it was deleted, do not stop the agent: "
-            "copy what it still has open (docs/operations.md). Else stop it, and restore the last backup. Do not create a new "
-            "database in its place."
+            "copy what it still has open (docs/operations.md, Deleted database files). Else stop it, and restore the last backup."
+            " Create no new database in its place."
         ),
         noticed="the files are compared with those that were opened, before and after each transaction",
         ends="when the file that was opened is back; another one is taken at the next start",
+    ),
+    _store(
+        id=ConditionId.STORE_LOG_DELETED,
+        title="The write-ahead log of the database is missing, or was replaced",
+        cause="the `-wal` file beside the database is not the one that the agent has open, or there is none",
+        affects="no order is accepted and no result is acknowledged; what was acknowledged last may be in that log alone",
+        mend=(
+            "If it was moved, move it back: all follows by itself. If it was deleted, do not stop the agent, and open the "
+            "database with no other program: copy what the agent still has open (docs/operations.md, Deleted database files)."
+        ),
+        noticed="the files are compared with those that were opened, before and after each transaction",
+        ends="when the log that was opened is back; or with the next start",
     ),
     _store(
         id=ConditionId.STORE_DAMAGED,
@@ -88,8 +101,12 @@ STORE_CONDITIONS = (
         title="Another agent works on this database",
         cause="two agents were started on one SQLite file",
         affects="nothing: the other one does the work, and this one takes over when that ends",
-        mend="Stop one of them. Several workers need PostgreSQL.",
-        command="systemctl stop lab-agent",
+        mend=(
+            "Decide which one is to work. The log of the one that waits names host and process of both (`outage_started`), and "
+            "`systemctl status PID`, on that host, the service that a process belongs to. Stop the other one there. Several "
+            "workers need PostgreSQL."
+        ),
+        command="journalctl -u lab-agent --grep=store.second_agent",
         severity=Severity.WARNING,
         noticed="an agent holds a lock on a file beside the database as long as it lives",
         opens="at the start; told by the page of the agent that waits, and its log",

@@ -2,6 +2,8 @@
 
 The system frees the lock when the process ends, however it ends. It holds between containers on one machine, too; and SQLite's
 write-ahead log works on one machine alone. PostgreSQL needs none: there, workers share the work.
+
+The lock is beside the file itself, whatever symbolic links lead there: two paths to one database have one lock.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.error_translation import from_os_error
 
@@ -26,21 +29,22 @@ class AgentLock:
 
     def __init__(self, url: str) -> None:
         file = sqlite_file(url)
-        self._path = None if file is None else Path(f"{file}.lock")
+        self._file = file
         self._descriptor: int | None = None
 
     def acquire(self, now: datetime) -> None:
         """Take the lock, if it is not held already. Raises `StoreUnreachableError`, which names the agent that has it."""
-        if self._path is None or self._descriptor is not None:
+        if self._file is None or self._descriptor is not None:
             return
+        path = beside_database(self._file, ".lock")
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:  # nor is there a folder for the database, which is told when that is opened
             return
         except OSError as exc:
-            raise from_os_error(exc, f"The lock file {self._path} cannot be opened") from exc
+            raise from_os_error(exc, f"The lock file {path} cannot be opened") from exc
         try:
-            self._lock(descriptor, now)
+            _lock(descriptor, path, now)
         except BaseException:
             os.close(descriptor)
             raise
@@ -52,19 +56,21 @@ class AgentLock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _lock(self, descriptor: int, now: datetime) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            holder = os.pread(descriptor, _MAX_CONTENT, 0).decode("utf-8", "replace").strip() or "unknown"
-            raise StoreUnreachableError(f"Another agent has the database: {holder}.", StoreFault.SECOND_AGENT) from exc
-        except OSError as exc:
-            if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
-                raise from_os_error(exc, f"The lock file {self._path} cannot be locked") from exc
-        try:
-            holder = f"host {socket.gethostname()}, process {os.getpid()}, since {now:%Y-%m-%d %H:%M:%S} UTC"
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder.encode(), 0)
-        except OSError as exc:
-            if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
-                raise from_os_error(exc, f"The lock file {self._path} cannot be written") from exc
+
+def _lock(descriptor: int, path: Path, now: datetime) -> None:
+    own = f"host {socket.gethostname()}, process {os.getpid()}"
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        holder = os.pread(descriptor, _MAX_CONTENT, 0).decode("utf-8", "replace").strip() or "unknown"
+        text = f"Another agent has the database: {holder}. The one that waits for it: {own}."
+        raise StoreUnreachableError(text, StoreFault.SECOND_AGENT) from exc
+    except OSError as exc:
+        if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
+            raise from_os_error(exc, f"The lock file {path} cannot be locked") from exc
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{own}, since {now:%Y-%m-%d %H:%M:%S} UTC".encode(), 0)
+    except OSError as exc:
+        if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
+            raise from_os_error(exc, f"The lock file {path} cannot be written") from exc

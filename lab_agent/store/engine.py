@@ -25,6 +25,14 @@ _BUSY_SECONDS = 15
 """How long who writes waits for a lock."""
 _READING_BUSY_SECONDS = 2
 """How long who reads does: nobody else makes readers wait, but a program that locks the whole file."""
+_NETWORK_LIMITS = {
+    "connect_timeout": "5",
+    "tcp_user_timeout": "15000",  # milliseconds for what was sent and nobody has acknowledged: the way to the server is cut
+    "keepalives_idle": "10",  # the same where we wait for an answer: noticed after 10 and 3 times 5 seconds
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+}
+"""How soon a connection to PostgreSQL counts as lost; the address in the settings may say otherwise."""
 _URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
 
@@ -122,7 +130,7 @@ def _begin_writing(connection: Connection) -> None:
 
 def _create_postgresql_engine(url: URL, connections: int) -> Engine:
     ours = {
-        "connect_timeout": "5",
+        **_NETWORK_LIMITS,
         "application_name": "lab-agent",
         "client_encoding": "utf8",  # from a database in SQL_ASCII, psycopg would return bytes for text
         "options": f"-c lock_timeout={_BUSY_SECONDS}s",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
+from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import create_file, open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import insert_new
@@ -54,7 +55,7 @@ def upgrade(url: str) -> None:
 
 def reject_lost(file: Path) -> None:
     """Raise `StoreUnreachableError` if a database is missing whose log is still there: a new one would destroy that."""
-    if not file.exists() and any(file.with_name(file.name + ending).exists() for ending in ("-wal", "-shm")):
+    if not file.exists() and any(beside_database(file, ending).exists() for ending in ("-wal", "-shm")):
         raise StoreUnreachableError(
             f"The database {file} is missing, and its write-ahead log {file.name}-wal is there: nothing was created. If the "
             "database was moved, move it back; else keep the log, and restore a backup.",

@@ -121,6 +121,7 @@ class SqlStore(Store):
         self.on_jobs_due = lambda _: None
         self.health = StoreHealth()
         self.health.lock_wait = lambda: self._writers.lock_wait
+        self.health.wait_fault = StoreFault.UNREACHABLE if path is None else StoreFault.LOCKED
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
