@@ -105,6 +105,11 @@ def to_open_condition(error: StoreUnreachableError, health: StoreHealth, now: da
     return StoreOutage(error.fault or StoreFault.UNREACHABLE, str(error), now).to_condition()
 
 
+def name_host(condition: OpenCondition, host: str) -> OpenCondition:
+    """Add which host has found it, where workers on several ones share the database, and each tells for itself."""
+    return replace(condition, detail=f"on {host}: {condition.detail}") if host else condition
+
+
 def explain_error(error: StoreUnreachableError) -> str:
     """What is wrong and what to do, on a line of its own each, for whoever has given a command."""
     told = CONDITIONS[fault_condition(error.fault or StoreFault.UNREACHABLE)]
