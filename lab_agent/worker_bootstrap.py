@@ -218,4 +218,5 @@ def _build_clock_probe(components: Components) -> ClockProbe:
     shares_store = not settings.store.url.startswith("sqlite")  # a SQLite has one agent, whose machine needs no name
     tolerance = timedelta(seconds=settings.monitoring.clock_tolerance)
     host = socket.gethostname() if shares_store else ""
-    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host)
+    stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
+    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host, stale_after)

@@ -34,6 +34,9 @@ from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.store.schema import reject_lost
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
+_LOCK_PATIENCE = 2.0
+"""Seconds that the check waits for a database that another program has locked: who looks wants to know."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalChecks:
@@ -275,7 +278,7 @@ async def _check_store(
     if file is not None and not file.exists():
         return _check_missing_database(file), None, None
     try:
-        store = open_store(settings.store)
+        store = open_store(settings.store, patience=_LOCK_PATIENCE)
         try:
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))

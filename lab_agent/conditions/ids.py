@@ -86,6 +86,7 @@ class ConditionId(StrEnum):
     AGENT_FROZEN = "agent.frozen"
     AGENT_POLL_OVERDUE = "agent.poll_overdue"
     AGENT_TASK_ENDED = "agent.task_ended"
+    AGENT_PROBE_HANGS = "agent.probe_hangs"
     AGENT_PORT_TAKEN = "agent.port_taken"
     DISK_LOW = "disk.low"
     SETTINGS_INVALID = "settings.invalid"

@@ -24,7 +24,7 @@ STORE_CONDITIONS = (
         id=ConditionId.STORE_UNREACHABLE,
         title="The database does not answer",
         cause="the server is down or does not answer, the way to it is cut, or the disk reports errors",
-        opens="with the first failure, or when PostgreSQL has not answered for ten seconds; an alert once it has ended",
+        opens="with the first failure, or when PostgreSQL has not answered for four seconds; an alert once it has ended",
         mend="Start the database server; check `store.url`, and the disk. Everything follows by itself.",
     ),
     _store(

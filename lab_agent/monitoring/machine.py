@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import ClassVar
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding
+from lab_agent.monitoring.own_thread import in_own_thread
 from lab_agent.ports.clock import Clock
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 
@@ -34,7 +34,7 @@ class DiskProbe:
 
     async def look(self) -> Sequence[Finding]:
         """Look at each disk once."""
-        return await asyncio.to_thread(lambda: tuple(self._look()))
+        return await in_own_thread(lambda: tuple(self._look()))
 
     def _look(self) -> Iterator[Finding]:
         for folder in first_of_each_disk(self.folders()):
@@ -66,7 +66,7 @@ class SecretFilesProbe:
 
     async def look(self) -> Sequence[Finding]:
         """Look at each file."""
-        return await asyncio.to_thread(lambda: tuple(self._look()))
+        return await in_own_thread(lambda: tuple(self._look()))
 
     def _look(self) -> Iterator[Finding]:
         for file in self.files():
@@ -129,7 +129,7 @@ class BackupProbe:
 
     async def look(self) -> Sequence[Finding]:
         """Look at the folder."""
-        finding = await asyncio.to_thread(self._look)
+        finding = await in_own_thread(self._look)
         return () if finding is None else (finding,)
 
     def _look(self) -> Finding | None:

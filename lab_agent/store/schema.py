@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, text
 
 from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
 from lab_agent.store.database_files import beside_database
-from lab_agent.store.engine import create_file, open_engine, sqlite_file
+from lab_agent.store.engine import create_file, open_engine, open_reading_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import insert_new
 from lab_agent.store.tables import key_values
@@ -69,7 +69,7 @@ def check_schema(url: str) -> None:
     if file is not None and not file.exists():
         hint = f"restore it if it was lost; for a new installation {_UPGRADE_HINT}"
         raise SchemaMismatchError(f"There is no database at {file}; {hint}.", StoreFault.DELETED)
-    engine = open_engine(url, connections=1)
+    engine = open_reading_engine(url, connections=1)
     try:
         with translate_errors(), engine.connect() as connection:
             check_revision(connection)

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 SAME_OUTAGE = timedelta(minutes=5)
 """An outage that begins again so soon after its end is the same one: no new alert, and no new line that wakes people."""
-_PATIENCE = {StoreFault.LOCKED: 3.0, StoreFault.UNREACHABLE: 10.0}
+_PATIENCE = {StoreFault.LOCKED: 3.0, StoreFault.UNREACHABLE: 4.0}
 """Seconds that a transaction may take to begin before that counts as an outage, by the fault that it is."""
 _INTERVAL, _VERIFY_INTERVAL, _DAMAGE_INTERVAL = 1.0, 30.0, 60.0
 """Seconds between two looks; between two that read whether it is still the same database; between two that read a damaged one
@@ -30,7 +30,7 @@ whole."""
 _LONGEST_PAUSE = 5.0
 _WAITS = {
     StoreFault.LOCKED: "The database is unavailable: it is locked by another program; what is to be written waits.",
-    StoreFault.UNREACHABLE: "The database is unavailable: it has not answered for 10 seconds; what is to be written waits.",
+    StoreFault.UNREACHABLE: "The database is unavailable: it has not answered for 4 seconds; what is to be written waits.",
 }
 
 
