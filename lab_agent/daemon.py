@@ -23,7 +23,6 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.crypto import Passwords
 from lab_agent.domain.records import Alert
-from lab_agent.domain.store_health import StoreOutage
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.ports.repositories import UnitOfWork
@@ -69,7 +68,7 @@ async def run(
         start = StoreStart(settings, AgentLock(settings.store.url))
         try:
             if await start.wait(sock):
-                await _run(settings, config, replace_components, sock, tuple(start.outages.values()))
+                await _run(settings, config, replace_components, sock, start)
         finally:
             start.lock.release()
 
@@ -88,11 +87,12 @@ async def _run(
     config: Path | None,
     replace_components: Callable[[Components], Components],
     sock: socket.socket,
-    outages: Sequence[StoreOutage],
+    start: StoreStart,
 ) -> None:
     async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
-        if outages:
+        if start.outages:
+            outages = tuple(start.outages.values())
             await components.store.run(lambda uow: record_outages(uow, outages, components.clock.now()))
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
@@ -105,7 +105,7 @@ async def _run(
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
             "catalogue": components.catalogue_cache.watch,
         }
-        worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks)
+        worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks, told_of_store=start.book)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
         loop = asyncio.get_running_loop()

@@ -91,6 +91,7 @@ class StoreFault(StrEnum):
     DISK_FULL = "disk_full"
     READ_ONLY = "read_only"
     DELETED = "deleted"  # or replaced
+    LOG_DELETED = "log_deleted"  # the write-ahead log, or replaced
     DAMAGED = "damaged"
     OTHER_KEY = "other_key"
     OTHER_SCHEMA = "other_schema"

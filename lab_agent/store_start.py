@@ -6,23 +6,31 @@ A daemon that ended instead would be started again and again, and say so in the 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from lab_agent import sd_notify, web_server
+from lab_agent.bootstrap import SystemClock
 from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.store_health import StoreOutage
+from lab_agent.domain.store_health import StoreOutage, name_host
 from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.notification.building import build_memory_notifier
+from lab_agent.notification.dead_man import DeadManPing
+from lab_agent.notification.memory import MemoryBook
 from lab_agent.settings.root import Settings
 from lab_agent.status.waiting_app import create_waiting_app
 from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.database_files import beside_database
+from lab_agent.store.engine import sqlite_file
 from lab_agent.store.opening import open_store
 
 log = structlog.get_logger(__name__)
@@ -42,7 +50,14 @@ class StoreStart:
     lock: AgentLock
     outages: dict[StoreFault, StoreOutage] = field(default_factory=dict)
     """What was wrong meanwhile, with the beginning of each fault."""
+    book: MemoryBook = field(init=False)
+    """What channels were told of the database, by this process and by former ones."""
     _current: StoreOutage | None = None
+    _failed: asyncio.Event = field(default_factory=asyncio.Event)
+    _since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        self.book = MemoryBook.load(_find_book(self.settings))
 
     async def wait(self, sock: socket.socket) -> bool:
         """Wait until the database is open to us; whether it is: False after SIGTERM or SIGINT.
@@ -62,19 +77,36 @@ class StoreStart:
     async def _serve_until(self, opening: asyncio.Future[None], sock: socket.socket) -> bool:
         app = create_waiting_app(self._find_condition, _now, self.settings.worker.mode)
         serving = asyncio.create_task(web_server.serve(app, sock.dup(), drain=_DRAIN_SECONDS), name="status page")
+        beside = (serving, *self._start_telling())
         with _signals() as stop:
             stopping = asyncio.create_task(stop.wait(), name="stop")
             try:
                 waiting: set[asyncio.Future[Any]] = {opening, stopping, serving}
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (serving, stopping):
+                for task in (*beside, stopping):
                     task.cancel()
-                await asyncio.gather(serving, stopping, return_exceptions=True)
+                await asyncio.gather(*beside, stopping, return_exceptions=True)
         if opening.done():
             await opening
             return True
         return False
+
+    def _start_telling(self) -> tuple[asyncio.Task[None], ...]:
+        """Tell by the channels what is wrong, and call nobody who would take it for health."""
+        notifier = build_memory_notifier(self.settings.notify, SystemClock(), self._observe, self.book)
+        return (
+            asyncio.create_task(notifier.run(), name="notifications"),
+            asyncio.create_task(self._ping(), name="ping"),
+            asyncio.create_task(_keep_watchdog(), name="watchdog"),
+        )
+
+    async def _ping(self) -> None:
+        ping = DeadManPing(self.settings.notify.ping, lambda: False)
+        await self._failed.wait()  # so far it only takes long
+        while True:
+            await ping.run()
+            await asyncio.sleep(self.settings.notify.ping.interval)
 
     async def _open_in_the_end(self) -> None:
         while True:
@@ -85,9 +117,7 @@ class StoreStart:
             else:
                 self._log_end()
                 return
-            for _ in range(int(_PAUSE)):
-                sd_notify.notify_watchdog()
-                await asyncio.sleep(1)
+            await asyncio.sleep(_PAUSE)
 
     async def _open(self) -> None:
         """Open it once, and close it again."""
@@ -102,7 +132,8 @@ class StoreStart:
     def _note(self, error: StoreUnreachableError) -> None:
         fault = error.fault or StoreFault.UNREACHABLE
         known = self.outages.get(fault)
-        self._current = known or StoreOutage(fault, str(error), _now())
+        self._failed.set()
+        self._current = known or StoreOutage(fault, str(error), self._since)
         if known is None:
             self.outages[fault] = self._current
             log.error("the database is out", action="outage_started", outage=str(self._current.key), reason=str(error))
@@ -113,7 +144,28 @@ class StoreStart:
             log.info("the database works again", action="outage_ended", outage=str(each.key))
 
     def _find_condition(self) -> OpenCondition:
-        return (self._current or StoreOutage(StoreFault.UNREACHABLE, _NO_ANSWER, _now())).to_condition()
+        return (self._current or StoreOutage(StoreFault.UNREACHABLE, _NO_ANSWER, self._since)).to_condition()
+
+    def _observe(self) -> tuple[OpenCondition]:
+        host = "" if self.settings.store.url.startswith("sqlite") else socket.gethostname()
+        return (name_host(self._find_condition(), host),)
+
+
+def _find_book(settings: Settings) -> Path | None:
+    """Where it is kept what was told of the database: in systemd's state folder, else beside the SQLite database.
+
+    Elsewhere there is no folder of ours, and a restart forgets it. Agents that share a folder have different ports.
+    """
+    file, state = sqlite_file(settings.store.url), os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    folder = Path(state) if state else None if file is None else beside_database(file, "").parent
+    return None if folder is None else folder / f"told-of-database-{settings.status.port}.json"
+
+
+async def _keep_watchdog() -> None:
+    """Tell systemd that the process lives, however long the database takes to answer."""
+    while True:
+        sd_notify.notify_watchdog()
+        await asyncio.sleep(1)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from lab_agent.bootstrap import (
     build_version_horizon,
 )
 from lab_agent.domain.retry import Backoff
+from lab_agent.domain.store_health import name_host
 from lab_agent.errors import Failure, ServicePaused
 from lab_agent.machine_probes import build_machine_probes
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
@@ -24,6 +25,7 @@ from lab_agent.monitoring.monitor import Monitor, Probe
 from lab_agent.neighbour_probes import build_neighbour_probes
 from lab_agent.notification.building import build_notifier
 from lab_agent.notification.dead_man import DeadManPing
+from lab_agent.notification.memory import MemoryBook
 from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.lis import AdapterSource, NoAdapters
@@ -56,8 +58,12 @@ def build_worker(
     *,
     adapters: AdapterSource | None = None,
     background_tasks: Mapping[str, BackgroundTask] | None = None,
+    told_of_store: MemoryBook | None = None,
 ) -> Worker:
-    """Build the daemon's worker. `background_tasks` run beside it by name until it stops; one that ends by itself stops it."""
+    """Build the daemon's worker. `background_tasks` run beside it by name until it stops; one that ends by itself stops it.
+
+    `told_of_store` is what channels were told of the store before it was open.
+    """
     settings = components.settings
     observe = settings.worker.mode == "observe"
     # Observing writes nothing anywhere, so no adapter is even started: a LIS that pushes results would be acknowledged (law 10).
@@ -82,7 +88,7 @@ def build_worker(
             "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
             "clock watch": _build_clock_watch(components, scheduler).run,
             "loop lag": components.metrics.loop_lag.watch,
-            "notifications": _build_notifier(components, outages).run,
+            "notifications": _build_notifier(components, outages, told_of_store or MemoryBook()).run,
             **(background_tasks or {}),
         },
         drain_timeout=settings.worker.drain_timeout,
@@ -158,15 +164,18 @@ def _can_work(store: Store, poll: PollTask) -> bool:
     return not (any(each.condition.is_unready for each in store.health.conditions) or poll.is_late())
 
 
-def _build_notifier(components: Components, outages: OutageTracker) -> Notifier:
+def _build_notifier(components: Components, outages: OutageTracker, book: MemoryBook) -> Notifier:
+    shares_store = not components.settings.store.url.startswith("sqlite")
+    host = socket.gethostname() if shares_store else ""
     return build_notifier(
         components.settings.notify,
         components.store,
         components.clock,
         components.owner,
         queries=components.queries,
-        observed=lambda: components.store.health.conditions,
+        observed=lambda: [name_host(each, host) for each in components.store.health.conditions],
         on_store_failure=outages.record_failure,
+        book=book,
     )
 
 
@@ -216,4 +225,5 @@ def _build_clock_probe(components: Components) -> ClockProbe:
     shares_store = not settings.store.url.startswith("sqlite")  # a SQLite has one agent, whose machine needs no name
     tolerance = timedelta(seconds=settings.monitoring.clock_tolerance)
     host = socket.gethostname() if shares_store else ""
-    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host)
+    stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
+    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host, stale_after)

@@ -33,6 +33,9 @@ from lab_agent.store.missing_database import MissingDatabase, find_missing_datab
 from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
+_LOCK_PATIENCE = 2.0
+"""Seconds that the check waits for a database that another program has locked: who looks wants to know."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalChecks:
@@ -276,7 +279,7 @@ async def _check_store(
     if (missing := find_missing_database(settings)) is not None:
         return _check_missing_database(missing)
     try:
-        store = open_store(settings.store)
+        store = open_store(settings.store, patience=_LOCK_PATIENCE)
         try:
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))

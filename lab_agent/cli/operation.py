@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
 from lab_agent.monitoring.machine import written_at
-from lab_agent.monitoring.monitor import Finding, Probe
+from lab_agent.monitoring.monitor import PROBE_SECONDS, Finding, Probe, late_finding
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
@@ -152,7 +153,11 @@ async def _look(probes: Iterable[Probe], *, offline: bool) -> tuple[list[Finding
         if offline and any(each.value.partition(".")[0] in _NEEDS_NETWORK for each in probe.conditions):
             continue
         try:
-            found += await probe.look()
+            async with asyncio.timeout(PROBE_SECONDS):
+                found += await probe.look()
+        except TimeoutError:
+            found.append(late_finding(probe, PROBE_SECONDS))
+            continue
         except (LabAgentError, OSError):
             continue  # it cannot tell: what the agent has found before stays
         decided |= probe.conditions

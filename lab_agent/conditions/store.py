@@ -38,13 +38,13 @@ STORE_CONDITIONS = (
         id=ConditionId.STORE_UNREACHABLE,
         severity=Severity.CRITICAL,
         title="The database does not answer",
-        cause="the server is down, the way to it is cut, or the disk reports errors",
+        cause="the server is down or does not answer, the way to it is cut, or the disk reports errors",
         affects=_NOTHING_IS_TAKEN,
         affected=Affected.NOTHING,
         mend="Start the database server; check `store.url`, and the disk. Everything follows by itself.",
         command="lab-agent check",
         noticed=_EVERY_UNIT_OF_WORK,
-        opens=_AT_THE_FIRST,
+        opens="with the first failure, or when PostgreSQL has not answered for four seconds; an alert once it has ended",
         ends=_WHEN_IT_WORKS,
         is_unready=True,
     ),
@@ -99,13 +99,30 @@ STORE_CONDITIONS = (
         affected=Affected.NOTHING,
         mend=(
             "If it was moved, move it back with its -wal file: all follows by itself. If it was deleted, do not stop the agent: "
-            "copy what it still has open (docs/operations.md). Else stop it, and restore the last backup. Do not create a new "
-            "database in its place."
+            "copy what it still has open (docs/operations.md, Deleted database files). Else stop it, and restore the last backup."
+            " Create no new database in its place."
         ),
         command="lab-agent check",
         noticed="the files are compared with those that were opened, before and after each transaction",
         opens=_AT_THE_FIRST,
         ends="when the file that was opened is back; another one is taken at the next start",
+        is_unready=True,
+    ),
+    Condition(
+        id=ConditionId.STORE_LOG_DELETED,
+        severity=Severity.CRITICAL,
+        title="The write-ahead log of the database is missing, or was replaced",
+        cause="the `-wal` file beside the database is not the one that the agent has open, or there is none",
+        affects="no order is accepted and no result is acknowledged; what was acknowledged last may be in that log alone",
+        affected=Affected.NOTHING,
+        mend=(
+            "If it was moved, move it back: all follows by itself. If it was deleted, do not stop the agent, and open the "
+            "database with no other program: copy what the agent still has open (docs/operations.md, Deleted database files)."
+        ),
+        command="lab-agent check",
+        noticed="the files are compared with those that were opened, before and after each transaction",
+        opens=_AT_THE_FIRST,
+        ends="when the log that was opened is back; or with the next start",
         is_unready=True,
     ),
     Condition(
@@ -157,8 +174,12 @@ STORE_CONDITIONS = (
         cause="two agents were started on one SQLite file",
         affects="nothing: the other one does the work, and this one takes over when that ends",
         affected=Affected.NOTHING,
-        mend="Stop one of them. Several workers need PostgreSQL.",
-        command="systemctl stop lab-agent",
+        mend=(
+            "Decide which one is to work. The log of the one that waits names host and process of both (`outage_started`), and "
+            "`systemctl status PID`, on that host, the service that a process belongs to. Stop the other one there. Several "
+            "workers need PostgreSQL."
+        ),
+        command="journalctl -u lab-agent --grep=store.second_agent",
         noticed="an agent holds a lock on a file beside the database as long as it lives",
         opens="at the start; told by the page of the agent that waits, and its log",
         ends="when the other agent has ended",

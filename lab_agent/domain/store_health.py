@@ -54,7 +54,9 @@ class StoreHealth:
         self.on_change: Callable[[], None] = lambda: None
         """Called when an outage has begun, has become another fault, or has ended."""
         self.lock_wait: Callable[[], float] = lambda: 0.0
-        """Seconds that whoever writes has waited for the database's lock."""
+        """Seconds that whoever writes has waited for a transaction to begin."""
+        self.wait_fault = StoreFault.LOCKED
+        """What a long wait is: on SQLite somebody else has the lock, PostgreSQL does not answer."""
 
     @property
     def conditions(self) -> tuple[OpenCondition, ...]:
@@ -62,12 +64,18 @@ class StoreHealth:
         return () if self.outage is None else (self.outage.to_condition(),)
 
     def failed(self, error: StoreUnreachableError, now: datetime, *, reading: bool = False) -> None:
-        """A unit of work failed. The first error of a fault is its detail, however many follow."""
+        """A unit of work failed. The first error of a fault is its detail, however many follow.
+
+        An outage that becomes another fault has begun with its first one, and stays unreadable until it could be read.
+        """
         if error.fault is None:
             return
         before = self.outage
-        if before is None or before.fault is not error.fault:
+        if before is None:
             self.outage = StoreOutage(error.fault, str(error), now, reading)
+            self.on_change()
+        elif before.fault is not error.fault:
+            self.outage = StoreOutage(error.fault, str(error), before.since, reading or before.reads_fail)
             self.on_change()
         elif reading and not before.reads_fail:
             self.outage = replace(before, reads_fail=True)
@@ -95,6 +103,11 @@ def to_open_condition(error: StoreUnreachableError, health: StoreHealth, now: da
     if known is not None and known.fault is error.fault:
         return known.to_condition()
     return StoreOutage(error.fault or StoreFault.UNREACHABLE, str(error), now).to_condition()
+
+
+def name_host(condition: OpenCondition, host: str) -> OpenCondition:
+    """Add which host has found it, where workers on several ones share the database, and each tells for itself."""
+    return replace(condition, detail=f"on {host}: {condition.detail}") if host else condition
 
 
 def explain_error(error: StoreUnreachableError) -> str:

@@ -14,6 +14,7 @@ from lab_agent.errors import LabAgentError
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store
+from lab_agent.steady_clock import steady_seconds
 
 _NEEDED_FAILURES = 2
 _NEEDED_DIFFERENCES = 3
@@ -24,12 +25,18 @@ Question = Callable[[], Awaitable[str | None]]
 
 
 def build_api_probes(
-    health: ApiHealth, store: Store, clock: Clock, interval: timedelta, *, once: bool = False
+    health: ApiHealth,
+    store: Store,
+    clock: Clock,
+    interval: timedelta,
+    *,
+    once: bool = False,
+    steady: Callable[[], float] = steady_seconds,
 ) -> tuple[Probe, ...]:
     """Build what watches lab-api. `once`: what a single look finds is told at once."""
 
     def probe(condition: ConditionId, ask: Question, needed: int) -> Probe:
-        return RepeatedProbe(condition, ask, clock, interval, 1 if once else needed)
+        return RepeatedProbe(condition, ask, clock, interval, 1 if once else needed, steady)
 
     return (
         probe(ConditionId.API_NOT_ANSWERING, lambda: _find_own_problem(health), _NEEDED_FAILURES),
@@ -41,14 +48,18 @@ def build_api_probes(
 
 @dataclass(slots=True)
 class RepeatedProbe(Probe):
-    """Tells a condition once so many looks in a row have found it; asks every `interval`, however often it is looked at."""
+    """Tells a condition once so many looks in a row have found it; asks every `interval`, however often it is looked at.
+
+    The interval is one of steady time (`steady`): a clock that is set back delays no look.
+    """
 
     condition: ConditionId
     ask: Question
     clock: Clock
     interval: timedelta
     needed: int
-    _asked_at: datetime | None = field(default=None, init=False)
+    steady: Callable[[], float] = steady_seconds
+    _asked_at: float | None = field(default=None, init=False)
     _since: datetime | None = field(default=None, init=False)
     _number: int = field(default=0, init=False)
     _detail: str = field(default="", init=False)
@@ -61,10 +72,10 @@ class RepeatedProbe(Probe):
     @override
     async def look(self) -> Sequence[Finding]:
         """Raises `LabAgentError` while it has not been found often enough: an alert that is open stays so, and none opens."""
-        now = self.clock.now()
-        if self._asked_at is None or now - self._asked_at >= self.interval:
-            self._asked_at = now
-            self._record(await self.ask(), now)
+        steady = self.steady()
+        if self._asked_at is None or steady - self._asked_at >= self.interval.total_seconds():
+            self._asked_at = steady
+            self._record(await self.ask(), self.clock.now())
         if not self._number:
             return ()
         if self._number < self.needed:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding
+from lab_agent.monitoring.own_thread import in_own_thread
 from lab_agent.ports.clock import Clock
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 
@@ -34,7 +35,7 @@ class DiskProbe:
 
     async def look(self) -> Sequence[Finding]:
         """Look at each disk once."""
-        return await asyncio.to_thread(lambda: tuple(self._look()))
+        return await in_own_thread(lambda: tuple(self._look()))
 
     def _look(self) -> Iterator[Finding]:
         for folder in first_of_each_disk(self.folders()):
@@ -66,7 +67,7 @@ class SecretFilesProbe:
 
     async def look(self) -> Sequence[Finding]:
         """Look at each file."""
-        return await asyncio.to_thread(lambda: tuple(self._look()))
+        return await in_own_thread(lambda: tuple(self._look()))
 
     def _look(self) -> Iterator[Finding]:
         for file in self.files():
@@ -112,7 +113,7 @@ class PortsProbe:
         ports = sorted((each for each in self.addresses if each.port), key=lambda each: each.port)
         grouped = (list(group) for _, group in groupby(ports, key=lambda each: each.port))
         found = [group for group in grouped if _collides(group)]
-        since = await asyncio.to_thread(written_at, self.settings_file) if found and self.settings_file else None
+        since = await in_own_thread(partial(written_at, self.settings_file)) if found and self.settings_file else None
         return tuple(_equal_ports(group, since) for group in found)
 
 
@@ -137,7 +138,7 @@ class BackupProbe:
 
     async def look(self) -> Sequence[Finding]:
         """Look at the folder."""
-        finding = await asyncio.to_thread(self._look)
+        finding = await in_own_thread(self._look)
         return () if finding is None else (finding,)
 
     def _look(self) -> Finding | None:

@@ -11,8 +11,10 @@ from lab_agent.errors import LabAgentError
 from lab_agent.notification.channel import Channel
 from lab_agent.notification.command import CommandChannel
 from lab_agent.notification.email_channel import EmailChannel
+from lab_agent.notification.memory import MemoryBook, MemoryNotifier
 from lab_agent.notification.notifier import INTERVAL, Notifier
 from lab_agent.notification.planning import Policy
+from lab_agent.notification.sending import Teller
 from lab_agent.notification.webhook import WebhookChannel
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AffectedNumbers, Queries
@@ -61,8 +63,9 @@ def build_notifier(
     queries: Queries | None,
     observed: Callable[[], Sequence[OpenCondition]],
     on_store_failure: Callable[[LabAgentError], Awaitable[None]],
+    book: MemoryBook,
 ) -> Notifier:
-    """Build what tells; `observed` are the conditions that the store cannot hold."""
+    """Build what tells; `observed` are the conditions that the store cannot hold, and `book` what was told of them."""
 
     async def count_affected() -> AffectedNumbers | None:
         return None if queries is None else await queries.affected_numbers()
@@ -78,5 +81,24 @@ def build_notifier(
         observed=observed,
         numbers=count_affected,
         on_store_failure=on_store_failure,
-        interval=min(INTERVAL, settings.first_after, settings.ended_after),
+        interval=_interval(settings),
+        book=book,
     )
+
+
+def build_memory_notifier(
+    settings: NotifySettings, clock: Clock, observed: Callable[[], Sequence[OpenCondition]], book: MemoryBook
+) -> MemoryNotifier:
+    """Build what tells while there is no store."""
+    teller = Teller(
+        channels=build_channels(settings, clock),
+        policies=build_policies(settings),
+        laboratory=laboratory_name(settings),
+        link=settings.link,
+        clock=clock,
+    )
+    return MemoryNotifier(teller, observed, book, _interval(settings))
+
+
+def _interval(settings: NotifySettings) -> float:
+    return min(INTERVAL, settings.first_after, settings.ended_after)

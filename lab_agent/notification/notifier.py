@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
@@ -19,19 +19,14 @@ from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import Alert
 from lab_agent.errors import LabAgentError, StoreUnreachableError
-from lab_agent.monitoring.report import to_open_condition
-from lab_agent.notification.channel import Channel, NotificationNotSent
-from lab_agent.notification.message import Change, Item, Message
+from lab_agent.notification.channel import Channel
+from lab_agent.notification.memory import MemoryBook, MemoryNotifier
 from lab_agent.notification.planning import (
     ALERT_AFTER_FAILURES,
-    Plan,
     Policy,
     Situation,
-    after_failure,
-    after_success,
-    make_message,
-    make_plan,
 )
+from lab_agent.notification.sending import Book, Outcome, Outgoing, Teller, send_all
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AffectedNumbers
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -43,26 +38,6 @@ INTERVAL = 10.0
 _LEASE_MARGIN = timedelta(seconds=60)
 _DRAIN_SECONDS = 5.0
 """Seconds that a message which is being sent gets to arrive when the program stops."""
-Book = Mapping[str, Mapping[AlertKey, Notification]]
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message on its way through a channel, with what the channel knew when it was made."""
-
-    channel: Channel
-    record: ChannelRecord
-    known: Mapping[AlertKey, Notification]
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How it went: sent, unless `failure`; `problem` is what went wrong although it was sent."""
-
-    outgoing: Outgoing
-    failure: NotificationNotSent | None = None
-    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -80,9 +55,17 @@ class Notifier:
     numbers: Callable[[], Awaitable[AffectedNumbers | None]]
     on_store_failure: Callable[[LabAgentError], Awaitable[None]]
     interval: float = INTERVAL
-    _told_from_memory: dict[str, dict[AlertKey, Notification]] = field(default_factory=dict, init=False)
-    _memory_records: dict[str, ChannelRecord] = field(default_factory=dict, init=False)
+    book: MemoryBook = field(default_factory=MemoryBook)
+    """What was told of the store so far, also before it could be opened."""
+    _teller: Teller = field(init=False)
+    _memory: MemoryNotifier = field(init=False)
     _unrecorded: list[Outcome] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._teller = Teller(
+            channels=self.channels, policies=self.policies, laboratory=self.laboratory, link=self.link, clock=self.clock
+        )
+        self._memory = MemoryNotifier(self._teller, self.observed, self.book)
 
     async def run(self) -> None:
         """Tell until cancelled. What goes wrong is reported, and the next look comes all the same."""
@@ -99,15 +82,15 @@ class Notifier:
         """Look once, and tell what is due. Raises `StoreError`; what is about the store was told before."""
         if not self.channels:
             return
-        await self._tell_from_memory()
+        await self._memory.look()
         await self._record(self._unrecorded)
         situation, book, records = await self.store.run_read_only(lambda uow: _read(uow, None))
-        if all(plan.is_empty for plan in self._plan(situation, book, records).values()):
+        if all(plan.is_empty for plan in self._teller.plan(situation, book, records).values()):
             return
         numbers = await self.numbers()
         outgoing = await self.store.run(lambda uow: self._claim(uow, numbers))
         if outgoing:
-            await self._record(await self._send(outgoing))
+            await self._record(await send_all(outgoing))
 
     async def _look_guarded(self) -> None:
         try:
@@ -121,49 +104,22 @@ class Notifier:
 
     # --- what is in the store
 
-    def _plan(self, situation: Situation, book: Book, records: Mapping[str, ChannelRecord]) -> dict[str, Plan]:
-        now = self.clock.now()
-        return {
-            each.name: make_plan(
-                records.get(each.name, ChannelRecord(name=each.name)),
-                book.get(each.name, {}),
-                situation,
-                self.policies[each.name],
-                now,
-            )
-            for each in self.channels
-        }
-
     def _claim(self, uow: UnitOfWork, numbers: AffectedNumbers | None) -> list[Outgoing]:
         """Take the right to send, look again under it, and write what was noticed. Empty if another worker has it."""
         lease = timedelta(seconds=max(each.timeout for each in self.channels)) + _LEASE_MARGIN
         if not uow.notifications.acquire_lease(self.owner, now=self.clock.now(), lease=lease):
             return []
         situation, book, records = _read(uow, numbers)
-        plans = self._plan(situation, book, records)
+        plans = self._teller.plan(situation, book, records)
         for plan in plans.values():
             uow.notifications.save(plan.changed)
             uow.notifications.delete(plan.dropped)
         _forget_removed_channels(uow, book, situation, frozenset(plans))
-        outgoing = self._to_outgoing(plans, book, records, numbers)
+        outgoing = self._teller.to_outgoing(plans, book, records, numbers)
         if not outgoing:
             uow.notifications.release_lease(self.owner)
         uow.commit()
         return outgoing
-
-    def _to_outgoing(
-        self, plans: Mapping[str, Plan], book: Book, records: Mapping[str, ChannelRecord], numbers: AffectedNumbers | None
-    ) -> list[Outgoing]:
-        found = []
-        for channel in self.channels:
-            plan = plans[channel.name]
-            if plan.items:
-                known = {**book.get(channel.name, {}), **{each.key: each for each in plan.changed}}
-                items = [_with_numbers(each, numbers) for each in plan.items]
-                record = records.get(channel.name, ChannelRecord(name=channel.name))
-                message = make_message(record, items, known, laboratory=self.laboratory, link=self.link, now=self.clock.now())
-                found.append(Outgoing(channel, record, known, message))
-        return found
 
     async def _record(self, outcomes: list[Outcome]) -> None:
         """Write how it went. What cannot be written is kept, and written before anything else is sent."""
@@ -176,65 +132,13 @@ class Notifier:
     def _write(self, uow: UnitOfWork, outcomes: Sequence[Outcome]) -> None:
         now = self.clock.now()
         for each in outcomes:
-            record, saved, ended = _settle(each, now)
+            record, saved, ended = each.settle(now)
             uow.notifications.save_channel(record)
             uow.notifications.save(saved)
             uow.notifications.delete(ended)
             _update_alert(uow, record, now)
         uow.notifications.release_lease(self.owner)
         uow.commit()
-
-    # --- what cannot be in the store
-
-    async def _tell_from_memory(self) -> None:
-        """Tell what was observed and cannot be recorded: at its start and at its end, once for this process."""
-        observed = tuple(self.observed())
-        if not observed and not any(self._told_from_memory.values()):
-            return
-        plans = self._plan(Situation.of((), None, observed), self._told_from_memory, self._memory_records)
-        for name, plan in plans.items():
-            known = self._told_from_memory.setdefault(name, {})
-            known |= {each.key: each for each in plan.changed}
-            for each in plan.dropped:
-                known.pop(each.key, None)
-        outgoing = self._to_outgoing(plans, self._told_from_memory, self._memory_records, None)
-        for outcome in await self._send(outgoing):
-            self._remember(outcome)
-
-    def _remember(self, outcome: Outcome) -> None:
-        record, saved, ended = _settle(outcome, self.clock.now())
-        self._memory_records[record.name] = record
-        known = self._told_from_memory[record.name]
-        known |= {each.key: each for each in saved}
-        for each in ended:
-            known.pop(each.key, None)
-
-    # --- sending
-
-    async def _send(self, outgoing: Sequence[Outgoing]) -> list[Outcome]:
-        return list(await asyncio.gather(*(_send_one(each) for each in outgoing)))
-
-
-async def _send_one(outgoing: Outgoing) -> Outcome:
-    name, items = outgoing.channel.name, len(outgoing.message.items)
-    try:
-        problem = await outgoing.channel.send(outgoing.message)
-    except NotificationNotSent as exc:
-        attempt = outgoing.record.failures + 1
-        log.warning("notification not sent", action="notification_failed", endpoint=name, attempt=attempt, reason=str(exc))
-        return Outcome(outgoing, failure=exc)
-    except Exception:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
-        log.exception("notification not sent", action="notification_failed", endpoint=name)
-        return Outcome(outgoing, failure=NotificationNotSent("a fault of this program; the log has the details"))
-    log.info("notification sent", action="notification_sent", endpoint=name, count=items, reason=problem or None)
-    return Outcome(outgoing, problem=problem)
-
-
-def _settle(outcome: Outcome, now: datetime) -> tuple[ChannelRecord, tuple[Notification, ...], tuple[Notification, ...]]:
-    sent = outcome.outgoing
-    if outcome.failure is not None:
-        return after_failure(sent.record, str(outcome.failure), outcome.failure.retry_after, now), (), ()
-    return after_success(sent.record, sent.message, sent.known, outcome.problem, now)
 
 
 def _update_alert(uow: UnitOfWork, record: ChannelRecord, now: datetime) -> None:
@@ -258,12 +162,3 @@ def _forget_removed_channels(uow: UnitOfWork, book: Book, situation: Situation, 
     """Delete what channels that are set no more have told of what is over."""
     for name in book.keys() - configured:
         uow.notifications.delete([each for key, each in book[name].items() if key not in situation.raw])
-
-
-def _with_numbers(item: Item, numbers: AffectedNumbers | None) -> Item:
-    """What has ended, with what still waits of it now."""
-    if item.change is not Change.ENDED:
-        return item
-    of = item.condition
-    alert = Alert(condition=of.condition.id, subject=of.subject, since=of.since, opened_at=of.since)
-    return replace(item, condition=to_open_condition(alert, numbers))

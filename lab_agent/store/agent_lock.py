@@ -2,6 +2,8 @@
 
 The system frees the lock when the process ends, however it ends. It holds between containers on one machine, too; and SQLite's
 write-ahead log works on one machine alone. PostgreSQL needs none: there, workers share the work.
+
+The lock is beside the file itself, whatever symbolic links lead there: two paths to one database have one lock.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.error_translation import from_os_error
 from lab_agent.store.missing_database import LOCK_ENDING, reject_missing
@@ -52,7 +55,7 @@ def read_holder(url: str) -> LockHolder | None:
     if file is None:
         return None
     try:
-        text = Path(f"{file}.lock").read_text(encoding="utf-8", errors="replace")
+        text = beside_database(file, LOCK_ENDING).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     return LockHolder.parse(text[:_MAX_CONTENT])
@@ -64,7 +67,6 @@ class AgentLock:
     def __init__(self, url: str) -> None:
         file = sqlite_file(url)
         self._file = file
-        self._path = None if file is None else Path(f"{file}{LOCK_ENDING}")
         self._descriptor: int | None = None
 
     def acquire(self, now: datetime) -> None:
@@ -72,16 +74,17 @@ class AgentLock:
 
         Without a database no lock file is made: where one is, there was a database.
         """
-        if self._file is None or self._path is None or self._descriptor is not None:
+        if self._file is None or self._descriptor is not None:
             return
-        if not self._path.exists():
+        path = beside_database(self._file, LOCK_ENDING)
+        if not path.exists():
             reject_missing(self._file)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise from_os_error(exc, f"The lock file {self._path} cannot be opened") from exc
+            raise from_os_error(exc, f"The lock file {path} cannot be opened") from exc
         try:
-            self._lock(descriptor, now)
+            _lock(descriptor, path, now)
         except BaseException:
             os.close(descriptor)
             raise
@@ -93,19 +96,21 @@ class AgentLock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _lock(self, descriptor: int, now: datetime) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            holder = os.pread(descriptor, _MAX_CONTENT, 0).decode("utf-8", "replace").strip() or "unknown"
-            raise StoreUnreachableError(f"Another agent has the database: {holder}.", StoreFault.SECOND_AGENT) from exc
-        except OSError as exc:
-            if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
-                raise from_os_error(exc, f"The lock file {self._path} cannot be locked") from exc
-        try:
-            own = LockHolder(socket.gethostname(), os.getpid(), now)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(own).encode(), 0)
-        except OSError as exc:
-            if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
-                raise from_os_error(exc, f"The lock file {self._path} cannot be written") from exc
+
+def _lock(descriptor: int, path: Path, now: datetime) -> None:
+    own = LockHolder(socket.gethostname(), os.getpid(), now)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        holder = os.pread(descriptor, _MAX_CONTENT, 0).decode("utf-8", "replace").strip() or "unknown"
+        text = f"Another agent has the database: {holder}. The one that waits for it: host {own.host}, process {own.pid}."
+        raise StoreUnreachableError(text, StoreFault.SECOND_AGENT) from exc
+    except OSError as exc:
+        if exc.errno not in _UNSUPPORTED:  # a file system without locks: nothing can be said about others
+            raise from_os_error(exc, f"The lock file {path} cannot be locked") from exc
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(own).encode(), 0)
+    except OSError as exc:
+        if exc.errno not in {errno.ENOSPC, errno.EDQUOT}:  # the lock is held; only its holder's name is missing
+            raise from_os_error(exc, f"The lock file {path} cannot be written") from exc

@@ -105,7 +105,7 @@ def restore_backup(store: StoreSettings, backup: Path, now: datetime) -> Restore
     if not backup.is_file():
         raise InputError(f"There is no backup at {backup}.")
     cipher, lock, file = build_cipher(store), AgentLock(store.url), sqlite_file(store.url)
-    folder = backup.parent if file is None else file.parent
+    folder = backup.parent if file is None else file.resolve().parent
     lock.acquire(now)
     try:
         with _os_errors(f"The backup cannot be read, or not be copied into {folder}"):

@@ -65,7 +65,7 @@ def put_back(url: str, copy: Path, keep_as: str) -> Path | None:
         options = ["--clean", "--if-exists", "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error"]
         _run("pg_restore", parse_url(url), [*options, str(copy)])
         return None
-    kept = None
+    file, kept = file.resolve(), None  # a symbolic link stays one
     try:
         for ending in ("-wal", "-shm", ""):  # the database last: as long as it is there, nobody takes its log for lost
             former = file.with_name(file.name + ending)

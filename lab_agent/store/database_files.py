@@ -39,7 +39,7 @@ class OpenedFiles:
     """The files of one connection: the database, and its write-ahead log, which lasts as long as somebody has it open."""
 
     def __init__(self, path: Path, database: _FileId) -> None:
-        self._path, self._log_path = path, Path(f"{path}-wal")
+        self._path, self._log_path = path, beside_database(path, "-wal")
         self._database = database
         self._log = _identify(self._log_path)
 
@@ -51,7 +51,12 @@ class OpenedFiles:
         if self._log is None:  # a database that was empty when it was opened
             self._log = log
         elif log != self._log:
-            raise _deleted_error(self._log_path, log)
+            raise _log_deleted_error(self._log_path, log)
+
+
+def beside_database(path: Path, ending: str) -> Path:
+    """Give a file beside the database at `path`, as SQLite does: where the file itself is, if `path` is a symbolic link."""
+    return Path(f"{os.path.realpath(path)}{ending}")
 
 
 def attach_files(info: dict[str, object], files: DatabaseFiles) -> None:
@@ -80,5 +85,13 @@ def _identify(path: Path) -> _FileId | None:
 
 
 def _deleted_error(path: Path, found: _FileId | None) -> StoreUnreachableError:
-    what = "was deleted, or moved away" if found is None else "was replaced by another file"
-    return StoreUnreachableError(f"The database is unavailable: {path} {what} while it was open.", StoreFault.DELETED)
+    return StoreUnreachableError(f"The database is unavailable: {path} {_what(found)} while it was open.", StoreFault.DELETED)
+
+
+def _log_deleted_error(path: Path, found: _FileId | None) -> StoreUnreachableError:
+    text = f"The database is unavailable: its write-ahead log {path} {_what(found)} while it was open; its file is in place."
+    return StoreUnreachableError(text, StoreFault.LOG_DELETED)
+
+
+def _what(found: _FileId | None) -> str:
+    return "was deleted, or moved away" if found is None else "was replaced by another file"

@@ -25,6 +25,14 @@ _BUSY_SECONDS = 15
 """How long who writes waits for a lock."""
 _READING_BUSY_SECONDS = 2
 """How long who reads does: nobody else makes readers wait, but a program that locks the whole file."""
+_NETWORK_LIMITS = {
+    "connect_timeout": "5",
+    "tcp_user_timeout": "15000",  # milliseconds for what was sent and nobody has acknowledged: the way to the server is cut
+    "keepalives_idle": "10",  # the same where we wait for an answer: noticed after 10 and 3 times 5 seconds
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+}
+"""How soon a connection to PostgreSQL counts as lost; the address in the settings may say otherwise."""
 _URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
 
@@ -42,16 +50,18 @@ def parse_url(url: str) -> URL:
     raise StoreError(f"The URL of the database does not name a SQLite file or a PostgreSQL database; {_URL_FORMS}.")
 
 
-def open_engine(url: str, *, connections: int, files: DatabaseFiles | None = None) -> Engine:
+def open_engine(url: str, *, connections: int, files: DatabaseFiles | None = None, patience: float | None = None) -> Engine:
     """Make an engine for up to `connections` at a time; nothing is opened yet. Raises `StoreError` for an invalid URL.
 
-    With `files`, its connections know which files they have opened (`check_files`).
+    With `files`, its connections know which files they have opened (`check_files`). `patience` is how many seconds who writes
+    waits for a lock, where that is not the usual time.
     """
     parsed = parse_url(url)
+    patience = _BUSY_SECONDS if patience is None else patience
     return (
-        _create_sqlite_engine(parsed, connections, files)
+        _create_sqlite_engine(parsed, connections, files, patience)
         if parsed.drivername == "sqlite"
-        else _create_postgresql_engine(parsed, connections)
+        else _create_postgresql_engine(parsed, connections, patience)
     )
 
 
@@ -59,9 +69,9 @@ def open_reading_engine(url: str, *, connections: int, files: DatabaseFiles | No
     """Make an engine whose connections cannot write; each transaction sees one moment. Raises `StoreError`."""
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
-        return _create_sqlite_engine(parsed, connections, files, read_only=True)
+        return _create_sqlite_engine(parsed, connections, files, _READING_BUSY_SECONDS, read_only=True)
     options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-    return _create_postgresql_engine(parsed, connections).execution_options(**options)
+    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS).execution_options(**options)
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -79,10 +89,11 @@ def create_file(path: Path) -> None:
         raise from_os_error(exc, f"The database file {path} cannot be created") from exc
 
 
-def _create_sqlite_engine(url: URL, connections: int, files: DatabaseFiles | None, *, read_only: bool = False) -> Engine:
+def _create_sqlite_engine(
+    url: URL, connections: int, files: DatabaseFiles | None, patience: float, *, read_only: bool = False
+) -> Engine:
     path = Path(url.database or "")
     address = f"file:{quote(str(path))}?mode=rw"
-    patience = _READING_BUSY_SECONDS if read_only else _BUSY_SECONDS
 
     def connect() -> sqlite3.Connection:
         try:
@@ -120,12 +131,12 @@ def _begin_writing(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _create_postgresql_engine(url: URL, connections: int) -> Engine:
+def _create_postgresql_engine(url: URL, connections: int, patience: float) -> Engine:
     ours = {
-        "connect_timeout": "5",
+        **_NETWORK_LIMITS,
         "application_name": "lab-agent",
         "client_encoding": "utf8",  # from a database in SQL_ASCII, psycopg would return bytes for text
-        "options": f"-c lock_timeout={_BUSY_SECONDS}s",
+        "options": f"-c lock_timeout={round(patience * 1000)}ms",
     }
     return create_engine(
         url.set(query={**ours, **url.query}),

@@ -26,6 +26,8 @@ _SCHEMA_SQLSTATES = ("42P01", "42703", "3F000")
 _DISK_FULL_SQLSTATE, _READ_ONLY_SQLSTATE = "53100", "25006"
 _DAMAGED_SQLSTATES = ("XX001", "XX002")
 _LOCKED_SQLSTATE = "55P03"
+_NO_CONNECTION = "no connection; check that it runs, and its address, user and password"
+_NO_ANSWER = "its server does not answer; check that it runs, and the way to it"
 _SQLITE_FAULTS = {
     "SQLITE_BUSY": (StoreFault.LOCKED, "it was locked by another program for too long"),
     "SQLITE_LOCKED": (StoreFault.LOCKED, "it was locked by another program for too long"),
@@ -92,7 +94,7 @@ def _from_driver_error(error: exc.DBAPIError, cause: BaseException | None) -> St
     if isinstance(state, str) and fault is None and not error.connection_invalidated:
         return StoreError(f"The store operation failed (SQLSTATE {state}); nothing was written.")
     if isinstance(state, str) or error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
-        why = f"SQLSTATE {state}" if state else "no connection; check that it runs, and its address, user and password"
+        why = f"SQLSTATE {state}" if state else _NO_ANSWER if type(cause).__name__ == "ConnectionTimeout" else _NO_CONNECTION
         return StoreUnreachableError(f"The database is unavailable ({why}); nothing was written.", fault)
     return StoreError(f"The store operation failed ({type(cause).__name__}); nothing was written.")
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from copy import copy
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -82,13 +82,14 @@ class GroupCommitter:
         self._lock = Lock()
         self._waiting: deque[_Unit] = deque()
         self._running_threads = 0
-        self._begins_at: float | None = None
+        self._begin_times: dict[int, float] = {}
+        """When each thread began to begin a transaction, by its id."""
 
     @property
     def lock_wait(self) -> float:
-        """Seconds that a transaction has tried to begin: on SQLite, it waits for whoever has the lock."""
-        begins_at = self._begins_at
-        return 0.0 if begins_at is None else time.monotonic() - begins_at
+        """Seconds that a transaction has tried to begin: it waits for whoever has the lock (SQLite), or for the server."""
+        first = min(self._begin_times.copy().values(), default=None)
+        return 0.0 if first is None else time.monotonic() - first
 
     async def run(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a session; what it committed lasts when this returns. Raises what `work` raises, and `StoreError`.
@@ -136,11 +137,11 @@ class GroupCommitter:
 
     def _run_group(self, group: list[_Unit]) -> frozenset[JobKind]:
         """Run a group, which grows while it runs; the kinds of jobs that are due after it."""
-        self._begins_at = time.monotonic()
+        self._begin_times[get_ident()] = time.monotonic()
         try:
             return self._run_in_transaction(group)
         finally:
-            self._begins_at = None
+            self._begin_times.pop(get_ident(), None)
 
     def _run_in_transaction(self, group: list[_Unit]) -> frozenset[JobKind]:
         with self._engine.connect() as connection:
@@ -148,7 +149,7 @@ class GroupCommitter:
             transaction, end = Transaction(connection, shared=self._group_size > 1), time.monotonic() + _MAX_SECONDS
             for unit in group:
                 transaction.begin()
-                self._begins_at = None
+                self._begin_times.pop(get_ident(), None)
                 _run_unit(transaction, unit)
                 if unit is group[-1] and len(group) < self._group_size and time.monotonic() < end:
                     with self._lock:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
 from lab_agent.settings.root import Settings
+from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.store_mark import open_mark
 
@@ -68,4 +69,4 @@ def _remains(file: Path, settings: Settings) -> Iterator[Path]:
 
 
 def _beside(file: Path, endings: tuple[str, ...]) -> Iterator[Path]:
-    return (other for ending in endings if (other := file.with_name(file.name + ending)).exists())
+    return (other for ending in endings if (other := beside_database(file, ending)).exists())

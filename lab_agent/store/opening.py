@@ -8,10 +8,13 @@ from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
 
 
-def open_store(settings: StoreSettings) -> SqlStore:
-    """Open the store. Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`."""
+def open_store(settings: StoreSettings, *, patience: float | None = None) -> SqlStore:
+    """Open the store; who writes waits for a lock for `patience` seconds, where that is not the usual time.
+
+    Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`.
+    """
     check_schema(settings.url)
-    return SqlStore(settings.url, build_cipher(settings))
+    return SqlStore(settings.url, build_cipher(settings), patience=patience)
 
 
 def build_cipher(settings: StoreSettings) -> Cipher:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, text
 
 from lab_agent.errors import SchemaMismatchError
 from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
-from lab_agent.store.engine import create_file, open_engine, sqlite_file
+from lab_agent.store.engine import create_file, open_engine, open_reading_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.missing_database import reject_lost, reject_missing
 from lab_agent.store.row_mapping import insert_new
@@ -57,7 +57,7 @@ def check_schema(url: str) -> None:
     file = sqlite_file(url)
     if file is not None:
         reject_missing(file)
-    engine = open_engine(url, connections=1)
+    engine = open_reading_engine(url, connections=1)
     try:
         with translate_errors(), engine.connect() as connection:
             check_revision(connection)

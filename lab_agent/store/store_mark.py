@@ -16,6 +16,7 @@ from lab_agent.domain.restoration import MarkedNumber
 from lab_agent.errors import StoreError
 from lab_agent.ports.event_repositories import StoreMark
 from lab_agent.settings.groups import StoreSettings
+from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 
 
@@ -54,4 +55,4 @@ def open_mark(settings: StoreSettings) -> FileMark | None:
     if settings.mark is not None:
         return FileMark(settings.mark)
     file = sqlite_file(settings.url)
-    return None if file is None else FileMark(file.with_name(f"{file.name}.mark"))
+    return None if file is None else FileMark(beside_database(file, ".mark"))

@@ -51,6 +51,9 @@ _PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
 _WRITERS = {"sqlite": (1, 50), "postgresql": (6, 1)}
 """How many threads write, and how many units of work one transaction has at most."""
 _REOPENED_FAULTS = frozenset({StoreFault.READ_ONLY, StoreFault.UNREACHABLE, StoreFault.DAMAGED})
+_ANSWER_SECONDS = 4.0
+"""How long a reader waits for PostgreSQL: a server that hangs would keep the pages waiting for ever."""
+_NO_ANSWER = f"The database is unavailable: its server has not answered for {_ANSWER_SECONDS:.0f} seconds."
 _PROBE_KEY = "store.probe"
 _PROBE_SIZE = 64 * 1024
 """Bytes that are written to see whether a database takes what is written: so much room there must be on a disk that was full."""
@@ -96,15 +99,17 @@ class SqlUnitOfWork(UnitOfWork):
 class SqlStore(Store):
     """The store in the database at `url`; `cipher` encrypts identification data, documents and tokens.
 
-    Nothing is opened before the first unit of work. Raises `StoreError` for an invalid URL.
+    Nothing is opened before the first unit of work. `patience` is how many seconds who writes waits for a lock, where that is
+    not the usual time. Raises `StoreError` for an invalid URL.
     """
 
-    def __init__(self, url: str, cipher: Cipher) -> None:
+    def __init__(self, url: str, cipher: Cipher, *, patience: float | None = None) -> None:
         threads, group_size = _WRITERS[parse_url(url).drivername.partition("+")[0]]
         path = sqlite_file(url)
         files = None if path is None else DatabaseFiles(path)
-        self._engine = open_engine(url, connections=threads, files=files)
+        self._engine = open_engine(url, connections=threads, files=files, patience=patience)
         self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS, files=files)
+        self._answer_seconds = _ANSWER_SECONDS if path is None else None
         self._cipher = cipher
         self._key_verified = False
         self._instance: str | None = None
@@ -121,6 +126,7 @@ class SqlStore(Store):
         self.on_jobs_due = lambda _: None
         self.health = StoreHealth()
         self.health.lock_wait = lambda: self._writers.lock_wait
+        self.health.wait_fault = StoreFault.UNREACHABLE if path is None else StoreFault.LOCKED
 
     @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -192,7 +198,12 @@ class SqlStore(Store):
     async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
         call = partial(copy_context().run, self._run_read_only, query)
         try:
-            return await asyncio.get_running_loop().run_in_executor(threads, call)
+            async with asyncio.timeout(self._answer_seconds):  # what has not begun by then is not begun
+                return await asyncio.get_running_loop().run_in_executor(threads, call)
+        except TimeoutError as exc:
+            failure = StoreUnreachableError(_NO_ANSWER, StoreFault.UNREACHABLE)
+            self.health.failed(failure, datetime.now(UTC), reading=True)
+            raise failure from exc
         except StoreUnreachableError as exc:
             self.health.failed(exc, datetime.now(UTC), reading=True)
             raise

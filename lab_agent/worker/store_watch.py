@@ -22,13 +22,16 @@ log = structlog.get_logger(__name__)
 
 SAME_OUTAGE = timedelta(minutes=5)
 """An outage that begins again so soon after its end is the same one: no new alert, and no new line that wakes people."""
-LOCK_PATIENCE = 3.0
-"""Seconds that a transaction may wait for the database's lock before that counts as an outage."""
+_PATIENCE = {StoreFault.LOCKED: 3.0, StoreFault.UNREACHABLE: 4.0}
+"""Seconds that a transaction may take to begin before that counts as an outage, by the fault that it is."""
 _INTERVAL, _VERIFY_INTERVAL, _DAMAGE_INTERVAL = 1.0, 30.0, 60.0
 """Seconds between two looks; between two that read whether it is still the same database; between two that read a damaged one
 whole."""
 _LONGEST_PAUSE = 5.0
-_WAITS_FOR_LOCK = "The database is unavailable: it is locked by another program; what is to be written waits."
+_WAITS = {
+    StoreFault.LOCKED: "The database is unavailable: it is locked by another program; what is to be written waits.",
+    StoreFault.UNREACHABLE: "The database is unavailable: it has not answered for 4 seconds; what is to be written waits.",
+}
 
 
 @dataclass(slots=True)
@@ -83,10 +86,11 @@ class StoreWatch:
             await self.look()
 
     def _note_lock_wait(self) -> None:
-        wait = self.store.health.lock_wait()
-        if wait >= LOCK_PATIENCE:
+        wait, fault = self.store.health.lock_wait(), self.store.health.wait_fault
+        if wait >= _PATIENCE[fault]:
             since = self.clock.now() - timedelta(seconds=wait)
-            self.store.health.failed(StoreUnreachableError(_WAITS_FOR_LOCK, StoreFault.LOCKED), since)
+            # A server that does not answer answers no reader either; a lock lets readers pass.
+            self.store.health.failed(StoreUnreachableError(_WAITS[fault], fault), since, reading=fault is StoreFault.UNREACHABLE)
 
     async def _verify(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -69,7 +70,36 @@ async def test_deleted_log_file_is_told(lab: Any) -> None:
     async with running(lab) as daemon:
         await wait_until(daemon.is_ready)
         (lab.folder / "lab.db-wal").unlink()
-        await check_told_once(daemon, ConditionId.STORE_DELETED)
+        await check_told_once(daemon, ConditionId.STORE_LOG_DELETED)
+
+
+@pytest.mark.parametrize("names", [("lab.db", "lab.db-wal"), ("lab.db-wal",)])
+async def test_deleted_files_can_be_copied_from_the_running_agent(lab: Any, names: tuple[str, ...]) -> None:
+    """The procedure of docs/operations.md (Deleted database files) keeps what was written last."""
+    files = [lab.folder / name for name in ("lab.db", "lab.db-wal")]
+    async with running(lab) as daemon:
+        await wait_until(daemon.is_ready)
+        await asyncio.to_thread(lab.write, lambda uow: uow.key_values.set("written", "last"))
+        for name in names:
+            (lab.folder / name).unlink()
+        await wait_until(lambda: daemon.count("action=outage_started outage=store.") >= 1, "it is told")
+        opened = open_files(daemon.process.pid)
+        for file in files:
+            shutil.copy(opened[str(file)], f"{file}.rescued")
+        daemon.process.kill()
+    for file in files:
+        file.unlink(missing_ok=True)
+        file.with_name(f"{file.name}.rescued").rename(file)
+    (lab.folder / "lab.db-shm").unlink()
+    async with running(lab, "again") as daemon:
+        await wait_until(daemon.is_ready)
+    assert await asyncio.to_thread(lab.write, lambda uow: uow.key_values.get("written")) == "last"
+
+
+def open_files(process: int) -> dict[str, Path]:
+    """Paths of what a process has open, whether it was deleted or not."""
+    links = [each for each in Path(f"/proc/{process}/fd").iterdir() if each.is_symlink()]
+    return {str(each.readlink()).removesuffix(" (deleted)"): each for each in links}
 
 
 async def test_database_overwritten_in_place_is_told_and_not_written(lab: Any, cli: Callable[..., Any]) -> None:

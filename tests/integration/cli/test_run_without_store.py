@@ -133,6 +133,22 @@ async def test_second_agent_waits_and_takes_over(lab: Any) -> None:
             assert second.count("action=outage_started outage=store.second_agent") == 1
 
 
+async def test_second_agent_through_a_symbolic_link_waits(lab: Any) -> None:
+    real = lab.folder / "elsewhere"
+    real.mkdir()
+    (lab.folder / "lab.db").rename(real / "lab.db")
+    (lab.folder / "lab.db").symlink_to(real / "lab.db")
+    async with running(lab) as first:
+        await wait_until(first.is_ready)
+        lab.config.write_text(lab.config.read_text().replace("sqlite:///lab.db", "sqlite:///elsewhere/lab.db"))
+        async with running(lab, "second") as second:
+            await wait_told(second, ConditionId.STORE_SECOND_AGENT)
+            assert f"process {first.process.pid}" in second.log
+            assert f"process {second.process.pid}" in second.log, "so that the right one is stopped"
+        (real / "lab.db-wal").unlink()
+        await wait_told(first, ConditionId.STORE_LOG_DELETED)
+
+
 async def test_waiting_daemon_ends_on_request(lab: Any) -> None:
     (lab.folder / "lab.db").unlink()
     async with running(lab) as daemon:

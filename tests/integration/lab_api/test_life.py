@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +28,11 @@ SERVED = b'{"status":"ready","catalogue":"older"}'
 UNREADY = b'{"status":"not ready","catalogue":"older","title":"The database cannot be written"}'
 
 
+def steady_of(clock: VirtualClock) -> Callable[[], float]:
+    """Steady time that goes as the clock does."""
+    return lambda: clock.now().timestamp()
+
+
 async def look(probe: Probe) -> Sequence[Finding]:
     """What a probe finds; nothing where it cannot tell yet."""
     try:
@@ -39,7 +44,9 @@ async def look(probe: Probe) -> Sequence[Finding]:
 async def test_stopped_api_told_after_two_failures(folder: Path, tmp_path: Path) -> None:
     """Also its end: the alert is open from the second failure on, and closed with the next answer."""
     port, store, clock = free_port(), MemoryStore(), VirtualClock()
-    probe, *_ = build_api_probes(ApiHealth(own=f"http://127.0.0.1:{port}/", public=None), store, clock, MINUTE)
+    probe, *_ = build_api_probes(
+        ApiHealth(own=f"http://127.0.0.1:{port}/", public=None), store, clock, MINUTE, steady=steady_of(clock)
+    )
     monitor = Monitor(store, clock, [probe])
     config, counts = write_settings_file(folder, port), []
 
@@ -72,10 +79,20 @@ async def test_single_look_tells_at_once() -> None:
 
 async def test_probe_asks_no_oftener_than_its_interval() -> None:
     health, clock = ApiHealth(own=f"http://127.0.0.1:{free_port()}/", public=None), VirtualClock()
-    probe, *_ = build_api_probes(health, MemoryStore(), clock, MINUTE)
+    probe, *_ = build_api_probes(health, MemoryStore(), clock, MINUTE, steady=steady_of(clock))
     for _ in range(5):  # as often as the monitor looks within one interval
         assert not await look(probe)
         clock.advance(10)
+
+
+async def test_clock_set_back_delays_no_look() -> None:
+    clock, steady = VirtualClock(), VirtualClock()
+    health = ApiHealth(own=f"http://127.0.0.1:{free_port()}/", public=None)
+    probe, *_ = build_api_probes(health, MemoryStore(), clock, MINUTE, steady=steady_of(steady))
+    assert not await look(probe)
+    clock.advance(hours=-3)
+    steady.advance(minutes=1)
+    assert await look(probe), "asked a second time, a minute later"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +172,9 @@ async def test_old_catalogue_told_after_some_looks() -> None:
     await store.run(activate)
     found = []
     with canned_server({"/readyz": Canned(200, SERVED)}) as port:
-        *_, probe = build_api_probes(ApiHealth(own=f"http://127.0.0.1:{port}/", public=None), store, clock, MINUTE)
+        *_, probe = build_api_probes(
+            ApiHealth(own=f"http://127.0.0.1:{port}/", public=None), store, clock, MINUTE, steady=steady_of(clock)
+        )
         for _ in range(3):
             found += await look(probe)
             clock.advance(minutes=1)

@@ -105,3 +105,28 @@ async def test_worker_on_another_machine_ends_only_its_own_alert(bench: WorkerBe
     await bench.write(lambda uow: uow.workers.save(replace(row, stopped_at=now)))
     await make_monitor(bench, right, "two").run()
     assert await open_alerts(bench) == {}
+
+
+async def test_alert_of_a_worker_that_was_killed_ends(bench: WorkerBench) -> None:
+    """Its row stays for weeks, with a heartbeat that changes no more; a clock that is wrong says nothing about its age."""
+    right, steady = ServiceWithClock(), [0.0]
+    right.measure(bench, seconds=0)
+    now = bench.clock.now()
+    row = WorkerRecord(name="w1", host="one", pid=1, version="1", mode="normal", started_at=now, beat_at=now - timedelta(days=1))
+    alert = Alert(condition=ConditionId.CLOCK_DIFFERS, subject="one", since=now, opened_at=now)
+    await bench.write(lambda uow: (uow.workers.save(row), uow.alerts.open(alert)))
+    probe = ClockProbe(
+        cast("Any", right), bench.store, bench.clock, timedelta(minutes=2), "two", timedelta(minutes=1), lambda: steady[0]
+    )
+    monitor = Monitor(bench.store, bench.clock, (probe,))
+
+    async def look_after(seconds: float) -> bool:
+        steady[0] += seconds
+        await monitor.run()
+        return alert.key in await open_alerts(bench)
+
+    assert await look_after(0)
+    await bench.write(lambda uow: uow.workers.save(replace(row, beat_at=row.beat_at + timedelta(seconds=50))))
+    assert await look_after(59)
+    assert await look_after(59), "it has written a heartbeat meanwhile"
+    assert not await look_after(2)
