@@ -55,11 +55,12 @@ _COMMANDS = {
     ),
     "outbox": CommandSource("lab_agent.cli.outbox:app", "The outbox: jobs to be done at the service and the laboratory system."),
     "backup": CommandSource(
-        "lab_agent.cli.backup:backup", "Copy the database while the programs run, read the copy whole, and delete old ones."
+        "lab_agent.cli.backup:backup",
+        "Copy the database while the programs run, read the copy whole, and delete what is older than is kept.",
     ),
     "restore": CommandSource(
         "lab_agent.cli.backup:restore",
-        "Put a backup in the place of the database. Laboratory systems are told nothing until you agree.",
+        "Put a backup in the place of the database, once it was read whole. Stop lab-agent and lab-api first.",
     ),
     "restored": CommandSource(
         "lab_agent.cli.backup:restored_app", "A database that was restored: what was found, and letting work go on."

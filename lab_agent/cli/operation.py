@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lab_agent.bootstrap import Components
-from lab_agent.cli.agent_life import UNASKED, ask_agent_page, find_absence, find_absence_without_store
+from lab_agent.cli.agent_life import UNASKED, Listener, ask_agent_page, find_absence, find_absence_without_store
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition, Severity
 from lab_agent.domain.records import Alert
@@ -89,7 +89,7 @@ async def read_operation(
     try:
         store = await _read_store(parts, now)
     except (StoreError, CryptoError) as exc:
-        if not answer.store_conditions and _is_new(parts.settings):
+        if answer.listener is not Listener.AGENT and _is_new(parts.settings):  # an agent that runs has had a database
             found = [*_drop_unused(found), *find_absence(_NEVER_RUN, limits, answer, status, now)]
             return Operation(at=now, conditions=list_conditions(_to_alerts(found, (), now), None), store=None, is_new=True)
         observed = answer.store_conditions or (_date_back(store_condition(store_error or exc, now), parts),)

@@ -69,15 +69,15 @@ class AgentLock:
         self._file = file
         self._descriptor: int | None = None
 
-    def acquire(self, now: datetime) -> None:
+    def acquire(self, now: datetime, *, needs_database: bool = True) -> None:
         """Take the lock, if it is not held already. Raises `StoreUnreachableError`, which names the agent that has it.
 
-        Without a database no lock file is made: where one is, there was a database.
+        Without a database no lock file is made (`needs_database`): where one is, there was a database.
         """
         if self._file is None or self._descriptor is not None:
             return
         path = beside_database(self._file, LOCK_ENDING)
-        if not path.exists():
+        if needs_database and not path.exists():
             reject_missing(self._file)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

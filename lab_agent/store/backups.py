@@ -106,16 +106,16 @@ def restore_backup(store: StoreSettings, backup: Path, now: datetime) -> Restore
         raise InputError(f"There is no backup at {backup}.")
     cipher, lock, file = build_cipher(store), AgentLock(store.url), sqlite_file(store.url)
     folder = backup.parent if file is None else file.resolve().parent
-    lock.acquire(now)
+    with _os_errors(f"The folder {folder} cannot be made"):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock.acquire(now, needs_database=False)
     try:
-        with _os_errors(f"The backup cannot be read, or not be copied into {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
-            with _temporary_file(folder) as copy:
-                with copy.open("wb") as opened:
-                    _copy_plain(backup, opened, cipher)
-                copy.chmod(0o600)
-                verify_copy(store.url, copy, cipher)
-                kept = put_back(store.url, copy, f".replaced-{now.astimezone(UTC):{_TIME_FORMAT}}")
+        with _os_errors(f"The backup cannot be read, or not be copied into {folder}"), _temporary_file(folder) as copy:
+            with copy.open("wb") as opened:
+                _copy_plain(backup, opened, cipher)
+            copy.chmod(0o600)
+            verify_copy(store.url, copy, cipher)
+            kept = put_back(store.url, copy, f".replaced-{now.astimezone(UTC):{_TIME_FORMAT}}")
         upgrade(store.url)
     finally:
         lock.release()

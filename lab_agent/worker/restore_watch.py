@@ -73,7 +73,7 @@ class RestoreWatch:
 
     def _apply(self, restored: Restoration | None) -> None:
         if (held := find_held_kinds(restored)) != self._held:
-            log.info("held kinds of jobs changed", action="jobs_held", kinds=sorted(each.value for each in held))
+            log.info("held kinds of jobs changed", action="jobs_held", items=sorted(each.value for each in held))
             self._hold(held)
 
     def _hold(self, kinds: frozenset[JobKind]) -> None:

@@ -68,7 +68,7 @@ def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, befor
     uow.key_values.set(_KEY, found.to_json())
     detail = SIGN_WORDS[sign] + (f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else "")
     uow.alerts.open(Alert(condition=RESTORED_ALERT.condition, detail=detail, since=now, opened_at=now))
-    log.error("the database was restored", action="store_restored", alert=str(RESTORED_ALERT), sign=sign.value)
+    log.error("the database was restored", action="store_restored", alert=str(RESTORED_ALERT), reason=sign.value)
     return found
 
 

@@ -339,7 +339,7 @@ def test_alert_of_a_probe_ends_when_the_command_finds_nothing(cli: Any, lab: Any
 
 
 def test_full_disk_and_equal_ports_are_found_at_once(cli: Any, lab: Any, port: int) -> None:
-    text = f"[monitoring]\ndisk_reserve = {10**18}\nbackups = '{lab.folder}/backups'\n[api]\nport = {port}\n"
+    text = f"[monitoring]\ndisk_reserve = {10**18}\n[backup]\nfolder = '{lab.folder}/backups'\n[api]\nport = {port}\n"
     lab.config.write_text(lab.config.read_text().replace("[api]\n", text))
     done = cli("check", "--offline", "--json")
     assert done.code == 1
@@ -359,7 +359,7 @@ def test_condition_that_is_covered_is_left_out(cli: Any, lab: Any) -> None:
 def test_age_does_not_begin_anew_with_every_call(cli: Any, lab: Any, port: int) -> None:
     """What is told by a time stamp of a file, or by an alert, begins there."""
     then = datetime.now(UTC) - timedelta(hours=5)
-    text = f"[monitoring]\ndisk_reserve = {10**18}\nbackups = '{lab.folder}/backups'\n[api]\nport = {port}\n"
+    text = f"[monitoring]\ndisk_reserve = {10**18}\n[backup]\nfolder = '{lab.folder}/backups'\n[api]\nport = {port}\n"
     lab.config.write_text(lab.config.read_text().replace("[api]\n", text))
     (lab.folder / "backups").mkdir()
     for each in (lab.config, lab.folder / "backups"):
@@ -415,7 +415,7 @@ def leave_lock(lab: Any) -> None:
 def leave_backup(lab: Any) -> None:
     (lab.folder / "backups" / "monday").mkdir(parents=True)
     (lab.folder / "backups" / "monday" / "lab.db").write_bytes(b"x")
-    lab.config.write_text(lab.config.read_text() + '\n[monitoring]\nbackups = "backups"\n')
+    lab.config.write_text(lab.config.read_text() + '\n[backup]\nfolder = "backups"\n')
 
 
 def leave_label_mark(lab: Any) -> None:

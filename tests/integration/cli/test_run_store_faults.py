@@ -153,7 +153,7 @@ async def test_schema_upgraded_while_running_is_told_and_goes_on_when_it_is_back
 def test_command_says_cause_and_mend_while_the_database_is_missing(
     lab: Any, cli: Callable[..., Any], command: tuple[str, ...]
 ) -> None:
-    (lab.folder / "lab.db").unlink()
+    (lab.folder / "lab.db").rename(lab.folder / "lab.db.lock")  # what an agent leaves: there was a database
     done = cli(*command)
     assert done.code == 1
     said = done.out + done.err
