@@ -10,7 +10,7 @@ _EXAMPLES = 3
 
 
 def list_causes(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List what jobs fail of, what holds orders, lines and results, and what was refused: number, age and cause, oldest first."""
+    """List what jobs fail of, what holds orders, lines and results, and what was refused: number, age, cause."""
     rows = run_with_store(config, _load_rows)
     print_list(rows, as_json=as_json, empty_text="Nothing waits or fails.")
 
