@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from lab_agent.errors import StoreError
 from lab_agent.store.database_files import DatabaseFiles, attach_files, missing_file_error
@@ -72,6 +72,16 @@ def open_reading_engine(url: str, *, connections: int, files: DatabaseFiles | No
         return _create_sqlite_engine(parsed, connections, files, _READING_BUSY_SECONDS, read_only=True)
     options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
     return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS).execution_options(**options)
+
+
+def is_answering(url: str) -> bool:
+    """Whether the PostgreSQL server at `url` answers the plainest question. It blocks, for some seconds at most."""
+    engine = create_engine(parse_url(url).update_query_dict({"connect_timeout": "2"}), poolclass=NullPool, hide_parameters=True)
+    try:
+        with engine.connect() as connection:
+            return connection.exec_driver_sql("SELECT 1").scalar() == 1
+    except SQLAlchemyError:
+        return False
 
 
 def sqlite_file(url: str) -> Path | None:

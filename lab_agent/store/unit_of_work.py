@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
 from typing_extensions import override
@@ -29,7 +29,7 @@ from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
-from lab_agent.store.engine import open_engine, open_reading_engine, parse_url, sqlite_file
+from lab_agent.store.engine import is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
@@ -51,9 +51,11 @@ _PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
 _WRITERS = {"sqlite": (1, 50), "postgresql": (6, 1)}
 """How many threads write, and how many units of work one transaction has at most."""
 _REOPENED_FAULTS = frozenset({StoreFault.READ_ONLY, StoreFault.UNREACHABLE, StoreFault.DAMAGED})
-_ANSWER_SECONDS = 4.0
-"""How long a reader waits for PostgreSQL: a server that hangs would keep the pages waiting for ever."""
-_NO_ANSWER = f"The database is unavailable: its server has not answered for {_ANSWER_SECONDS:.0f} seconds."
+_QUICK_SECONDS, _PLAIN_SECONDS = 2.0, 2.0
+"""How long a reader waits before it asks PostgreSQL the plainest question, and how long that may take: a server that hangs would
+keep pages waiting for ever, and a slow query is no outage.
+"""
+_NO_ANSWER = f"The database is unavailable: its server has not answered for {_QUICK_SECONDS + _PLAIN_SECONDS:.0f} seconds."
 _PROBE_KEY = "store.probe"
 _PROBE_SIZE = 64 * 1024
 """Bytes that are written to see whether a database takes what is written: so much room there must be on a disk that was full."""
@@ -109,7 +111,8 @@ class SqlStore(Store):
         files = None if path is None else DatabaseFiles(path)
         self._engine = open_engine(url, connections=threads, files=files, patience=patience)
         self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS, files=files)
-        self._answer_seconds = _ANSWER_SECONDS if path is None else None
+        self._url = url
+        self._is_remote = path is None
         self._cipher = cipher
         self._key_verified = False
         self._instance: str | None = None
@@ -198,15 +201,25 @@ class SqlStore(Store):
     async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
         call = partial(copy_context().run, self._run_read_only, query)
         try:
-            async with asyncio.timeout(self._answer_seconds):  # what has not begun by then is not begun
-                return await asyncio.get_running_loop().run_in_executor(threads, call)
-        except TimeoutError as exc:
-            failure = StoreUnreachableError(_NO_ANSWER, StoreFault.UNREACHABLE)
-            self.health.failed(failure, datetime.now(UTC), reading=True)
-            raise failure from exc
+            answer = asyncio.get_running_loop().run_in_executor(threads, call)
+            if self._is_remote:
+                await self._wait_for_server(answer)
+            return await answer
         except StoreUnreachableError as exc:
             self.health.failed(exc, datetime.now(UTC), reading=True)
             raise
+
+    async def _wait_for_server(self, answer: asyncio.Future[T]) -> None:
+        """Wait until there is an answer, or the server is known to give answers. Raises `StoreUnreachableError`."""
+        await asyncio.wait({answer}, timeout=_QUICK_SECONDS)
+        if answer.done():
+            return
+        plain = asyncio.ensure_future(asyncio.to_thread(is_answering, self._url))
+        both: set[asyncio.Future[Any]] = {answer, plain}
+        await asyncio.wait(both, timeout=_PLAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done() and not (plain.done() and plain.result()):
+            answer.cancel()  # what has not begun is not begun
+            raise StoreUnreachableError(_NO_ANSWER, StoreFault.UNREACHABLE)
 
     def _run_read_only(self, query: Callable[[Connection], T]) -> T:
         with translate_errors(), self._reading_engine.connect() as connection:
