@@ -334,3 +334,21 @@ async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench, mo
         await StoreWatch(bench.store, bench.clock, dispatcher.look).look()
         assert not bench.outages.is_store_down
         await wait_until(lambda: bench.attempts == [("update_line_task", "done")])
+
+
+async def test_held_queue_claims_nothing_until_released(bench: WorkerBench) -> None:
+    submit, cancel = JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS
+
+    def kinds() -> list[str]:
+        return [kind for kind, _ in bench.attempts]
+
+    async with dispatching(bench) as dispatcher:
+        dispatcher.hold({submit})
+        await bench.add_job("held", kind=submit)
+        await bench.add_job("of the same queue", kind=cancel)
+        for number in range(4):  # each end of a job claims what comes next
+            await bench.add_job(f"e{number}", kind=JobKind.MATCH_REPORT)
+        await wait_until(lambda: kinds().count(JobKind.MATCH_REPORT.value) == 4, "the others are done")
+        assert set(kinds()) == {JobKind.MATCH_REPORT.value}
+        dispatcher.hold(())
+        await wait_until(lambda: {submit.value, cancel.value} <= set(kinds()), "the held ones are done")

@@ -1,0 +1,38 @@
+"""What is kept of a restored database, and what its mark says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign, find_sign
+
+NOW = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
+NOTICED = Restoration(sign=RestoreSign.OLDER_THAN_MARK, noticed_at=NOW, known_until=NOW - timedelta(hours=6))
+RELEASED = NOTICED.reconciled(NOW).released(NOW + timedelta(hours=1), "anna", tells_withdrawals=False)
+
+
+@pytest.mark.parametrize("restoration", [NOTICED, RELEASED, Restoration(sign=RestoreSign.COMMAND, noticed_at=NOW)])
+def test_stored_restoration_reads_back(restoration: Restoration) -> None:
+    assert Restoration.from_json(restoration.to_json()) == restoration
+
+
+def test_what_was_decided_before_the_release_is_concerned() -> None:
+    assert NOTICED.concerns(NOW + timedelta(days=1))
+    assert RELEASED.concerns(NOW)
+    assert not RELEASED.concerns(NOW + timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("mark", "sign"),
+    [
+        (None, None),
+        (MarkedNumber("one", 4), None),
+        (MarkedNumber("one", 5), None),
+        (MarkedNumber("one", 6), RestoreSign.OLDER_THAN_MARK),
+        (MarkedNumber("two", 1), RestoreSign.OTHER_DATABASE),
+    ],
+)
+def test_mark_says_whether_it_was_restored(mark: MarkedNumber | None, sign: RestoreSign | None) -> None:
+    assert find_sign(mark, MarkedNumber("one", 5)) is sign
