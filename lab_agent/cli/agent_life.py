@@ -19,7 +19,9 @@ from typing import Any
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.store_health import fault_condition
 from lab_agent.domain.workers import WorkerRecord
+from lab_agent.errors import StoreFault
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.settings.groups import StatusSettings
@@ -52,6 +54,7 @@ class PageAnswer:
     is_blocked: bool = False
 
 
+_STORE_FAULTS = frozenset(map(fault_condition, StoreFault))
 UNASKED = PageAnswer(Listener.NOBODY)
 
 
@@ -186,7 +189,7 @@ def _store_conditions(said: Any) -> Iterator[OpenCondition]:
             since = datetime.fromisoformat(each["since"])
         except (KeyError, TypeError, ValueError):
             continue
-        if condition.id.value.startswith("store."):
+        if condition.id in _STORE_FAULTS:  # others are alerts in the database, which says more of them
             yield OpenCondition(condition=condition, subject=str(each.get("subject", "")), since=since)
 
 

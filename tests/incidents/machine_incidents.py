@@ -60,9 +60,13 @@ def port_of_the_status_page_is_taken(lab: Laboratory) -> Iterator[None]:
     lab.start_agent()
 
 
-@incident(ConditionId.DISK_LOW, "{store}", settings={"monitoring": {"disk_reserve": 10**18}}, ends=False)
+@incident(ConditionId.DISK_LOW, "{store}", alone=True)
 def disk_of_the_database_is_nearly_full(lab: Laboratory) -> Iterator[None]:
+    lab.set("monitoring", disk_reserve=10**18)
+    lab.restart_agent()
     yield
+    lab.set("monitoring", disk_reserve=1)
+    lab.restart_agent()
 
 
 @incident(ConditionId.SETTINGS_READABLE_BY_OTHERS, "{settings}")

@@ -8,7 +8,7 @@ import httpx
 
 from lab_agent.conditions.ids import ConditionId
 from tests.incidents.catalogue_of_incidents import incident
-from tests.incidents.laboratory import Laboratory
+from tests.incidents.laboratory import Laboratory, wait_for
 
 
 @incident(ConditionId.LIS_UNAVAILABLE, "folder")
@@ -65,6 +65,8 @@ def api_is_frozen(lab: Laboratory) -> Iterator[None]:
 
 @incident(ConditionId.API_NOT_PUBLIC)
 def api_does_not_answer_at_its_public_address(lab: Laboratory) -> Iterator[None]:
+    # An earlier incident may have stopped the API altogether, which is this one, too.
+    wait_for(lambda: not any(each.condition is ConditionId.API_NOT_PUBLIC for each in lab.alerts()[0]), "it answers there")
     lab.set("api", public_url="http://127.0.0.1:1")
     lab.restart_agent()
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.crypto import new_key
 from lab_agent.store.agent_lock import AgentLock
 from tests.incidents.catalogue_of_incidents import incident
-from tests.incidents.laboratory import Laboratory
+from tests.incidents.laboratory import Laboratory, wait_for
 
 SMALL = 8192
 """Kilobytes: the database and what lies beside it fit."""
@@ -37,6 +38,23 @@ def database_file_is_replaced(lab: Laboratory) -> Iterator[None]:
     shutil.copy(lab.database, copy)
     copy.rename(lab.database)
     yield
+
+
+@incident(ConditionId.STORE_RESTORED, affected=["1 unfinished order"], alone=True)
+def database_was_restored_by_hand(lab: Laboratory) -> Iterator[None]:
+    lab.place_and_hand_over()
+    lab.stop("agent")
+    mark = lab.database.with_name(f"{lab.database.name}.mark")
+    reached = json.loads(mark.read_text())
+    mark.write_text(json.dumps({**reached, "number": reached["number"] + 3}))  # the database is behind it
+    lab.start_agent()
+    yield
+
+    def is_compared() -> bool:
+        return bool(json.loads(lab.run("restored", "show", "--json").stdout)["compared_with_the_service"] != "not yet")
+
+    wait_for(is_compared, "the open orders are compared")
+    assert lab.run("restored", "release", "--yes").returncode == 0
 
 
 @incident(ConditionId.STORE_LOCKED, without=NOT_STORED, alone=True)
