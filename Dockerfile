@@ -1,24 +1,39 @@
-# One image for both programs. The agent:  docker run -v lab-agent:/var/lib/lab-agent -v ./config:/etc/lab-agent:ro lab-agent
-# The laboratory's API:  docker run … --entrypoint lab-api -e HEALTH_URL=http://127.0.0.1:8482/healthz -p 8482:8482 lab-agent run
-FROM python:3.11-slim
+# One image for all programs: `lab-agent` by default, `lab-api` with --entrypoint. docs/container.md says how to run it; compose.yaml does.
+#
+# The tag moves. For a build that can be repeated, pin the image that you have checked, by its digest (`docker buildx imagetools
+# inspect python:3.11-slim` prints it): docker build --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:…
+ARG PYTHON_IMAGE=python:3.11-slim
 
-RUN useradd --system --uid 61234 --home-dir /var/lib/lab-agent --create-home --shell /usr/sbin/nologin lab-agent
-
-WORKDIR /opt/lab-agent
+FROM ${PYTHON_IMAGE} AS build
+WORKDIR /build
+RUN python -m venv --without-pip /opt/lab-agent
 COPY requirements/run.txt requirements/run.txt
-RUN python -m pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/run.txt
+RUN python -m pip --python /opt/lab-agent/bin/python install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY lab_agent lab_agent
 COPY lab_api lab_api
 COPY lab_sandbox lab_sandbox
-COPY config/catalogue config/catalogue
-RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
+COPY config config
+COPY docs docs
+COPY systemd systemd
+RUN python -m pip --python /opt/lab-agent/bin/python install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
+# What only the build needed.
+RUN python -m pip --python /opt/lab-agent/bin/python uninstall --yes --quiet editables hatchling packaging pathspec pluggy trove-classifiers
 
-# Mount the settings; pass secrets as LAB_AGENT_… variables or as files in $CREDENTIALS_DIRECTORY. The volume holds the database
-# and, with the folder adapter, the LIS folders.
-ENV LAB_AGENT_CONFIG=/etc/lab-agent/lab-agent.toml
-ENV HEALTH_URL=http://127.0.0.1:8481/healthz
+FROM ${PYTHON_IMAGE}
+RUN useradd --system --uid 61234 --user-group --home-dir /var/lib/lab-agent --create-home --shell /usr/sbin/nologin lab-agent
+COPY --from=build /opt/lab-agent /opt/lab-agent
+
+# Programs listen on all addresses of the container: which of them are published decides who reaches them. Settings come from the file,
+# from LAB_AGENT_… variables, and from files in $CREDENTIALS_DIRECTORY. The root may be read-only: only /var/lib/lab-agent (a SQLite
+# database, the folders of the laboratory system) and /tmp are written.
+ENV PATH=/opt/lab-agent/bin:/usr/local/bin:/usr/bin:/bin
 ENV PYTHONUNBUFFERED=1
+ENV PYTHONDONTWRITEBYTECODE=1
+ENV LAB_AGENT_CONFIG=/etc/lab-agent/lab-agent.toml
+ENV LAB_AGENT_STATUS__HOST=0.0.0.0
+ENV LAB_AGENT_API__HOST=0.0.0.0
+ENV HEALTH_URL=http://127.0.0.1:8481/healthz
 USER lab-agent
 WORKDIR /var/lib/lab-agent
 VOLUME /var/lib/lab-agent

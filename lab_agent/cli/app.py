@@ -23,6 +23,10 @@ _COMMANDS = {
         "lab_agent.cli.init:init",
         "Write a settings file, and print the sheet for the registration at the exchange service. Prompts for missing answers.",
     ),
+    "files": CommandSource(
+        "lab_agent.cli.files:files",
+        "Print the folder with the documentation (docs), example settings and tables (config), and systemd units (systemd).",
+    ),
     "login": CommandSource(
         "lab_agent.cli.login:login",
         "Sign in at the exchange service with a browser: open the printed address; the callback is received here or pasted.",

@@ -4,7 +4,6 @@ back, and why a basket needs the tubes it needs.
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +28,13 @@ from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOp
 from lab_agent.cli.output import print_error, print_json, print_line, print_raw
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.settings.root import load_settings
+from lab_agent.shipped_files import shipped_path
 
 catalogue_app = typer.Typer(help="The laboratory's catalogue: tests, tubes, questions, turnaround times.", no_args_is_help=True)
 SourceArgument = Annotated[Path, typer.Argument(metavar="SOURCE", help="An .xlsx workbook, or a folder of CSV files.")]
 TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help="The .xlsx workbook or folder of CSV files to write.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 _MAX_CHANGES_PRINTED = 200
-_SAMPLE_FOLDERS = (
-    Path(__file__).parents[2] / "config" / "catalogue",
-    Path(sysconfig.get_path("data")) / "share/lab-agent/catalogue",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,9 @@ def template(
     """Write an empty workbook with headings, explanations and drop-down lists (or a folder of CSV files with headings)."""
     _write_tables(
         target,
-        csv_files.read_tables(_sample_folder()) if sample else {sheet.name: SheetTable(sheet.name) for sheet in SHEETS},
+        csv_files.read_tables(shipped_path("config/catalogue"))
+        if sample
+        else {sheet.name: SheetTable(sheet.name) for sheet in SHEETS},
         force=force,
     )
     print_line(f"{target} was written. Fill it in, then run: lab-agent catalogue check {target}")
@@ -136,11 +134,6 @@ def export(target: TargetArgument, config: ConfigOption = None, force: ForceOpti
         raise CatalogueError((Problem("store", "has no catalogue yet", "run `lab-agent catalogue import SOURCE`"),))
     _write_tables(target, tables, force=force)
     print_line(f"{target} was written, version {csv_files.content_version(tables)}")
-
-
-def _sample_folder() -> Path:
-    """The folder of the sample data: in the source tree, or where the package installed it."""
-    return next((place for place in _SAMPLE_FOLDERS if place.is_dir()), _SAMPLE_FOLDERS[-1])
 
 
 def _compare(source: Path, config: Path | None) -> CatalogueComparison:

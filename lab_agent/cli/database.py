@@ -27,7 +27,7 @@ def db_callback() -> None:
 @db_app.command()
 def upgrade(config: ConfigOption = None) -> None:
     """Create the database, or upgrade its schema. May be repeated; no data is lost."""
-    settings = load_settings(config)
+    settings = load_settings(config, requires_login=False)
     upgrade_schema(settings.store.url)
     print_line(f"{mask_url_password(settings.store.url)} has the current schema.")
 

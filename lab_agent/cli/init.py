@@ -1,4 +1,5 @@
-"""`lab-agent init`: writes a settings file from a few answers, and prints the sheet for the registration at the exchange service.
+"""`lab-agent init`: writes a settings file and what it names from a few answers, and prints the sheet for the registration at
+the exchange service.
 
 The TOML is written by hand, since a settings file needs only tables of texts and lists. The file is validated before it gets
 its name, and readable for its owner alone.
@@ -10,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -18,6 +19,7 @@ import typer
 
 from lab_agent.atomic_file import sync_folder, temporary_file
 from lab_agent.cli.context import JsonOption
+from lab_agent.cli.init_files import create_catalogue, create_folder, create_hl7v2_map, create_mappings
 from lab_agent.cli.output import Row, print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
 from lab_agent.errors import Problem, SettingsError
@@ -44,12 +46,15 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-_FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in config/lab-agent.example.toml.
+_FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in docs/configuration.md
+# and config/lab-agent.example.toml, below the folder that `lab-agent files` prints.
 # This file contains secrets: keep it readable for the agent's user alone. Paths are relative to the working directory.
 """
 
 
-def settings_file_text(answers: Mapping[str, str], *, encryption_key: str, token_hash: str) -> str:
+def settings_file_text(
+    answers: Mapping[str, str], *, encryption_key: str, token_hash: str, mappings: Path, hl7v2_map: Path
+) -> str:
     """The whole file. Empty answers are left out."""
     given = {name: value or None for name, value in answers.items()}
     oauth = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
@@ -61,12 +66,21 @@ def settings_file_text(answers: Mapping[str, str], *, encryption_key: str, token
         toml_table(("exchange", "oauth"), {name: given.get(name) for name in oauth}),
         *contracts,
         toml_table(("store",), {"url": given["store"], "encryption_keys": [encryption_key]}),
-        toml_table(("lis",), {"default": "folder"}),
-        toml_table(("lis", "folder"), {"orders": given["orders"], "results": given["results"]}),
+        toml_table(("lis",), {"default": given["adapter"]}),
+        *_adapter_tables(given, hl7v2_map),
+        toml_table(("results",), {"mappings": str(mappings)}),
         toml_table(("api",), {"public_url": given.get("public_url"), "catalogue": given["catalogue"]}),
         toml_table(("api", "tokens"), {"name": "exchange", "sha256": token_hash}, repeated=True),
     ]
     return "\n".join(parts)
+
+
+def _adapter_tables(given: Mapping[str, str | None], hl7v2_map: Path) -> list[str]:
+    if given["adapter"] == "folder":
+        return [toml_table(("lis", "folder"), {"orders": given["orders"], "results": given["results"]})]
+    own = {"folder": given["hl7v2_folder"], "duplicates": given["duplicates"], "mapping": str(hl7v2_map)}
+    connection = {"role": "client", "host": given["lis_host"], "port": int(given["lis_port"] or 0)}
+    return [toml_table(("lis", "hl7v2"), own), toml_table(("lis", "hl7v2", "orders"), connection)]
 
 
 def contract_codes(answers: Mapping[str, str]) -> tuple[str, ...]:
@@ -105,13 +119,15 @@ GRANTS: tuple[str, ...] = get_args(Grant)
 _ALL_GRANTS = frozenset(GRANTS)
 _PASSWORD_GRANTS = frozenset({"password", "basic"})
 _OAUTH_GRANTS = _ALL_GRANTS - {"basic"}
+ADAPTERS = ("folder", "hl7v2")
+_FOLDER, _HL7V2 = (frozenset({name}) for name in ADAPTERS)
 _SERVICE_URLS = frozenset({"base_url", "auth_url"})
 _URL_PATTERN = re.compile(r"https?://[^/@\s]+(/\S*)?$")
 
 
 @dataclass(frozen=True, slots=True)
 class SetupQuestion:
-    """One question. `required_for` are the grants that need an answer, `asked_for` those for which it is asked at all."""
+    """One question. `required_for` are the grants that need an answer; it is asked for `asked_for` and `adapters`."""
 
     name: str
     text: str
@@ -119,6 +135,8 @@ class SetupQuestion:
     hidden: bool = False
     required_for: frozenset[str] = _ALL_GRANTS
     asked_for: frozenset[str] = _ALL_GRANTS
+    adapters: frozenset[str] = frozenset(ADAPTERS)
+    choices: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
@@ -126,12 +144,13 @@ class SetupQuestion:
         return f"--{self.name.replace('_', '-')}"
 
 
+_DUPLICATES = ("msh10", "placer", "none")
 SETUP_QUESTIONS = (
     SetupQuestion("base_url", "API address of the exchange service"),
     SetupQuestion("lab_codes_url", "Base address of the laboratory's code systems"),
     SetupQuestion("second_labels_system", "Code system of second barcodes (empty: none)", required_for=frozenset()),
     SetupQuestion("laboratory", "GUID of the laboratory"),
-    SetupQuestion("grant", f"Grant for signing in ({', '.join(GRANTS)})"),
+    SetupQuestion("grant", f"Grant for signing in ({', '.join(GRANTS)})", choices=GRANTS),
     SetupQuestion("auth_url", "Authorization address of the service", required_for=_OAUTH_GRANTS, asked_for=_OAUTH_GRANTS),
     SetupQuestion("client_id", "Client id", required_for=_OAUTH_GRANTS, asked_for=_OAUTH_GRANTS),
     SetupQuestion(
@@ -148,20 +167,35 @@ SETUP_QUESTIONS = (
     ),
     SetupQuestion("contract", "Contract codes, separated by spaces"),
     SetupQuestion("public_url", "Public address of the laboratory's API (empty: unknown yet)", required_for=frozenset()),
-    SetupQuestion("catalogue", "Folder of the catalogue", "config/catalogue"),
+    SetupQuestion("catalogue", "Folder of the catalogue", "catalogue"),
     SetupQuestion("store", "Database", "sqlite:///lab-agent.db"),
-    SetupQuestion("orders", "Folder that orders are written to", "lis/orders"),
-    SetupQuestion("results", "Folder that results are read from", "lis/results"),
+    SetupQuestion("adapter", f"Way to the laboratory system ({', '.join(ADAPTERS)})", "folder", choices=ADAPTERS),
+    SetupQuestion("orders", "Folder that orders are written to", "lis/orders", adapters=_FOLDER),
+    SetupQuestion("results", "Folder that results are read from", "lis/results", adapters=_FOLDER),
+    SetupQuestion("lis_host", "Host of the laboratory system", adapters=_HL7V2),
+    SetupQuestion("lis_port", "Port of the laboratory system", adapters=_HL7V2),
+    SetupQuestion("hl7v2_folder", "Folder that the adapter keeps its own data in", "lis/hl7v2", adapters=_HL7V2),
+    SetupQuestion(
+        "duplicates",
+        f"How the laboratory system recognises a repeated order ({', '.join(_DUPLICATES)})",
+        "none",
+        adapters=_HL7V2,
+        choices=_DUPLICATES,
+    ),
 )
 
 
-def collect_answers(given: Mapping[str, str | None], *, ask: bool) -> dict[str, str]:
-    """Collect all answers: given, prompted for, or the default. Raises a usage error that names all missing options."""
+def collect_answers(given: Mapping[str, str | None], *, ask: bool, catalogue: str = "catalogue") -> dict[str, str]:
+    """Collect all answers: given, prompted for, or the default. Raises a usage error that names all missing options.
+
+    `catalogue` is the default of that question, which depends on where the settings file is written.
+    """
     answers: dict[str, str] = {}
     missing = []
-    for question in SETUP_QUESTIONS:
+    for each in SETUP_QUESTIONS:
+        question = replace(each, default=catalogue) if each.name == "catalogue" else each
         grant = answers.get("grant", "")
-        if grant and grant not in question.asked_for:
+        if (grant and grant not in question.asked_for) or answers.get("adapter", "folder") not in question.adapters:
             continue
         answer = given.get(question.name)
         if answer is None:
@@ -171,8 +205,9 @@ def collect_answers(given: Mapping[str, str | None], *, ask: bool) -> dict[str, 
         answers[question.name] = answer.strip()
     if missing:
         raise typer.BadParameter("required if there is no terminal to ask at", param_hint=", ".join(missing))
-    if answers["grant"] not in GRANTS:
-        raise typer.BadParameter(f"must be one of {', '.join(GRANTS)}", param_hint="--grant")
+    for question in SETUP_QUESTIONS:
+        if message := _validation_message(question, answers.get(question.name), without_prompt=True):
+            raise typer.BadParameter(message, param_hint=question.option)
     return answers
 
 
@@ -190,11 +225,18 @@ def _prompt_for_answer(question: SetupQuestion, grant: str) -> str:
         typer.echo(message, err=True)
 
 
-def _validation_message(question: SetupQuestion, answer: str) -> str:
-    """What is wrong with an answer, said at once so that the other answers are not lost; empty if nothing is."""
-    if question.name == "grant" and answer not in GRANTS:
-        return f"Please choose one of {', '.join(GRANTS)}."
-    if question.name in _SERVICE_URLS and not _URL_PATTERN.match(answer):
+def _validation_message(question: SetupQuestion, answer: str | None, *, without_prompt: bool = False) -> str:
+    """What is wrong with an answer, said at once so that the other answers are not lost; empty if nothing is.
+
+    The addresses of options are checked with the whole file (`without_prompt`).
+    """
+    if answer is None:
+        return ""
+    if question.choices and answer not in question.choices:
+        return f"Please choose one of {', '.join(question.choices)}."
+    if question.name == "lis_port" and not (answer.isascii() and answer.isdigit() and 0 < int(answer) <= 65535):
+        return "Please enter a number from 1 to 65535."
+    if question.name in _SERVICE_URLS and not without_prompt and not _URL_PATTERN.match(answer):
         return "Please enter it as https://host/path."
     return ""
 
@@ -255,6 +297,13 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
     store: Annotated[str | None, _text_option("Database.")] = None,
     orders: Annotated[str | None, _text_option("Folder that orders are written to.")] = None,
     results: Annotated[str | None, _text_option("Folder that results are read from.")] = None,
+    adapter: Annotated[str | None, _text_option("Way to the laboratory system: folder or hl7v2.")] = None,
+    lis_host: Annotated[str | None, _text_option("Host of the laboratory system, for hl7v2.")] = None,
+    lis_port: Annotated[str | None, _text_option("Port of the laboratory system, for hl7v2.")] = None,
+    hl7v2_folder: Annotated[str | None, _text_option("Folder that the adapter keeps its own data in, for hl7v2.")] = None,
+    duplicates: Annotated[
+        str | None, _text_option("How the laboratory system recognises a repeated order: msh10, placer or none, for hl7v2.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("lab-agent.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     ask: Annotated[
@@ -262,25 +311,49 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a settings file, and print the sheet for the registration at the exchange service. Prompts for missing answers."""
+    """Write a settings file, and print the sheet for the registration at the exchange service. Prompts for missing answers.
+
+    The files that it names are made beside it, where there are none: the sample catalogue, mapping tables, the map of hl7v2.
+    """
     given = {name: value for name, value in locals().items() if isinstance(value, str)}
     reject_overwriting(output, force=force)
     codes = {"contract": " ".join(contract)} if contract else {}
-    answers = collect_answers(given | codes, ask=sys.stdin.isatty() if ask is None else ask)
+    beside = output.parent
+    sample = beside / "catalogue"
+    answers = collect_answers(given | codes, ask=sys.stdin.isatty() if ask is None else ask, catalogue=str(sample))
     token = new_token()
-    write_settings_file(output, settings_file_text(answers, encryption_key=new_key(), token_hash=hash_token(token)), force=force)
+    mappings, hl7v2_map = beside / "mappings", beside / "hl7v2-map.toml"
+    text = settings_file_text(
+        answers, encryption_key=new_key(), token_hash=hash_token(token), mappings=mappings, hl7v2_map=hl7v2_map
+    )
+    write_settings_file(output, text, force=force)
     settings = load_settings(output, {})
+    _create_named_files(settings, sample)
     if not as_json:
         print_heading("For the registration at the exchange service (the token is neither stored nor shown again)")
     print_fields(registration_sheet(settings, token), as_json=as_json)
     _print_next_steps(output, settings, contract_codes(answers))
 
 
+def _create_named_files(settings: Settings, sample: Path) -> None:
+    """Make what the settings name; a catalogue in a place that somebody chose is theirs to put there."""
+    if settings.api.catalogue == sample:
+        create_catalogue(sample)
+    if settings.results.mappings is not None:
+        create_mappings(settings.results.mappings)
+    tables = settings.lis.tables
+    if "hl7v2" in tables:
+        create_hl7v2_map(Path(tables["hl7v2"]["mapping"]))
+    for name in ("orders", "results"):
+        if "folder" in tables:
+            create_folder(Path(tables["folder"][name]))
+
+
 def _print_next_steps(output: Path, settings: Settings, contracts: tuple[str, ...]) -> None:
     steps = [
         f"keep a copy of the encryption key in {output}: encrypted data is lost without it",
-        f"create the folders {settings.lis.tables['folder']['orders']} and {settings.lis.tables['folder']['results']}",
-        f"put the catalogue with the contracts {', '.join(contracts)} into {settings.api.catalogue}",
+        f"put the catalogue with the contracts {', '.join(contracts)} into {settings.api.catalogue}, in place of a sample",
+        f"put the laboratory's own codes into {settings.results.mappings}; see docs/mappings.md below `lab-agent files`",
         f"lab-agent db upgrade --config {output}",
     ]
     if settings.exchange.oauth.grant == "authorization_code":

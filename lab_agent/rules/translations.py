@@ -12,15 +12,19 @@ from string import Formatter
 
 from lab_agent.errors import Problem, SettingsError
 from lab_agent.rules.engine import RULES, check_messages
+from lab_agent.shipped_files import shipped_path
 
 BUILT_IN_LANGUAGE = "en"
 
 
-def load_messages(language: str, folder: Path) -> Mapping[str, str]:
-    """Messages by rule id; none for English, the language of the rules themselves. Raises `SettingsError` with all problems."""
+def load_messages(language: str, folder: Path | None) -> Mapping[str, str]:
+    """Messages by rule id; none for English, the language of the rules themselves. Raises `SettingsError` with all problems.
+
+    Without a folder, the translations that come with the program.
+    """
     if language == BUILT_IN_LANGUAGE:
         return {}
-    path = folder / f"{language}.toml"
+    path = (folder or shipped_path("config/messages")) / f"{language}.toml"
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:

@@ -200,8 +200,8 @@ class RulesSettings(SettingsGroup):
     messages: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")] = "en"
     """Language of the reasons that a clinic reads. `en` is built in; any other is the file `<language>.toml` in
     `messages_folder`, with a sentence for every rule."""
-    messages_folder: Path = Path("config/messages")
-    """Folder of the translated reasons."""
+    messages_folder: Path | None = None
+    """Folder of the translated reasons. If not set, those that come with the program (`de`)."""
 
 
 class StatusSettings(SettingsGroup):

@@ -19,9 +19,17 @@ import pytest
 
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.groups import StatusSettings
+from lab_agent.settings.sources import CONFIG_VARIABLE, read_environment
+from tests.acceptance.deployment.test_wheel import INIT
 from tests.harness.paths import ROOT
 
-NEEDED = ("status/templates/base.html", "status/static/style.css", "store/migrations/env.py", "py.typed")
+NEEDED = (
+    "status/templates/base.html",
+    "status/static/style.css",
+    "store/migrations/env.py",
+    "py.typed",
+    "share/config/catalogue/items.csv",
+)
 
 
 def steps() -> list[tuple[str, str]]:
@@ -33,6 +41,16 @@ def steps() -> list[tuple[str, str]]:
 
 def args(name: str) -> list[str]:
     return [arguments for instruction, arguments in steps() if instruction == name]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, from its FROM on."""
+    starts = [index for index, (name, _) in enumerate(steps()) if name == "FROM"]
+    return [steps()[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def environment_variables() -> dict[str, str]:
+    return dict(each.split("=", 1) for each in args("ENV"))
 
 
 def is_ignored(path: str) -> bool:
@@ -52,24 +70,41 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def copied() -> Iterator[tuple[str, str]]:
-    """The sources and targets of all COPY instructions."""
-    for rest in args("COPY"):
+    """The sources and targets of all COPY instructions that copy from this folder."""
+    for rest in (each for each in args("COPY") if not each.startswith("--from=")):
         *sources, target = rest.split()
         for source in sources:
             yield source, target if len(sources) == 1 else f"{target}{source}"
 
 
-def test_image_is_slim_python_with_unprivileged_user():
-    assert args("FROM") == ["python:3.11-slim"]
-    instructions = [name for name, _ in steps()]
-    assert args("USER") == ["lab-agent"]
-    assert instructions.index("USER") > max(index for index, name in enumerate(instructions) if name in {"RUN", "COPY"})
-    assert "useradd --system" in args("RUN")[0]
-    assert "ADD" not in instructions
+def test_stages_share_slim_python_that_can_be_pinned():
+    """No digest is in the file: it would have to be looked up, and would be outdated; the comment says how to give one."""
+    assert args("ARG") == ["PYTHON_IMAGE=python:3.11-slim"]
+    assert args("FROM") == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
+    assert "--build-arg PYTHON_IMAGE=python:3.11-slim@sha256:" in (ROOT / "Dockerfile").read_text()
+
+
+def test_run_stage_has_environment_alone_and_unprivileged_user():
+    _, run = stages()
+    assert [rest for name, rest in run if name == "COPY"] == ["--from=build /opt/lab-agent /opt/lab-agent"]
+    (creation,) = [rest for name, rest in run if name == "RUN"]
+    assert creation.startswith("useradd --system --uid 61234 ")
+    names = [name for name, _ in run]
+    assert ("USER", "lab-agent") in run
+    assert names.index("USER") > max(names.index("RUN"), names.index("COPY"))
+    assert "ADD" not in [name for name, _ in steps()]
+
+
+def test_programs_can_be_reached_from_outside():
+    variables = {name: value for name, value in environment_variables().items() if name != CONFIG_VARIABLE}
+    table = read_environment(variables, {"status", "api"}).table
+    assert StatusSettings.model_validate(table["status"]).host == "0.0.0.0"
+    assert ApiSettings.model_validate(table["api"]).host == "0.0.0.0"
 
 
 def test_every_package_pinned_by_hash():
-    installs = [rest for rest in args("RUN") if "pip install" in rest]
+    installs = [rest for rest in args("RUN") if " install " in rest]
+    assert len(installs) == 2
     assert all("--require-hashes" in rest or "--no-deps" in rest for rest in installs)
     assert "--no-build-isolation" in installs[-1]
 
@@ -93,7 +128,14 @@ def test_copied_files_exist_and_are_not_ignored():
     for source, _ in copied():
         assert (ROOT / source).exists(), source
         assert not is_ignored(source), source
-    for secret in ("config/sandbox.toml", ".git/config", "var/demo/lab-agent.db", "lab_agent/__pycache__", ".venv/bin/python"):
+    for secret in (
+        "conf/lab-agent.toml",
+        "secrets/store.url",
+        ".git/config",
+        "var/demo/lab-agent.db",
+        "lab_agent/__pycache__",
+        ".venv/bin/python",
+    ):
         assert is_ignored(secret), secret
 
 
@@ -119,14 +161,43 @@ def test_health_check_reports_live_failing_and_missing_process():
         assert health_check(f"{base}/failing") != 0
         server.shutdown()
     assert health_check(f"{base}/healthz") != 0
-    assert "ENV HEALTH_URL=http://127.0.0.1:8481/healthz" in (ROOT / "Dockerfile").read_text()
+    assert environment_variables()["HEALTH_URL"] == "http://127.0.0.1:8481/healthz"
+
+
+def snapshot(folder: Path) -> set[tuple[str, int]]:
+    """All files of a folder with the time of their last change."""
+    return {(str(path), path.lstat().st_mtime_ns) for path in folder.rglob("*")}
 
 
 @pytest.mark.proof
 def test_build_steps_yield_working_programs(tmp_path: Path):
-    home, work = tmp_path / "home", tmp_path / "work"
-    venv.create(home, with_pip=True)
+    """The steps of the build stage, with folders of this test; the programs change nothing of what they made."""
+    home, work, state = tmp_path / "opt", tmp_path / "build", tmp_path / "state"
+    venv.create(tmp_path / "python", with_pip=True)
+    _copy_sources(work)
+    environment = {"PATH": f"{tmp_path / 'python' / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    network = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http", "HTTP", "no_"))}
+    for name, rest in stages()[0]:
+        if name == "RUN":
+            run(["/bin/sh", "-c", rest.replace("/opt/lab-agent", str(home))], cwd=work, env=environment | network)
+    shutil.rmtree(work)
     purelib = home / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    assert [name for name in NEEDED if not (purelib / "lab_agent" / name).is_file()] == []
+    assert [name for name in ("hatchling", "pip", "editables") if (purelib / name).exists()] == []
+    state.mkdir()
+    before = snapshot(home)
+    environment = {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(state), "PYTHONDONTWRITEBYTECODE": "1"}
+    run(["lab-api", "--help"], cwd=state, env=environment)
+    run(["lab-agent", *INIT.split()], cwd=state, env=environment)
+    environment["LAB_AGENT_CONFIG"] = "lab-agent.toml"
+    upgrade = [str(home / "bin" / "lab-agent"), "db", "upgrade"]
+    several = [subprocess.Popen(upgrade, cwd=state, env=environment, stdout=subprocess.DEVNULL) for _ in range(3)]
+    assert [each.wait(60) for each in several] == [0, 0, 0], "several may upgrade at once"
+    run(["lab-agent", "check", "--offline"], cwd=state, env=environment)
+    assert snapshot(home) == before, "the root of the container may be read-only"
+
+
+def _copy_sources(work: Path) -> None:
     for source, target in copied():
         copy = work / target
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -134,15 +205,10 @@ def test_build_steps_yield_working_programs(tmp_path: Path):
             shutil.copytree(ROOT / source, copy, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / source, copy)
-    environment = {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
-    environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http", "HTTP", "no_"))}
-    for rest in args("RUN"):
-        if "useradd" not in rest:
-            done = subprocess.run(["/bin/sh", "-c", rest], cwd=work, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stdout + done.stderr
-    for name in NEEDED:
-        assert (purelib / "lab_agent" / name).is_file(), name
-    assert (home / "share" / "lab-agent" / "catalogue" / "items.csv").is_file(), "the sample catalogue"
-    for program in ("lab-agent", "lab-api"):
-        done = subprocess.run([home / "bin" / program, "--help"], cwd=tmp_path, env=environment, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
+
+
+def run(command: list[str], *, cwd: Path, env: dict[str, str]) -> None:
+    program = shutil.which(command[0], path=env["PATH"])
+    assert program is not None, command[0]
+    done = subprocess.run([program, *command[1:]], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.crypto import hash_token
+from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.settings.root import load_settings
 from tests.harness.paths import CATALOGUE
 
@@ -151,6 +152,7 @@ def test_missing_values_prompted(cli):
         "",
         "",
         "",
+        "",
     ]
     given = [*words({"--client-secret": "secret"})]
     done = cli("init", *given, "--ask", stdin="\n".join(answer for index, answer in enumerate(answers) if index != 9) + "\n")
@@ -170,3 +172,39 @@ def test_unusual_characters_round_trip(cli):
     oauth = load_settings(Path("lab-agent.toml"), {}).exchange.oauth
     assert (oauth.username, oauth.password.get_secret_value()) == ('quo"te\\back\x7f', "é\t☃ #")
     assert list(load_settings(Path("lab-agent.toml"), {}).exchange.contracts) == ["C.1"]
+
+
+def test_files_named_are_created_beside_settings(cli, tmp_path):
+    (tmp_path / "conf").mkdir()
+    without = {name: value for name, value in COMMON.items() if name != "--catalogue"}
+    hl7v2 = {"--adapter": "hl7v2", "--lis-host": "127.0.0.1", "--lis-port": "9", "--output": "conf/lab-agent.toml"}
+    assert cli("init", *words(without | PASSWORD | hl7v2), *CONTRACTS).code == 0
+    settings = load_settings(Path("conf/lab-agent.toml"), {})
+    assert settings.api.catalogue == Path("conf/catalogue")
+    assert (settings.api.catalogue / "items.csv").read_bytes() == (CATALOGUE / "items.csv").read_bytes()
+    assert (settings.results.mappings / "codes.csv").read_text().splitlines() == ["code,loinc,display,system"]
+    assert load_field_map(Path(settings.lis.tables["hl7v2"]["mapping"])) == default_field_map()
+    checked = cli("check", "--offline", "--config", "conf/lab-agent.toml")
+    assert "hl7v2" in checked.out
+    assert not [line for line in checked.out.splitlines() if "WRONG" in line and "econd" not in line], checked.out
+
+
+def test_files_that_exist_are_kept(cli, tmp_path):
+    """Also with --force, which is about the settings file."""
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "codes.csv").write_text("ours")
+    assert cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--force").code == 0
+    assert [path.name for path in (tmp_path / "mappings").iterdir()] == ["codes.csv"]
+    assert (tmp_path / "mappings" / "codes.csv").read_text() == "ours"
+
+
+def test_chosen_catalogue_folder_is_not_filled(cli, tmp_path):
+    assert cli("init", *words(COMMON | PASSWORD | {"--catalogue": "ours"}), *CONTRACTS).code == 0
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"--lis-port": "port"}, {"--lis-port": "70000"}, {"--duplicates": "magic"}], ids=str)
+def test_wrong_hl7v2_answer_is_wrong_usage(cli, tmp_path, wrong):
+    hl7v2 = {"--adapter": "hl7v2", "--lis-host": "127.0.0.1", "--lis-port": "9"}
+    assert cli("init", *words(COMMON | PASSWORD | hl7v2 | wrong), *CONTRACTS, "--no-ask").code == 2
+    assert list(tmp_path.iterdir()) == []

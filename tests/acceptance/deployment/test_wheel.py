@@ -1,0 +1,122 @@
+"""The wheel and the sdist are whole: built without a network, installed apart from this checkout, and used as the docs say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab_agent.shipped_files import SHIPPED_FOLDERS, shipped_files_folder
+from tests.harness.paths import ROOT
+
+INIT = """init --no-ask --base-url https://exchange.example/api --lab-codes-url https://codes.example --laboratory our-guid
+  --second-labels-system https://codes.example/second --grant password --auth-url https://auth.example --client-id client
+  --username login --password secret --contract C-100 --contract C-200"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    """Runs a command that knows nothing of these tests; gives its output."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "LAB_"))}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The wheel in an environment of its own, the sdist that it was built from, and an empty working folder."""
+
+    sdist: Path
+    purelib: Path
+    programs: Path
+    work: Path
+
+    def lab_agent(self, words: str) -> str:
+        return run(self.programs / "lab-agent", *words.split(), cwd=self.work)
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    folder = tmp_path_factory.mktemp("wheel")
+    sdist = _build(folder, ROOT, "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    wheel = _build(folder, folder / sdist.name.removesuffix(".tar.gz"), "wheel")
+    venv.create(folder / "env", with_pip=False)
+    purelib = folder / "env" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    _show_dependencies(purelib, folder / "dependencies")
+    install = ("-m", "pip", "install", "-q", "--no-index", "--no-deps", "--disable-pip-version-check", wheel)
+    run(folder / "env" / "bin" / "python", *install, cwd=folder)
+    (folder / "work").mkdir()
+    return Installation(sdist, purelib, folder / "env" / "bin", folder / "work")
+
+
+def _build(folder: Path, source: Path, kind: str) -> Path:
+    """Calls the build backend as a frontend does without isolation."""
+    code = f"import hatchling.build as b, sys; print(b.build_{kind}(sys.argv[1]))"
+    return folder / run(sys.executable, "-c", code, folder, cwd=source).splitlines()[-1]
+
+
+def _show_dependencies(purelib: Path, shown: Path) -> None:
+    """Lets the environment see the packages of this one, but for this project: it is installed here from the checkout."""
+    shown.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if not each.name.startswith(("lab_", "_lab_", "_editable", "__editable__")) and each.suffix != ".pth":
+            (shown / each.name).symlink_to(each)
+    (purelib / "dependencies.pth").write_text(f"{shown}\n")
+
+
+def test_installed_program_is_the_wheels(installation: Installation) -> None:
+    assert Path(installation.lab_agent("files").strip()) == installation.purelib / "lab_agent" / "share"
+
+
+@pytest.mark.parametrize("name", SHIPPED_FOLDERS)
+def test_wheel_and_sdist_have_all_files(installation: Installation, name: str) -> None:
+    tracked = run("git", "ls-files", name, cwd=ROOT).split()
+    assert tracked
+    with tarfile.open(installation.sdist) as archive:
+        packed = {member.partition("/")[2] for member in archive.getnames()}
+    assert set(tracked) <= packed
+    missing = [each for each in tracked if not (installation.purelib / "lab_agent" / "share" / each).is_file()]
+    assert missing == []
+
+
+def test_checkout_finds_its_own_files() -> None:
+    assert shipped_files_folder() == ROOT
+
+
+def test_links_of_installed_pages_lead_somewhere(installation: Installation) -> None:
+    """Links to settings, units and other pages; the files of the project itself are not installed."""
+    share = installation.purelib / "lab_agent" / "share"
+    for page in [*share.glob("docs/*.md"), *share.glob("systemd/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+            path = (page.parent / target).resolve()
+            assert path.exists() or not path.is_relative_to(share), f"{page.name} links to {target}"
+            assert path.is_relative_to(share) or (ROOT / path.name).exists(), f"{page.name} links to {target}"
+
+
+def test_documented_first_steps_work(installation: Installation) -> None:
+    """README: init, db upgrade, check. What the settings name is there."""
+    installation.lab_agent(INIT)
+    installation.lab_agent("db upgrade --config lab-agent.toml")
+    assert "WRONG" not in installation.lab_agent("check --offline --config lab-agent.toml")
+    settings = tomllib.loads((installation.work / "lab-agent.toml").read_text())
+    named = [settings["api"]["catalogue"], settings["results"]["mappings"], *settings["lis"]["folder"].values()]
+    assert [name for name in named if not (installation.work / name).exists()] == []
+
+
+def test_translation_and_sample_found_without_checkout(installation: Installation) -> None:
+    code = "from lab_agent.rules.translations import load_messages; print(len(load_messages('de', None)))"
+    assert int(run(installation.programs / "python", "-c", code, cwd=installation.work)) > 20
+    installation.lab_agent("catalogue template sample --sample")
+    assert (installation.work / "sample" / "items.csv").is_file()
