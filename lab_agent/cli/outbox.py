@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    WideOption,
+    run_with_store,
+)
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
 from lab_agent.conditions.table import CONDITIONS
@@ -31,6 +41,7 @@ _ACTIONS = {
 app = typer.Typer(
     help="The outbox: jobs to be done at the service and the laboratory system.", no_args_is_help=True, cls=lazy_group(_ACTIONS)
 )
+_JOB_COLUMNS = ("job", "kind", "state", "cause", "reason", "order", "due", "attempts", "lis", "first_due", "target")
 
 
 @app.command("list")
@@ -43,9 +54,12 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     include_ended: Annotated[bool, typer.Option("--all", help="Include jobs that have ended.")] = False,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs that have not ended, those first that were due first."""
+    chosen = choose_columns(_JOB_COLUMNS, columns, wide=wide)
     states = state or (list(JobState) if include_ended else sorted(OPEN_JOBS))
 
     async def work(context: CommandContext) -> Page[Job]:
@@ -53,20 +67,32 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
         return await found
 
     page = run_with_store(config, work)
-    print_list([job_row(job) for job in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items)
+    print_list(
+        [job_row(job) for job in page.items],
+        as_json=as_json,
+        columns=chosen,
+        empty_text="Nothing is waiting.",
+        json_rows=page.items,
+    )
     print_remaining(page)
 
 
+_CAUSE_COLUMNS = ("cause", "number", "since", "what", "kind", "set_aside", "lis", "examples")
+
+
 @app.command("causes")
-def list_causes(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_causes(
+    config: ConfigOption = None, columns: ColumnsOption = None, wide: WideOption = False, as_json: JsonOption = False
+) -> None:
     """List what jobs fail of, what holds orders and results, and what was refused: number, age and cause, oldest first."""
+    chosen = choose_columns(_CAUSE_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> tuple[AttentionGroup, ...]:
         return await context.queries.attention_groups()
 
     groups = run_with_store(config, work)
     rows = [_group_row(each) for each in groups]
-    print_list(rows, as_json=as_json, empty_text="Nothing waits or fails.", json_rows=groups)
+    print_list(rows, as_json=as_json, columns=chosen, empty_text="Nothing waits or fails.", json_rows=groups)
 
 
 def _group_row(group: AttentionGroup) -> Row:
