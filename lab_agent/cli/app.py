@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lab_agent.cli import command_log
-from lab_agent.cli.lazy_commands import CommandSource, lazy_group
+from lab_agent.cli.lazy_commands import CommandSource, lazy_group, prepare_completion
 from lab_agent.cli.output import print_error
 from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
 
@@ -55,11 +55,12 @@ _COMMANDS = {
     ),
     "outbox": CommandSource("lab_agent.cli.outbox:app", "The outbox: jobs to be done at the service and the laboratory system."),
     "backup": CommandSource(
-        "lab_agent.cli.backup:backup", "Copy the database while the programs run, read the copy whole, and delete old ones."
+        "lab_agent.cli.backup:backup",
+        "Copy the database while the programs run, read the copy whole, and delete what is older than is kept.",
     ),
     "restore": CommandSource(
         "lab_agent.cli.backup:restore",
-        "Put a backup in the place of the database. Laboratory systems are told nothing until you agree.",
+        "Put a backup in the place of the database, once it was read whole. Stop lab-agent and lab-api first.",
     ),
     "restored": CommandSource(
         "lab_agent.cli.backup:restored_app", "A database that was restored: what was found, and letting work go on."
@@ -71,6 +72,7 @@ _COMMANDS = {
     ),
     "eta": CommandSource("lab_agent.cli.notices:app", "Tests that are temporarily stopped or delayed."),
     "preanalytics": CommandSource("lab_agent.cli.catalogue:preanalytics_app", "The tubes of a basket."),
+    "completion": CommandSource("lab_agent.cli.completion:completion", "Print the script for completion in bash, zsh or fish."),
     "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
 }
 
@@ -112,6 +114,7 @@ def _explain_error(error: LabAgentError) -> str:
 def run() -> int:
     """Run one command, and return its exit code. Unexpected errors are reported by their location, never with their data."""
     command_log.prepare()
+    prepare_completion()
     try:
         app()
     except SystemExit as exc:
