@@ -72,6 +72,10 @@ _COMMANDS = {
     ),
     "eta": CommandSource("lab_agent.cli.notices:app", "Tests that are temporarily stopped or delayed."),
     "preanalytics": CommandSource("lab_agent.cli.catalogue:preanalytics_app", "The tubes of a basket."),
+    "support-bundle": CommandSource(
+        "lab_agent.cli.support_bundle:support_bundle",
+        "Write settings, versions, conditions, counts and the end of the log to one file, without patient data or secrets.",
+    ),
     "completion": CommandSource("lab_agent.cli.completion:completion", "Print the script for completion in bash, zsh or fish."),
     "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
 }
