@@ -45,7 +45,7 @@ class Problem:
     where: str
     what: str
     hint: str = ""
-    cell: Cell | None = field(default=None, compare=False, repr=False)
+    cell: Cell | None = field(default=None, compare=False, repr=False, kw_only=True)
     """Where it is in a table, if it is there."""
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Problem:
     @classmethod
     def in_cell(cls, cell: Cell, what: str, hint: str) -> Problem:
         """Make the problem of a cell, or of a whole row."""
-        return cls(str(cell), what, hint, cell)
+        return cls(str(cell), what, hint, cell=cell)
 
 
 def fold_rows(problems: Iterable[Problem]) -> tuple[Problem, ...]:
