@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from pydantic import ValidationError
 
 from lab_agent.atomic_file import sync_folder, temporary_file
 from lab_agent.cli.context import JsonOption
 from lab_agent.cli.output import Row, print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
 from lab_agent.errors import Problem, SettingsError
+from lab_agent.settings.errors import to_problems
 from lab_agent.settings.exchange import Grant
 from lab_agent.settings.root import Settings, load_settings
 
@@ -52,13 +54,11 @@ _FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every ke
 def settings_file_text(answers: Mapping[str, str], *, encryption_key: str, token_hash: str) -> str:
     """The whole file. Empty answers are left out."""
     given = {name: value or None for name, value in answers.items()}
-    oauth = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
-    exchange = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
     contracts = [toml_table(("exchange", "contracts", code), {}) for code in contract_codes(answers)]
     parts = [
         _FILE_HEADER,
-        toml_table(("exchange",), {name: given.get(name) for name in exchange}),
-        toml_table(("exchange", "oauth"), {name: given.get(name) for name in oauth}),
+        toml_table(("exchange",), {name: given.get(name) for name in _EXCHANGE_ANSWERS}),
+        toml_table(("exchange", "oauth"), {name: given.get(name) for name in _OAUTH_ANSWERS}),
         *contracts,
         toml_table(("store",), {"url": given["store"], "encryption_keys": [encryption_key]}),
         toml_table(("lis",), {"default": "folder"}),
@@ -105,8 +105,16 @@ GRANTS: tuple[str, ...] = get_args(Grant)
 _ALL_GRANTS = frozenset(GRANTS)
 _PASSWORD_GRANTS = frozenset({"password", "basic"})
 _OAUTH_GRANTS = _ALL_GRANTS - {"basic"}
-_SERVICE_URLS = frozenset({"base_url", "auth_url"})
-_URL_PATTERN = re.compile(r"https?://[^/@\s]+(/\S*)?$")
+_OAUTH_ANSWERS = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
+_EXCHANGE_ANSWERS = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
+_SETTING_PATHS: Mapping[str, tuple[str, ...]] = {
+    **{name: ("exchange", name) for name in _EXCHANGE_ANSWERS},
+    **{name: ("exchange", "oauth", name) for name in _OAUTH_ANSWERS},
+    "public_url": ("api", "public_url"),
+    "catalogue": ("api", "catalogue"),
+    "store": ("store", "url"),
+}
+"""Answer to the setting that it becomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +192,28 @@ def _prompt_for_answer(question: SetupQuestion, grant: str) -> str:
         answer = str(
             typer.prompt(question.text, default=default, hide_input=question.hidden, show_default=bool(default), err=True)
         )
-        message = _validation_message(question, answer.strip())
+        message = validation_message(question, answer.strip())
         if not message:
             return answer
-        typer.echo(message, err=True)
+        typer.echo(f"This answer {message}. Please try again.", err=True)
 
 
-def _validation_message(question: SetupQuestion, answer: str) -> str:
-    """What is wrong with an answer, said at once so that the other answers are not lost; empty if nothing is."""
-    if question.name == "grant" and answer not in GRANTS:
-        return f"Please choose one of {', '.join(GRANTS)}."
-    if question.name in _SERVICE_URLS and not _URL_PATTERN.match(answer):
-        return "Please enter it as https://host/path."
+def validation_message(question: SetupQuestion, answer: str) -> str:
+    """What is wrong with an answer, said at once so that the other answers are not lost; empty if nothing is.
+
+    It is read as the settings are, as the only key of a file; that others are missing is nothing about this one.
+    """
+    path = _SETTING_PATHS.get(question.name)
+    if not answer or path is None:
+        return ""
+    table: Any = answer
+    for name in reversed(path):
+        table = {name: table}
+    try:
+        Settings.model_validate(table)
+    except ValidationError as exc:
+        found = [each for each in to_problems(exc, Settings) if each.where == ".".join(path)]
+        return "; ".join(f"{each.what} ({each.hint})" if each.hint else each.what for each in found)
     return ""
 
 
