@@ -9,7 +9,7 @@ none is given. Messages never carry names, birth dates, tokens, query strings or
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
@@ -25,15 +25,54 @@ class LabAgentError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Cell:
+    """Where something is in a table: the name of its file or sheet, the rows from `row` to `last_row`, and the column, if one."""
+
+    source: str
+    row: int
+    column: str | None
+    last_row: int
+
+    def __str__(self) -> str:
+        rows = f"row {self.row}" if self.row == self.last_row else f"rows {self.row}–{self.last_row}"
+        return f"{self.source} {rows}" + (f", column {self.column}" if self.column else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong: where, what, and a hint how to correct it."""
 
     where: str
     what: str
     hint: str = ""
+    cell: Cell | None = field(default=None, compare=False, repr=False, kw_only=True)
+    """Where it is in a table, if it is there."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" + (f" — {self.hint}" if self.hint else "")
+
+    @classmethod
+    def in_cell(cls, cell: Cell, what: str, hint: str) -> Problem:
+        """Make the problem of a cell, or of a whole row."""
+        return cls(str(cell), what, hint, cell=cell)
+
+
+def fold_rows(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Make one problem of equal ones in consecutive rows of a table; it stands where the first of them stood."""
+    folded: list[Problem] = []
+    latest: dict[tuple[str, str | None, str, str], int] = {}
+    for problem in problems:
+        if problem.cell is None:
+            folded.append(problem)
+            continue
+        key = (problem.cell.source, problem.cell.column, problem.what, problem.hint)
+        before = folded[latest[key]].cell if key in latest else None
+        if before is not None and problem.cell.row == before.last_row + 1:
+            folded[latest[key]] = Problem.in_cell(replace(before, last_row=problem.cell.row), problem.what, problem.hint)
+        else:
+            latest[key] = len(folded)
+            folded.append(problem)
+    return tuple(folded)
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from lab_agent.accounts import Account, Accounts, ApiClients, Role
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import ColumnsOption, CommandContext, ConfigOption, JsonOption, WideOption, run_with_store
 from lab_agent.cli.output import Row, print_json, print_line, print_list
 from lab_agent.crypto import Passwords
 from lab_agent.domain.catalogue_records import ApiToken
@@ -50,15 +51,23 @@ def create(
     print_line(f"token: {token}")
 
 
+_TOKEN_COLUMNS = ("id", "name", "valid", "contracts", "until", "since")
+
+
 @api_token_app.command("list")
-def list_tokens(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_tokens(
+    config: ConfigOption = None, columns: ColumnsOption = None, wide: WideOption = False, as_json: JsonOption = False
+) -> None:
     """List the tokens, without their secrets."""
+    chosen = choose_columns(_TOKEN_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> list[Row]:
         return [_token_row(each, valid=each.is_valid(context.now)) for each in await ApiClients(context.store).list()]
 
     rows = run_with_store(config, work)
-    print_list(rows, as_json=as_json, empty_text="No tokens yet; create one with `lab-agent api-token create NAME`.")
+    print_list(
+        rows, as_json=as_json, columns=chosen, empty_text="No tokens yet; create one with `lab-agent api-token create NAME`."
+    )
 
 
 @api_token_app.command()
@@ -141,16 +150,24 @@ def change_role(
     print_line(f"{name} is {role.value} now.")
 
 
+_USER_COLUMNS = ("name", "role", "since")
+
+
 @user_app.command("list")
-def list_users(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_users(
+    config: ConfigOption = None, columns: ColumnsOption = None, wide: WideOption = False, as_json: JsonOption = False
+) -> None:
     """List the users."""
+    chosen = choose_columns(_USER_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> tuple[Account, ...]:
         return await Accounts(context.store, Passwords()).list()
 
     accounts = run_with_store(config, work)
     empty_text = "No users yet; add one with `lab-agent user add NAME --role admin`."
-    print_list([_user_row(account) for account in accounts], as_json=as_json, empty_text=empty_text, json_rows=accounts)
+    print_list(
+        [_user_row(account) for account in accounts], as_json=as_json, columns=chosen, empty_text=empty_text, json_rows=accounts
+    )
 
 
 @user_app.command()

@@ -7,14 +7,20 @@ from importlib.metadata import entry_points
 import typer
 
 from lab_agent import bootstrap
-from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import ColumnsOption, ConfigOption, JsonOption, WideOption
 from lab_agent.cli.output import print_error, print_list
 from lab_agent.lis.registry import ENTRY_POINT_GROUP
 from lab_agent.settings.root import load_settings
 
+_COLUMNS = ("name", "loaded", "reason", "adapter", "default", "package", "repeats_are_harmless")
 
-def list_adapters(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+
+def list_adapters(
+    config: ConfigOption = None, columns: ColumnsOption = None, wide: WideOption = False, as_json: JsonOption = False
+) -> None:
     """List the configured laboratory systems, and whether their adapters were loaded."""
+    chosen = choose_columns(_COLUMNS, columns, wide=wide)
     settings = load_settings(config)
     statuses = bootstrap.build_adapters(settings).statuses
     rows = [
@@ -29,7 +35,7 @@ def list_adapters(config: ConfigOption = None, as_json: JsonOption = False) -> N
         }
         for status in statuses
     ]
-    print_list(rows, as_json=as_json, empty_text="No laboratory system is configured.")
+    print_list(rows, as_json=as_json, columns=chosen, empty_text="No laboratory system is configured.")
     if not as_json:
         kinds = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
         print_error(f"Installed adapters: {', '.join(kinds) or 'none'}.")

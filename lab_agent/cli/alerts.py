@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
+from lab_agent.cli.columns import ListColumns, choose_columns
+from lab_agent.cli.context import (
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    WideOption,
+    run_with_store,
+)
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_fields, print_list, print_remaining
 from lab_agent.conditions.model import AlertKey, OpenCondition
@@ -24,6 +34,9 @@ _ACTIONS = {
 }
 app = typer.Typer(help="What is wrong now, and whether notifications arrive.", no_args_is_help=True, cls=lazy_group(_ACTIONS))
 
+_CONDITION_COLUMNS = ("alert", "severity", "what", "since", "to_do", "affected")
+_ALERT_COLUMNS = ("alert", "severity", "opened", "closed", "what", "detail")
+
 
 @app.command("list")
 def list_alerts(
@@ -31,11 +44,14 @@ def list_alerts(
     include_ended: Annotated[bool, typer.Option("--all", help="Include alerts that have ended, newest first.")] = False,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List what is wrong now, worst first: since when, what waits because of it, and what to do."""
+    chosen = choose_columns(_ALERT_COLUMNS if include_ended else _CONDITION_COLUMNS, columns, wide=wide)
     if include_ended:
-        _list_all(config, limit, offset, as_json=as_json)
+        _list_all(config, limit, offset, chosen, as_json=as_json)
         return
 
     async def work(context: CommandContext) -> tuple[OpenCondition, ...]:
@@ -43,7 +59,7 @@ def list_alerts(
         return list_conditions(found, await context.queries.affected_numbers())
 
     rows = [_condition_row(each) for each in run_with_store(config, work)]
-    print_list(rows[offset : offset + limit], as_json=as_json, empty_text="No alert is open.")
+    print_list(rows[offset : offset + limit], as_json=as_json, columns=chosen, empty_text="No alert is open.")
 
 
 @app.command("show")
@@ -67,12 +83,12 @@ def show_alert(
     print_fields(fields, as_json=as_json)
 
 
-def _list_all(config: ConfigOption, limit: int, offset: int, *, as_json: bool) -> None:
+def _list_all(config: ConfigOption, limit: int, offset: int, chosen: ListColumns, *, as_json: bool) -> None:
     async def work(context: CommandContext) -> Page[Alert]:
         return await context.queries.alerts(limit=limit, offset=offset)
 
     page = run_with_store(config, work)
-    print_list([_alert_row(each) for each in page.items], as_json=as_json, empty_text="No alert was ever opened.")
+    print_list([_alert_row(each) for each in page.items], as_json=as_json, columns=chosen, empty_text="No alert was ever opened.")
     print_remaining(page)
 
 

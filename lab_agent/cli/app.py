@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lab_agent.cli import command_log
-from lab_agent.cli.lazy_commands import CommandSource, lazy_group
+from lab_agent.cli.lazy_commands import CommandSource, lazy_group, prepare_completion
 from lab_agent.cli.output import print_error
 from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
 
@@ -76,6 +76,11 @@ _COMMANDS = {
     ),
     "eta": CommandSource("lab_agent.cli.notices:app", "Tests that are temporarily stopped or delayed."),
     "preanalytics": CommandSource("lab_agent.cli.catalogue:preanalytics_app", "The tubes of a basket."),
+    "support-bundle": CommandSource(
+        "lab_agent.cli.support_bundle:support_bundle",
+        "Write settings, versions, conditions, counts and the end of the log to one file, without patient data or secrets.",
+    ),
+    "completion": CommandSource("lab_agent.cli.completion:completion", "Print the script for completion in bash, zsh or fish."),
     "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
 }
 
@@ -117,6 +122,7 @@ def _explain_error(error: LabAgentError) -> str:
 def run() -> int:
     """Run one command, and return its exit code. Unexpected errors are reported by their location, never with their data."""
     command_log.prepare()
+    prepare_completion()
     try:
         app()
     except SystemExit as exc:

@@ -10,7 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ByOption,
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    WideOption,
+    operator_name,
+    run_with_store,
+)
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
 from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
@@ -25,6 +35,7 @@ from lab_agent.workflow.restored_store import advance_number, load_restoration, 
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
 FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]
+_COLUMNS = ("made_at", "file", "bytes", "encrypted")
 _NO_FOLDER = "There is no folder for backups: set `backup.folder`, or name one with --folder."
 
 
@@ -40,12 +51,15 @@ def backup(
     folder: FolderOption = None,
     config: ConfigOption = None,
     show: Annotated[bool, typer.Option("--list", help="List the backups that are there, and make none.")] = False,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Copy the database while the programs run, read the copy whole, and delete what is older than is kept.
 
     The encryption keys are not in it: keep a copy of them elsewhere.
     """
+    chosen = choose_columns(_COLUMNS, columns, wide=wide)
     settings = load_settings(config, requires_login=False)
     target = folder or settings.backup.folder
     if target is None:
@@ -55,7 +69,7 @@ def backup(
             {"made_at": each.made_at, "bytes": each.size, "encrypted": each.is_encrypted, "file": each.path}
             for each in list_backups(target)
         ]
-        print_list(rows, as_json=as_json, empty_text=f"There is no backup in {target}.")
+        print_list(rows, as_json=as_json, columns=chosen, empty_text=f"There is no backup in {target}.")
         return
     done = asyncio.run(_backup(settings, target))
     if as_json:

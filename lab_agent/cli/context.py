@@ -64,6 +64,10 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of entries to show.")]
 OffsetOption = Annotated[int, typer.Option("--offset", min=0, help="Number of entries to skip.")]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", metavar="A,B,C", help="Only these columns of the table, in this order.")
+]
+WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, however wide the terminal is.")]
 ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides. Default: the current system user.")]
 
 

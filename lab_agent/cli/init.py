@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from pydantic import ValidationError
 
 from lab_agent.atomic_file import sync_folder, temporary_file
 from lab_agent.cli.context import JsonOption
@@ -23,6 +24,7 @@ from lab_agent.cli.init_files import create_catalogue, create_folder, create_hl7
 from lab_agent.cli.output import Row, print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
 from lab_agent.errors import Problem, SettingsError
+from lab_agent.settings.errors import to_problems
 from lab_agent.settings.exchange import Grant
 from lab_agent.settings.root import Settings, load_settings
 
@@ -57,13 +59,11 @@ def settings_file_text(
 ) -> str:
     """The whole file. Empty answers are left out."""
     given = {name: value or None for name, value in answers.items()}
-    oauth = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
-    exchange = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
     contracts = [toml_table(("exchange", "contracts", code), {}) for code in contract_codes(answers)]
     parts = [
         _FILE_HEADER,
-        toml_table(("exchange",), {name: given.get(name) for name in exchange}),
-        toml_table(("exchange", "oauth"), {name: given.get(name) for name in oauth}),
+        toml_table(("exchange",), {name: given.get(name) for name in _EXCHANGE_ANSWERS}),
+        toml_table(("exchange", "oauth"), {name: given.get(name) for name in _OAUTH_ANSWERS}),
         *contracts,
         toml_table(("store",), {"url": given["store"], "encryption_keys": [encryption_key]}),
         toml_table(("lis",), {"default": given["adapter"]}),
@@ -121,8 +121,16 @@ _PASSWORD_GRANTS = frozenset({"password", "basic"})
 _OAUTH_GRANTS = _ALL_GRANTS - {"basic"}
 ADAPTERS = ("folder", "hl7v2")
 _FOLDER, _HL7V2 = (frozenset({name}) for name in ADAPTERS)
-_SERVICE_URLS = frozenset({"base_url", "auth_url"})
-_URL_PATTERN = re.compile(r"https?://[^/@\s]+(/\S*)?$")
+_OAUTH_ANSWERS = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
+_EXCHANGE_ANSWERS = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
+_SETTING_PATHS: Mapping[str, tuple[str, ...]] = {
+    **{name: ("exchange", name) for name in _EXCHANGE_ANSWERS},
+    **{name: ("exchange", "oauth", name) for name in _OAUTH_ANSWERS},
+    "public_url": ("api", "public_url"),
+    "catalogue": ("api", "catalogue"),
+    "store": ("store", "url"),
+}
+"""Answer to the setting that it becomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,7 @@ def collect_answers(given: Mapping[str, str | None], *, ask: bool, catalogue: st
     if missing:
         raise typer.BadParameter("required if there is no terminal to ask at", param_hint=", ".join(missing))
     for question in SETUP_QUESTIONS:
-        if message := _validation_message(question, answers.get(question.name), without_prompt=True):
+        if message := _choice_message(question, answers.get(question.name)):
             raise typer.BadParameter(message, param_hint=question.option)
     return answers
 
@@ -219,26 +227,42 @@ def _prompt_for_answer(question: SetupQuestion, grant: str) -> str:
         answer = str(
             typer.prompt(question.text, default=default, hide_input=question.hidden, show_default=bool(default), err=True)
         )
-        message = _validation_message(question, answer.strip())
+        message = validation_message(question, answer.strip())
         if not message:
             return answer
-        typer.echo(message, err=True)
+        typer.echo(f"This answer {message}. Please try again.", err=True)
 
 
-def _validation_message(question: SetupQuestion, answer: str | None, *, without_prompt: bool = False) -> str:
+def validation_message(question: SetupQuestion, answer: str) -> str:
     """What is wrong with an answer, said at once so that the other answers are not lost; empty if nothing is.
 
-    The addresses of options are checked with the whole file (`without_prompt`).
+    It is read as the settings are, as the only key of a file; that others are missing is nothing about this one.
     """
-    if answer is None:
-        return ""
-    if question.choices and answer not in question.choices:
-        return f"Please choose one of {', '.join(question.choices)}."
-    if question.name == "lis_port" and not (answer.isascii() and answer.isdigit() and 0 < int(answer) <= 65535):
-        return "Please enter a number from 1 to 65535."
-    if question.name in _SERVICE_URLS and not without_prompt and not _URL_PATTERN.match(answer):
-        return "Please enter it as https://host/path."
+    path = _SETTING_PATHS.get(question.name)
+    if (message := _choice_message(question, answer)) or not answer or path is None:
+        return message
+    table: Any = answer
+    for name in reversed(path):
+        table = {name: table}
+    try:
+        Settings.model_validate(table)
+    except ValidationError as exc:
+        found = [each for each in to_problems(exc, Settings) if each.where == ".".join(path)]
+        return "; ".join(f"{each.what} ({each.hint})" if each.hint else each.what for each in found)
     return ""
+
+
+def _choice_message(question: SetupQuestion, answer: str | None) -> str:
+    """What is wrong with an answer where only some are possible; empty if nothing is, or it was not asked for."""
+    if answer is not None and question.choices and answer not in question.choices:
+        return f"must be one of {', '.join(question.choices)}"
+    if answer is not None and question.name == "lis_port" and not _is_port(answer):
+        return "must be a number from 1 to 65535"
+    return ""
+
+
+def _is_port(answer: str) -> bool:
+    return answer.isascii() and answer.isdigit() and 0 < int(answer) <= 65535
 
 
 _API_ENDPOINTS = ("GET nomenclature", "GET eta", "POST questionnaire", "POST preanalytics")

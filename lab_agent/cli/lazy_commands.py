@@ -7,6 +7,7 @@ the lines against the commands' own.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
 from lab_agent.cli import command_log
+
+COMPLETION_VARIABLE = "_LAB_AGENT_COMPLETE"
+"""Set by the script of a shell's completion, which asks the program what may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,14 @@ def lazy_group(sources: Mapping[str, CommandSource]) -> type[TyperGroup]:
 def load_command(command: Any) -> Any:
     """Give the command itself, where it is one that is imported when it is called; else the command as it is."""
     return command.load() if isinstance(command, LazyCommand) else command
+
+
+def prepare_completion() -> None:
+    """Make the shells known, if one of them asks; nothing else pays for that."""
+    if COMPLETION_VARIABLE in os.environ:
+        from typer._completion_classes import completion_init  # noqa: PLC0415 - only where a shell asks
+
+        completion_init()
 
 
 @contextmanager

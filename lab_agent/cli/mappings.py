@@ -7,10 +7,20 @@ from typing import Annotated
 import typer
 
 from lab_agent.catalogue_service.versions import load_active_catalogue
-from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ByOption,
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    WideOption,
+    operator_name,
+    run_with_store,
+)
 from lab_agent.cli.output import Row, print_json, print_line, print_list
 from lab_agent.cli.result_actions import build_matcher
-from lab_agent.cli.results import result_row
+from lab_agent.cli.results import RESULT_COLUMNS, result_row
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.errors import CatalogueError
@@ -55,9 +65,12 @@ def release(
     config: ConfigOption = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only show what would happen to each result.")] = False,
     by: ByOption = None,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Release all results that were held for a code, unit or answer which the tables contain now."""
+    chosen = choose_columns(RESULT_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> list[Row]:
         if preview:
@@ -69,7 +82,7 @@ def release(
         )
         return [result_row(each.report) for each in decided]
 
-    print_list(run_with_store(config, work), as_json=as_json, empty_text="No result is unmapped.")
+    print_list(run_with_store(config, work), as_json=as_json, columns=chosen, empty_text="No result is unmapped.")
 
 
 async def _newest_reports(context: CommandContext, limit: int) -> list[tuple[ReportKey, LabReport]]:

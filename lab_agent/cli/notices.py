@@ -19,7 +19,16 @@ from lab_agent.catalogue_service.notices import (
     load_staleness_warning,
 )
 from lab_agent.catalogue_service.notices import lift_notices as clear_notices
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    WideOption,
+    operator_name,
+    run_with_store,
+)
 from lab_agent.cli.output import Row, print_error, print_json, print_line, print_list
 from lab_agent.domain.catalogue_records import TurnaroundNotice
 from lab_agent.errors import DataInvalidError, Problem
@@ -92,9 +101,15 @@ def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOpt
         print_line(sentence)
 
 
+_COLUMNS = ("item", "status", "contract", "until", "from", "by")
+
+
 @app.command("list")
-def list_notices(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_notices(
+    config: ConfigOption = None, columns: ColumnsOption = None, wide: WideOption = False, as_json: JsonOption = False
+) -> None:
     """List current and future notices, including those of the catalogue's sheet notices."""
+    chosen = choose_columns(_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> NoticeOverview:
         return await NoticeBoard(context.store).load_overview(context.now)
@@ -106,7 +121,7 @@ def list_notices(config: ConfigOption = None, as_json: JsonOption = False) -> No
         "Nothing is stopped or delayed." if seen.staleness_warning is None else "Nothing is known to be stopped or delayed."
     )
     rows, full = [_notice_row(each) for each in seen.notices], [_notice_fields(each) for each in seen.notices]
-    print_list(rows, as_json=as_json, empty_text=empty_text, json_rows=full)
+    print_list(rows, as_json=as_json, columns=chosen, empty_text=empty_text, json_rows=full)
 
 
 async def _announce(context: CommandContext, announcement: Announcement) -> tuple[TurnaroundNotice, NoticeOverview]:

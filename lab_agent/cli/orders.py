@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    WideOption,
+    run_with_store,
+)
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_list, print_remaining
 from lab_agent.domain.ids import JobId, OrderKey
@@ -66,10 +76,25 @@ OrderArgument = Annotated[str, typer.Argument(metavar="ORDER", help="Key of the 
 OptionalOrderArgument = Annotated[
     str | None, typer.Argument(metavar="[ORDER]", help="Key of the order, as `orders list` shows it.")
 ]
+_COLUMNS = (
+    "order",
+    "state",
+    "cause",
+    "reason",
+    "attention",
+    "seen",
+    "requisition",
+    "lines",
+    "lis",
+    "accession",
+    "held_since",
+    "contract",
+    "waiting",
+)
 
 
 @app.command("list")
-def list_orders(
+def list_orders(  # noqa: PLR0913, PLR0917 - each is an option of the command
     config: ConfigOption = None,
     search: Annotated[
         str | None, typer.Option("--search", help="Key, Task id, requisition, accession number or barcode.")
@@ -78,15 +103,24 @@ def list_orders(
     cause: Annotated[str | None, typer.Option("--cause", help="Only orders that are held for this cause.")] = None,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List orders, newest first; held ones alone, longest held first."""
+    chosen = choose_columns(_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> Page[OrderSummary]:
         return await context.queries.orders(search=search, states=state or (), cause=cause, limit=limit, offset=offset)
 
     page = run_with_store(config, work)
-    print_list([_order_row(order) for order in page.items], as_json=as_json, empty_text="No orders.", json_rows=page.items)
+    print_list(
+        [_order_row(order) for order in page.items],
+        as_json=as_json,
+        columns=chosen,
+        empty_text="No orders.",
+        json_rows=page.items,
+    )
     print_remaining(page)
 
 

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    WideOption,
+    run_with_store,
+)
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
 from lab_agent.domain.failure_causes import FailureCause
@@ -34,6 +44,7 @@ _ACTIONS = {
 app = typer.Typer(
     help="The outbox: jobs to be done at the service and the laboratory system.", no_args_is_help=True, cls=lazy_group(_ACTIONS)
 )
+_JOB_COLUMNS = ("job", "kind", "state", "cause", "reason", "order", "due", "attempts", "lis", "first_due", "target")
 
 
 @app.command("list")
@@ -46,9 +57,12 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
     include_ended: Annotated[bool, typer.Option("--all", help="Include jobs that have ended.")] = False,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs that have not ended, those first that were due first."""
+    chosen = choose_columns(_JOB_COLUMNS, columns, wide=wide)
     states = state or (list(JobState) if include_ended else sorted(OPEN_JOBS))
 
     async def work(context: CommandContext) -> Page[Job]:
@@ -56,7 +70,13 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
         return await found
 
     page = run_with_store(config, work)
-    print_list([job_row(job) for job in page.items], as_json=as_json, empty_text="Nothing is waiting.", json_rows=page.items)
+    print_list(
+        [job_row(job) for job in page.items],
+        as_json=as_json,
+        columns=chosen,
+        empty_text="Nothing is waiting.",
+        json_rows=page.items,
+    )
     print_remaining(page)
 
 

@@ -13,11 +13,13 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
 from lab_agent import exact_json
+from lab_agent.cli.columns import GAP, ListColumns, lay_out
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.ports.queries import Page
 
@@ -60,22 +62,41 @@ def _write(text: str) -> None:
     console().file.write(f"{text}\n")
 
 
-def print_list(rows: Sequence[Row], *, as_json: bool, empty_text: str, json_rows: Sequence[Any] | None = None) -> None:
-    """Print a list: a JSON array (of `json_rows`, if they hold more than the table), a table, or `empty_text`."""
+def print_list(
+    rows: Sequence[Row],
+    *,
+    as_json: bool,
+    empty_text: str,
+    json_rows: Sequence[Any] | None = None,
+    columns: ListColumns | None = None,
+) -> None:
+    """Print a list: a JSON array (of `json_rows`, if they hold more than the table), a table, or `empty_text`.
+
+    At a terminal the least important of `columns` are left out until the rest fit, which is said on standard error.
+    """
     if as_json:
         print_json(rows if json_rows is None else json_rows)
     elif rows:
-        page = console()
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for name in rows[0]:
-            table.add_column(name.replace("_", " "), overflow="fold", no_wrap=not page.is_terminal)
-        for row in rows:
-            table.add_row(*(Text(escape_unprintable(format_cell(value))) for value in row.values()))
-        with page.capture() as printed:
-            page.print(table)
-        _write("\n".join(line.rstrip() for line in printed.get().splitlines()))
+        _print_table([{name: escape_unprintable(format_cell(value)) for name, value in row.items()} for row in rows], columns)
     else:
         print_line(empty_text)
+
+
+def _print_table(rows: Sequence[Mapping[str, str]], columns: ListColumns | None) -> None:
+    page = console()
+    natural = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in rows[0]}
+    layout = lay_out(columns, natural, page.width if page.is_terminal else None)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for name, width in layout.widths.items():
+        table.add_column(name.replace("_", " "), overflow="fold", width=width, no_wrap=width >= natural[name])
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in layout.widths))
+    page.size = ConsoleDimensions(max(page.width, sum(layout.widths.values()) + GAP * len(layout.widths)), page.height)
+    with page.capture() as printed:
+        page.print(table)
+    _write("\n".join(line.rstrip() for line in printed.get().splitlines()))
+    if layout.left_out:
+        print_error(f"columns left out: {', '.join(layout.left_out)}; --wide shows them")
 
 
 def print_fields(fields: Row, *, as_json: bool) -> None:

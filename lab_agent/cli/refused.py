@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap
+from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
+    ColumnsOption,
     CommandContext,
     ConfigOption,
     JsonOption,
     LimitOption,
     OffsetOption,
+    WideOption,
     operator_name,
     run_with_store,
 )
@@ -30,6 +33,7 @@ from lab_agent.workflow.refused_messages import list_refused_messages
 app = typer.Typer(help="Messages of laboratory systems that were refused because they could not be read.", no_args_is_help=True)
 KeyArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Key of the message, as `results refused list` shows it.")]
 AdapterOption = Annotated[str | None, typer.Option("--adapter", metavar="NAME", help="Only those of this laboratory system.")]
+_COLUMNS = ("message", "state", "reason", "from", "last", "times", "kept", "first", "size")
 
 
 @app.command("list")
@@ -39,9 +43,12 @@ def list_refused(
     state: Annotated[list[RefusedState] | None, typer.Option("--state", help="Only in this state. Default: waiting.")] = None,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List refused messages, newest first; nothing of their text."""
+    chosen = choose_columns(_COLUMNS, columns, wide=wide)
     states = state or [RefusedState.WAITING]
 
     async def work(context: CommandContext) -> Page[RefusedMessage]:
@@ -51,7 +58,7 @@ def list_refused(
 
     page = run_with_store(config, work)
     rows = [_row(message) for message in page.items]
-    print_list(rows, as_json=as_json, empty_text="No refused messages wait.", json_rows=page.items)
+    print_list(rows, as_json=as_json, columns=chosen, empty_text="No refused messages wait.", json_rows=page.items)
     print_remaining(page)
 
 

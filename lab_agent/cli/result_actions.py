@@ -9,13 +9,16 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap, exact_json
+from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
+    ColumnsOption,
     CommandContext,
     ConfigOption,
     JsonOption,
     LimitOption,
     OffsetOption,
+    WideOption,
     operator_name,
     run_with_store,
 )
@@ -169,20 +172,29 @@ def _decide_group(chosen: AllOf, action: GroupAction, note: str, config: Path | 
     command.print(run_with_store(config, work))
 
 
+_ORPHAN_COLUMNS = ("order", "result", "noticed", "what")
+
+
 def orphans(
-    config: ConfigOption = None, limit: LimitOption = DEFAULT_PAGE_SIZE, offset: OffsetOption = 0, as_json: JsonOption = False
+    config: ConfigOption = None,
+    limit: LimitOption = DEFAULT_PAGE_SIZE,
+    offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List documents that the service may hold without a report, because the reply to their upload was lost; newest first.
 
     Each is uploaded again for its report, so the clinic needs none of these copies. Ask whoever runs the service to delete them.
     """
+    chosen = choose_columns(_ORPHAN_COLUMNS, columns, wide=wide)
 
     async def work(context: CommandContext) -> Page[Event]:
         return await context.queries.orphaned_documents(limit=limit, offset=offset)
 
     page = run_with_store(config, work)
     rows = [{"noticed": each.at, "order": each.order, "result": each.report, "what": each.text} for each in page.items]
-    print_list(rows, as_json=as_json, empty_text="No document was left without a report.")
+    print_list(rows, as_json=as_json, columns=chosen, empty_text="No document was left without a report.")
     print_remaining(page)
 
 

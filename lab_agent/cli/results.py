@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, LimitOption, OffsetOption, run_with_store
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import (
+    ColumnsOption,
+    CommandContext,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    OffsetOption,
+    WideOption,
+    run_with_store,
+)
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
 from lab_agent.domain.report_records import HoldReason, ReportRecord
@@ -35,26 +45,36 @@ _ACTIONS = {
     ),
 }
 app = typer.Typer(help="Results that laboratory systems have reported.", no_args_is_help=True, cls=lazy_group(_ACTIONS))
+RESULT_COLUMNS = ("result", "state", "cause", "reason", "order", "received", "from", "report", "version")
 
 
 @app.command("list")
-def list_results(
+def list_results(  # noqa: PLR0913, PLR0917 - each is an option of the command
     config: ConfigOption = None,
     state: Annotated[list[ReportState] | None, typer.Option("--state", help="Only results in this state.")] = None,
     only_waiting: Annotated[bool, typer.Option("--waiting", help="Only results that wait for an operator.")] = False,
     cause: Annotated[HoldReason | None, typer.Option("--cause", help="Only results that are held for this reason.")] = None,
     limit: LimitOption = DEFAULT_PAGE_SIZE,
     offset: OffsetOption = 0,
+    columns: ColumnsOption = None,
+    wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List results, newest first; those that wait for an operator alone, longest waiting first."""
+    chosen = choose_columns(RESULT_COLUMNS, columns, wide=wide)
     states = [*(state or ()), *(sorted(REPORTS_NEEDING_OPERATOR) if only_waiting else ())]
 
     async def work(context: CommandContext) -> Page[ReportSummary]:
         return await context.queries.reports(states=states, hold_reason=cause, limit=limit, offset=offset)
 
     page = run_with_store(config, work)
-    print_list([result_row(report) for report in page.items], as_json=as_json, empty_text="No results.", json_rows=page.items)
+    print_list(
+        [result_row(report) for report in page.items],
+        as_json=as_json,
+        columns=chosen,
+        empty_text="No results.",
+        json_rows=page.items,
+    )
     print_remaining(page)
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.cli.columns import choose_columns
+from lab_agent.cli.context import ColumnsOption, ConfigOption, JsonOption, WideOption
 from lab_agent.cli.output import Row, print_list
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
 from lab_agent.settings.root import load_settings
 
+_COLUMNS = ("rule", "severity", "message", "allowed", "source", "own_severity")
 
-def list_rules(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+
+def list_rules(
+    config: ConfigOption = None, columns: ColumnsOption = None, wide: WideOption = False, as_json: JsonOption = False
+) -> None:
     """List the rules for orders: severity, allowed severities, source in the interface, and message."""
+    chosen = choose_columns(_COLUMNS, columns, wide=wide)
     configured = _configured_severities(config)
-    print_list([_rule_row(rule, configured.get(rule.id)) for rule in RULES], as_json=as_json, empty_text="No rules.")
+    print_list(
+        [_rule_row(rule, configured.get(rule.id)) for rule in RULES], as_json=as_json, columns=chosen, empty_text="No rules."
+    )
 
 
 def _configured_severities(config: Path | None) -> dict[str, str]:

@@ -34,7 +34,7 @@ def status(
     if watch and not as_json:
         _watch(settings, config, every)
         return
-    operation = asyncio.run(_read(settings, config))
+    operation = asyncio.run(read_status(settings, config))
     if as_json:
         print_json(operation_to_json(operation))
     else:
@@ -45,7 +45,7 @@ def status(
         raise typer.Exit(1)
 
 
-async def _read(settings: Settings, config: Path | None) -> Operation:
+async def read_status(settings: Settings, config: Path | None) -> Operation:
     """Read it with connections of its own: a database that was replaced meanwhile is seen as it is now."""
     store = SqlStore(settings.store.url, build_cipher(settings.store))
     try:
@@ -59,7 +59,7 @@ def _watch(settings: Settings, config: Path | None, seconds: float) -> None:
     try:
         with Live(console=console(), auto_refresh=False, screen=console().is_terminal) as live:
             while True:
-                live.update(Group(*_lines(asyncio.run(_read(settings, config)), settings)), refresh=True)
+                live.update(Group(*_lines(asyncio.run(read_status(settings, config)), settings)), refresh=True)
                 time.sleep(seconds)
     except KeyboardInterrupt:
         return

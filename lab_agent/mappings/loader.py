@@ -15,7 +15,7 @@ from typing import TypeVar
 import structlog
 
 from lab_agent.domain.values import Coding
-from lab_agent.errors import Problem, ProblemsError
+from lab_agent.errors import Cell, Problem, ProblemsError, fold_rows
 from lab_agent.mappings.tables import LOINC, LocalAnswer, LocalCode, MappingTables, is_loinc, is_ucum, is_visible_ascii
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ def load_mapping_tables(folder: Path) -> MappingTables:
         version=hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16],
     )
     if problems:
-        raise MappingsError(tuple(problems))
+        raise MappingsError(fold_rows(problems))
     return found
 
 
@@ -107,11 +107,11 @@ class _TableParser:
             if not self._is_filled(name, number, row):
                 continue
             key, (value, wrong) = key_of(row), value_of(row)
-            self._problems += [Problem(_cell_location(name, number, column), what, hint) for column, what, hint in wrong]
+            self._problems += [Problem.in_cell(_cell(name, number, column), what, hint) for column, what, hint in wrong]
             if key in seen:
                 first = next(iter(COLUMNS[name]))
                 what = f"{row[first]!r} is in row {seen[key]} already"
-                self._problems.append(Problem(_cell_location(name, number, first), what, "keep one of the two rows"))
+                self._problems.append(Problem.in_cell(_cell(name, number, first), what, "keep one of the two rows"))
             seen.setdefault(key, number)
             made.setdefault(key, value)
         return made
@@ -120,15 +120,17 @@ class _TableParser:
         columns = COLUMNS[name]
         empty = [column for column, must in columns.items() if must and not row.get(column)]
         self._problems += [
-            Problem(_cell_location(name, number, column), "is empty", "fill it, or remove the row") for column in empty
+            Problem.in_cell(_cell(name, number, column), "is empty", "fill it, or remove the row") for column in empty
         ]
         hidden = [column for column in columns if any(sign in row.get(column, "") for sign in _INVISIBLE_CHARACTERS)]
         hint = "type the cell again"
         self._problems += [
-            Problem(_cell_location(name, number, column), "contains an invisible character", hint) for column in hidden
+            Problem.in_cell(_cell(name, number, column), "contains an invisible character", hint) for column in hidden
         ]
         if "" in row:
-            self._problems.append(Problem(f"{name} row {number}", "has more cells than the header", "quote its cells"))
+            self._problems.append(
+                Problem.in_cell(Cell(name, number, None, number), "has more cells than the header", "quote its cells")
+            )
         return not empty
 
 
@@ -196,12 +198,12 @@ def _parse_rows(name: str, text: str, problems: list[Problem]) -> list[tuple[int
     header = [cell.strip() for cell in lines[0]] if lines else []
     wrong = [Problem(f"{name} row 1", f"has no column {each}", "add it") for each in _missing_columns(name, header)]
     wrong += [
-        Problem(_cell_location(name, 1, each), "is not a column of this table", f"the columns are {', '.join(COLUMNS[name])}")
+        Problem.in_cell(_cell(name, 1, each), "is not a column of this table", f"the columns are {', '.join(COLUMNS[name])}")
         for each in header
         if each not in COLUMNS[name]
     ]
     wrong += [
-        Problem(_cell_location(name, 1, each), "is there twice", "remove one") for each in set(header) if header.count(each) > 1
+        Problem.in_cell(_cell(name, 1, each), "is there twice", "remove one") for each in set(header) if header.count(each) > 1
     ]
     problems += wrong
     if wrong:
@@ -219,5 +221,5 @@ def _to_row(header: list[str], line: list[str]) -> Row:
     return {**cells, "": "surplus"} if surplus else cells
 
 
-def _cell_location(name: str, number: int, column: str) -> str:
-    return f"{name} row {number}, column {column or '(empty)'}"
+def _cell(name: str, number: int, column: str) -> Cell:
+    return Cell(name, number, column or "(empty)", number)

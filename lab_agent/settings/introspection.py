@@ -19,7 +19,7 @@ NAME_PLACEHOLDER = "<name>"
 ARRAY_SUFFIX = "[]"
 """Ends the path of a table that may be repeated (`[[api.tokens]]`)."""
 MASK = "***"
-_SECRET_NAME = re.compile(r"password|passwd|secret|token|(^|_)keys?$|hash|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"password|passwd|secret|token|(^|_)keys?$|hash|sha256|credential", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
 
 
@@ -115,6 +115,11 @@ def iter_masked_values(settings: BaseModel) -> Iterator[tuple[str, str]]:
     yield from _flatten("", mask_secrets(settings))
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a key is named like one that holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def mask_url_password(text: str) -> str:
     """Replace the password in an address."""
     return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
@@ -127,7 +132,7 @@ def _mask_value(name: str, value: Any) -> Any:
         return {key: _mask_value(str(key), item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_mask_value(name, item) for item in value]
-    if _SECRET_NAME.search(name) and isinstance(value, str):
+    if is_secret_name(name) and isinstance(value, str):
         return MASK
     return mask_url_password(value) if isinstance(value, str) else value
 

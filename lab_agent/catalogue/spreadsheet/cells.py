@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, Sheet, SheetRow, SheetTable
-from lab_agent.errors import Problem, did_you_mean
+from lab_agent.errors import Problem, did_you_mean, fold_rows
 
 MAX_CELL_CHARACTERS = 32_767
 """What a cell of a workbook can hold; the limit of CSV files too, so that any catalogue can be written as a workbook."""
@@ -43,7 +43,7 @@ class SpreadsheetProblems:
     @property
     def ordered(self) -> tuple[Problem, ...]:
         """All problems, in the order of the sheets and their rows; what belongs to no sheet comes first."""
-        return tuple(problem for _, _, problem in sorted(self._entries, key=lambda each: each[:2]))
+        return fold_rows(problem for _, _, problem in sorted(self._entries, key=lambda each: each[:2]))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,7 +51,7 @@ class SpreadsheetProblems:
     def add(self, row: SheetRow, column: str | None, what: str, hint: str) -> None:
         """Add a problem of a cell, or of a whole row; none of a cell that could not be read, which is a problem already."""
         if column not in row.unreadable_columns:
-            self.add_to_source(row.source, Problem(row.where(column), what, hint), row.number)
+            self.add_to_source(row.source, Problem.in_cell(row.cell(column), what, hint), row.number)
 
     def add_to_source(self, source: str, problem: Problem, row: int = 0) -> None:
         """Add a problem of a file or sheet."""

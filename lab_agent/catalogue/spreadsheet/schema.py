@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from lab_agent.errors import Cell
+
 
 class ColumnType(Enum):
     """What the cells of a column hold, so that a spreadsheet program takes no code for a number and no number for a date."""
@@ -61,7 +63,11 @@ class SheetRow:
 
     def where(self, column: str | None = None) -> str:
         """Say where it is, for an error."""
-        return f"{self.source} row {self.number}" + (f", column {column}" if column else "")
+        return str(self.cell(column))
+
+    def cell(self, column: str | None = None) -> Cell:
+        """Its place in the table."""
+        return Cell(self.source, self.number, column, self.number)
 
 
 @dataclass(frozen=True, slots=True)

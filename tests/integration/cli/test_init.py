@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lab_agent.cli.init import SETUP_QUESTIONS, validation_message
 from lab_agent.crypto import hash_token
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.settings.root import load_settings
@@ -157,12 +158,31 @@ def test_missing_values_prompted(cli):
     given = [*words({"--client-secret": "secret"})]
     done = cli("init", *given, "--ask", stdin="\n".join(answer for index, answer in enumerate(answers) if index != 9) + "\n")
     assert done.code == 0, done.err
-    assert "Please enter it as https://host/path." in done.err
-    assert "Please choose one of" in done.err
+    assert "write it as https://host/path" in done.err
+    assert done.err.count("Please try again") == 2
     settings = load_settings(Path("lab-agent.toml"), {})
     assert settings.exchange.oauth.redirect_uri == "http://127.0.0.1:8485/callback"
     assert list(settings.exchange.contracts) == ["C-100", "C-200"]
     assert settings.exchange.second_labels_system is None
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *(("base_url", "exchange.example"), ("lab_codes_url", "codes"), ("auth_url", "ftp://auth.example"), ("grant", "magic")),
+        *(("store", "mysql://lab"), ("base_url", "http://host:99999/")),
+    ],
+)
+def test_answer_is_checked_as_the_setting_is(name: str, wrong: str) -> None:
+    (question,) = [each for each in SETUP_QUESTIONS if each.name == name]
+    assert validation_message(question, wrong)
+    assert wrong not in validation_message(question, wrong)
+
+
+@pytest.mark.parametrize(("name", "right"), [("base_url", "https://h/api"), ("store", "sqlite:///a.db"), ("grant", "basic")])
+def test_right_answer_is_taken(name: str, right: str) -> None:
+    (question,) = [each for each in SETUP_QUESTIONS if each.name == name]
+    assert validation_message(question, right) == ""
 
 
 def test_unusual_characters_round_trip(cli):

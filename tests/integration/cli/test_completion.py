@@ -1,0 +1,51 @@
+"""Completion as a shell asks for it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab_agent.cli.lazy_commands import COMPLETION_VARIABLE
+from tests.integration.cli.conftest import Cli
+
+_PROGRAM = "import sys; sys.argv[0] = 'lab-agent'; from lab_agent.cli import main; main()"
+_QUESTIONS = {
+    "bash": {"COMP_WORDS": "lab-agent orders re", "COMP_CWORD": "2"},
+    "zsh": {"_TYPER_COMPLETE_ARGS": "lab-agent orders re"},
+    "fish": {"_TYPER_COMPLETE_ARGS": "lab-agent orders re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+}
+
+
+@pytest.mark.parametrize("shell", _QUESTIONS)
+def test_shell_is_offered_what_may_follow(shell: str) -> None:
+    asked = {**os.environ, **_QUESTIONS[shell], COMPLETION_VARIABLE: f"complete_{shell}"}
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=asked, capture_output=True, text=True, timeout=60, check=False)
+    for word in ("retry", "refuse", "release-rule"):
+        assert word in done.stdout
+    assert "status" not in done.stdout
+
+
+@pytest.mark.parametrize("shell", _QUESTIONS)
+def test_script_names_program_and_variable(cli: Cli, shell: str) -> None:
+    done = cli("completion", shell)
+    assert done.code == 0
+    assert f"{COMPLETION_VARIABLE}=complete_{shell}" in done.out
+
+
+@pytest.mark.parametrize("shell", _QUESTIONS)
+def test_script_is_accepted_by_its_shell(cli: Cli, tmp_path: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} on this machine")
+    script = tmp_path / "script"
+    script.write_text(cli("completion", shell).out)
+    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_unknown_shell_is_wrong_usage(cli: Cli) -> None:
+    assert cli("completion", "tcsh").code == 2

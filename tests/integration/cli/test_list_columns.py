@@ -1,0 +1,86 @@
+"""Lists at terminals of different widths: keys are whole, and what is left out is said once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.records import OrderRecord
+from lab_agent.domain.state_machines import OrderState
+from tests.harness.pseudo_terminal import run_at_terminal
+from tests.integration.cli.conftest import Cli, LaboratoryFolder
+
+KEY = OrderKey("OABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
+NOW = datetime(2026, 3, 1, 9, tzinfo=UTC)
+REASON = "the order names a contract that the settings do not have, so nothing can be said of it before somebody has looked"
+LISTS = (
+    *(("orders", "list"), ("results", "list"), ("results", "orphans"), ("results", "refused", "list"), ("outbox", "list")),
+    *(("outbox", "causes"), ("alert", "list"), ("alert", "list", "--all"), ("adapters",), ("rules",), ("eta", "list")),
+    *(("api-token", "list"), ("user", "list"), ("mappings", "release"), ("backup", "--list", "--folder", ".")),
+)
+
+
+@pytest.fixture
+def held(lab: LaboratoryFolder) -> LaboratoryFolder:
+    order = OrderRecord(
+        key=KEY,
+        task_id=ResourceId("t1"),
+        state=OrderState.HELD,
+        seen_at=NOW,
+        changed_at=NOW,
+        held_since=NOW,
+        hold_cause="contract.known",
+        contract="C-100",
+        reason=REASON,
+    )
+    lab.write(lambda uow: uow.orders.add(order))
+    return lab
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_narrow_terminal_keeps_keys_whole(held: LaboratoryFolder, columns: int) -> None:
+    shown = run_at_terminal("orders", "list", columns=columns)
+    assert sum(line.startswith(KEY) for line in shown.lines) == 1
+    assert max(map(len, shown.lines)) <= columns
+    assert shown.err.count("columns left out: ") == 1
+    assert "waiting" in shown.err
+
+
+def test_broad_terminal_shows_everything(held: LaboratoryFolder) -> None:
+    shown = run_at_terminal("orders", "list", columns=300)
+    assert "columns left out" not in shown.err
+    assert REASON in shown.lines[1]
+
+
+def test_200_columns_show_more_than_80(held: LaboratoryFolder) -> None:
+    narrow, broad = (run_at_terminal("orders", "list", columns=each) for each in (80, 200))
+    assert len(broad.lines[0].split()) > len(narrow.lines[0].split())
+    assert max(map(len, broad.lines)) <= 200
+
+
+def test_wide_shows_all_columns_unwrapped(held: LaboratoryFolder) -> None:
+    shown = run_at_terminal("orders", "list", "--wide", columns=60)
+    assert len(shown.lines) == 2
+    assert REASON in shown.lines[1]
+    assert shown.err == ""
+
+
+def test_named_columns_alone_are_shown(held: LaboratoryFolder, cli: Cli) -> None:
+    shown = run_at_terminal("orders", "list", "--columns", "state,order", columns=60)
+    assert [line.split() for line in shown.lines] == [["state", "order"], ["held", KEY]]
+    assert cli("orders", "list", "--columns", "state,order").out.splitlines() == shown.lines
+
+
+def test_json_has_everything_whatever_is_chosen(held: LaboratoryFolder, cli: Cli) -> None:
+    assert cli("orders", "list", "--json", "--columns", "order").json() == cli("orders", "list", "--json").json()
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_every_list_names_its_columns(lab: LaboratoryFolder, cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli(*words, "--columns", "no-such")
+    assert done.code == 2
+    assert "no column 'no-such'" in done.err
+    assert "the columns are " in done.err
+    assert cli(*words, "--wide").code == 0
