@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import Connection, select
 
@@ -16,6 +20,7 @@ from lab_agent.store.schema import check_revision
 from lab_agent.store.tables import key_values
 from lab_agent.store.vault import check_key
 
+_OVERWRITTEN = "The database is unavailable: another one was put into its file while it was open."
 _INSTANCE = select(key_values.c.value).where(key_values.c.key == INSTANCE_ID_KEY)
 
 
@@ -31,9 +36,22 @@ def check_identity(connection: Connection, cipher: Cipher, instance: str | None)
     """
     check_revision(connection)
     if instance is not None and read_instance(connection) != instance:
-        text = "The database is unavailable: another one was put into its file while it was open."
-        raise StoreUnreachableError(text, StoreFault.DELETED)
+        raise StoreUnreachableError(_OVERWRITTEN, StoreFault.DELETED)
     check_key(connection, cipher)
+
+
+def check_file(path: Path, instance: str | None) -> None:
+    """Raise `StoreUnreachableError` where a SQLite file holds another database than `instance`, beneath its write-ahead log.
+
+    Somebody may have copied another one over it: what the log has hides that from every reader until the next checkpoint.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)) as file:
+            found = file.execute("SELECT value FROM key_values WHERE key = ?", (INSTANCE_ID_KEY,)).fetchone()
+    except sqlite3.Error:
+        return  # in the midst of a checkpoint, or nothing of ours is in it yet
+    if found is not None and instance and found[0] != instance:
+        raise StoreUnreachableError(_OVERWRITTEN, StoreFault.DELETED)
 
 
 def check_content(connection: Connection) -> None:

@@ -33,7 +33,7 @@ from lab_agent.store.engine import is_answering, open_engine, open_reading_engin
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
-from lab_agent.store.integrity import check_content, check_identity, read_instance
+from lab_agent.store.integrity import check_content, check_file, check_identity, read_instance
 from lab_agent.store.jobs import SqlJobRepository
 from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
@@ -229,6 +229,8 @@ class SqlStore(Store):
     def _read_identity(self, connection: Connection) -> str:
         """The instance of the database, which must be the one that it was."""
         check_identity(connection, self._cipher, self._instance)
+        if (path := sqlite_file(self._url)) is not None:
+            check_file(path, self._instance)
         return read_instance(connection)
 
     def _drop_connections(self) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime
 
 import structlog
 
+from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
@@ -67,8 +68,7 @@ def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, befor
     found = Restoration(sign=sign, noticed_at=now, known_until=known_until)
     uow.key_values.set(_KEY, found.to_json())
     detail = SIGN_WORDS[sign] + (f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else "")
-    uow.alerts.open(Alert(condition=RESTORED_ALERT.condition, detail=detail, since=now, opened_at=now))
-    log.error("the database was restored", action="store_restored", alert=str(RESTORED_ALERT), reason=sign.value)
+    open_alert(uow, Alert(condition=RESTORED_ALERT.condition, detail=detail, since=now, opened_at=now))
     return found
 
 
@@ -94,6 +94,6 @@ def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdra
         )
     released = known.released(now, by, tells_withdrawals=tell_withdrawals)
     uow.key_values.set(_KEY, released.to_json())
-    uow.alerts.close(RESTORED_ALERT, now=now)
+    close_alert(uow, RESTORED_ALERT, now)
     log.warning("the restored database was released", action="restore_released", by=by)
     return released

@@ -14,6 +14,7 @@ from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.report_records import HostedDocument
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments, accepts
+from lab_api.observation import Observation
 from tests.harness.results import ORDER, ResultsBench, make_report, open_bench
 
 PDF = b"%PDF-1.4\n%%EOF\n"
@@ -25,6 +26,7 @@ def served(bench: ResultsBench) -> httpx.AsyncClient:
     documents = HostedDocuments(bench.store, bench.clock.now)
     route = Route("/v1/documents/{address}", documents.get_document, methods=["GET"])
     app = FastAPI(routes=[route], exception_handlers=EXCEPTION_HANDLERS)
+    app.state.observation = Observation()
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://lab.example")
 
 
