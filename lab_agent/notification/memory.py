@@ -21,11 +21,10 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.notification.planning import Situation
-from lab_agent.notification.sending import Outcome, Teller, send_all
+from lab_agent.notification.sending import Outcome, Teller, repeat_whole, send_all
 
 log = structlog.get_logger(__name__)
 
-_DRAIN_SECONDS = 5.0
 _TIMES = frozenset({"since", "noticed_at", "told_at", "ended_at", "retry_at", "reminded_at"})
 
 
@@ -84,14 +83,7 @@ class MemoryNotifier:
 
     async def run(self) -> None:
         """Tell until cancelled. A message that is being sent then may arrive, and is remembered."""
-        while True:
-            work = asyncio.create_task(self._look_guarded(), name="notifications from memory")
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await asyncio.wait({work}, timeout=_DRAIN_SECONDS)
-                raise
-            await asyncio.sleep(self.interval)
+        await repeat_whole(self._look_guarded, self.interval)
 
     async def look(self) -> None:
         """Look once, and tell what is due."""

@@ -6,7 +6,6 @@ cannot be stored, and is told from memory.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,7 +25,7 @@ from lab_agent.notification.planning import (
     Policy,
     Situation,
 )
-from lab_agent.notification.sending import Book, Outcome, Outgoing, Teller, send_all
+from lab_agent.notification.sending import Book, Outcome, Outgoing, Teller, repeat_whole, send_all
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import AffectedNumbers
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -36,8 +35,6 @@ log = structlog.get_logger(__name__)
 INTERVAL = 10.0
 """Seconds between two looks."""
 _LEASE_MARGIN = timedelta(seconds=60)
-_DRAIN_SECONDS = 5.0
-"""Seconds that a message which is being sent gets to arrive when the program stops."""
 
 
 @dataclass(slots=True)
@@ -69,14 +66,7 @@ class Notifier:
 
     async def run(self) -> None:
         """Tell until cancelled. What goes wrong is reported, and the next look comes all the same."""
-        while True:
-            work = asyncio.create_task(self._look_guarded(), name="notifications: look")
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await asyncio.wait({work}, timeout=_DRAIN_SECONDS)
-                raise
-            await asyncio.sleep(self.interval)
+        await repeat_whole(self._look_guarded, self.interval)
 
     async def look(self) -> None:
         """Look once, and tell what is due. Raises `StoreError`; what is about the store was told before."""

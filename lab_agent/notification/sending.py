@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -21,6 +22,8 @@ from lab_agent.ports.queries import AffectedNumbers
 
 log = structlog.get_logger(__name__)
 
+_DRAIN_SECONDS = 5.0
+"""Seconds that a message which is being sent gets to arrive when the program stops."""
 Book = Mapping[str, Mapping[AlertKey, Notification]]
 """What each channel has told, by its name."""
 
@@ -91,6 +94,18 @@ class Teller:
         return found
 
 
+async def repeat_whole(look: Callable[[], Coroutine[Any, Any, None]], interval: float) -> None:
+    """Look every `interval` seconds until cancelled. What is being sent then may arrive, so its end is waited for a while."""
+    while True:
+        work = asyncio.create_task(look(), name="notifications")
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait({work}, timeout=_DRAIN_SECONDS)
+            raise
+        await asyncio.sleep(interval)
+
+
 async def send_all(outgoing: Sequence[Outgoing]) -> list[Outcome]:
     """Send through all channels at once; how it went with each."""
     return list(await asyncio.gather(*(_send_one(each) for each in outgoing)))
@@ -104,9 +119,9 @@ async def _send_one(outgoing: Outgoing) -> Outcome:
         attempt = outgoing.record.failures + 1
         log.warning("notification not sent", action="notification_failed", endpoint=name, attempt=attempt, reason=str(exc))
         return Outcome(outgoing, failure=exc)
-    except Exception as exc:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
+    except Exception:  # boundary: what one channel stumbles over counts as its failure, and the others are not told again
         log.exception("notification not sent", action="notification_failed", endpoint=name)
-        return Outcome(outgoing, failure=NotificationNotSent(f"internal error {type(exc).__name__}; see the log"))
+        return Outcome(outgoing, failure=NotificationNotSent("a fault of this program; the log has the details"))
     log.info("notification sent", action="notification_sent", endpoint=name, count=items, reason=problem or None)
     return Outcome(outgoing, problem=problem)
 
