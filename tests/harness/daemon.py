@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.table import CONDITIONS
 from tests.harness.clock import DEADLINE, wait_until
-
-QUICK = 5.0
-"""Seconds within which a page says it, whatever is wrong."""
 
 
 @dataclass
@@ -57,18 +56,29 @@ start = subprocess.Popen
 async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
     log = lab.folder / f"{name}.log"
     command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
     with log.open("wb") as file:
-        process = start(command, cwd=lab.folder, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        process = start(command, cwd=lab.folder, stdout=file, stderr=file, env=env)
     try:
         await wait_until(lambda: process.poll() is not None or "status_listens" in log.read_text(), "the status page")
         assert process.poll() is None, log.read_text()
         found = re.search(r"action=status_listens.*?port=(\d+)", log.read_text())
         assert found is not None
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{found[1]}", timeout=QUICK) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{found[1]}", timeout=DEADLINE) as client:
             yield Daemon(process, log, client)
     finally:
         process.terminate()
-        process.wait(60)
+        _wait_for_end(process, log)
+
+
+def _wait_for_end(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for the end of a daemon that was told to end; one that does not is a fault, told with what its threads were at."""
+    try:
+        process.wait(DEADLINE)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        process.wait(DEADLINE)
+        pytest.fail(f"the daemon does not end after SIGTERM:\n{log.read_text()}")
 
 
 def title(condition: ConditionId) -> str:
