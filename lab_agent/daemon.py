@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import structlog
 
@@ -44,6 +45,7 @@ _RELOAD_CONDITIONS = {
     ReloadOutcome.INVALID: ConditionId.LIS_MAP_INVALID,
     ReloadOutcome.NEEDS_RESTART: ConditionId.LIS_NEEDS_RESTART,
 }
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RELOADABLE = frozenset({"logging"})
 _STATUS_DRAIN_SECONDS = 2.0
 """Seconds that a page may take when everything else has ended."""
@@ -63,14 +65,44 @@ async def run(
     """
     logs.configure(settings.logging)
     # The address is bound before anything else: if that fails, nothing was started.
-    with closing(_listen(settings.status)) as sock:
+    with closing(_listen(settings.status)) as sock, StopSignals() as signals:
         _log_address(sock)
         start = StoreStart(settings, AgentLock(settings.store.url))
         try:
-            if await start.wait(sock):
-                await _run(settings, config, replace_components, sock, start)
+            if await start.wait(sock, signals.received):
+                await _run(settings, config, replace_components, sock, start, signals)
         finally:
             start.lock.release()
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, from the daemon's start to its end: none is lost while one part of it follows another."""
+
+    def __init__(self) -> None:
+        self.received = asyncio.Event()
+        self._name = ""
+        self._stop: Callable[[str], None] | None = None
+
+    def __enter__(self) -> Self:
+        for number in _STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._receive, number.name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in _STOP_SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def pass_to(self, stop: Callable[[str], None]) -> None:
+        """Call this with the name of each signal from now on, and of one that has come before."""
+        self._stop = stop
+        if self.received.is_set():
+            stop(self._name)
+
+    def _receive(self, name: str) -> None:
+        self._name = name
+        self.received.set()
+        if self._stop is not None:
+            self._stop(name)
 
 
 def _listen(status: StatusSettings) -> socket.socket:
@@ -88,6 +120,7 @@ async def _run(
     replace_components: Callable[[Components], Components],
     sock: socket.socket,
     start: StoreStart,
+    signals: StopSignals,
 ) -> None:
     async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
@@ -108,10 +141,8 @@ async def _run(
         worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks, told_of_store=start.book)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.stop, number.name)
-        loop.add_signal_handler(signal.SIGHUP, reload.run)
+        signals.pass_to(worker.stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.run)
         reload.end_alerts_of_last_run()
         await worker.run()
 

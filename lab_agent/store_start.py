@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,38 +56,36 @@ class StoreStart:
     def __post_init__(self) -> None:
         self.book = MemoryBook.load(_find_book(self.settings))
 
-    async def wait(self, sock: socket.socket) -> bool:
-        """Wait until the database is open to us; whether it is: False after SIGTERM or SIGINT.
+    async def wait(self, sock: socket.socket, stop: asyncio.Event) -> bool:
+        """Wait until the database is open to us; whether it is: False if `stop` came first.
 
         Raises what waiting cannot mend: `CryptoError` for an invalid key, `StoreError` for an invalid URL.
         """
         opening = asyncio.ensure_future(self._open_in_the_end())
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        either: set[asyncio.Future[Any]] = {opening, stopping}
         try:
-            await asyncio.wait({opening}, timeout=_PATIENCE)
+            ended, _ = await asyncio.wait(either, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            if not ended:
+                await self._serve_until(either, sock)
             if opening.done():
                 await opening
-                return True
-            return await self._serve_until(opening, sock)
+            return opening.done() and not stop.is_set()
         finally:
             opening.cancel()
+            stopping.cancel()
 
-    async def _serve_until(self, opening: asyncio.Future[None], sock: socket.socket) -> bool:
+    async def _serve_until(self, either: set[asyncio.Future[Any]], sock: socket.socket) -> None:
+        """Serve the page that says why it waits, until one of these has ended."""
         app = create_waiting_app(self._find_condition, _now, self.settings.worker.mode)
         serving = asyncio.create_task(web_server.serve(app, sock.dup(), drain=_DRAIN_SECONDS), name="status page")
         beside = (serving, *self._start_telling())
-        with _signals() as stop:
-            stopping = asyncio.create_task(stop.wait(), name="stop")
-            try:
-                waiting: set[asyncio.Future[Any]] = {opening, stopping, serving}
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (*beside, stopping):
-                    task.cancel()
-                await asyncio.gather(*beside, stopping, return_exceptions=True)
-        if opening.done():
-            await opening
-            return True
-        return False
+        try:
+            await asyncio.wait({*either, serving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     def _start_telling(self) -> tuple[asyncio.Task[None], ...]:
         """Tell by the channels what is wrong, and call nobody who would take it for health."""
@@ -166,20 +161,6 @@ async def _keep_watchdog() -> None:
     while True:
         sd_notify.notify_watchdog()
         await asyncio.sleep(1)
-
-
-@contextmanager
-def _signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set while the block runs."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):
-                loop.remove_signal_handler(number)
 
 
 def _now() -> datetime:

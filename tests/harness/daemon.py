@@ -42,7 +42,11 @@ class Daemon:
         return answer.status_code, answer.json()
 
     async def is_ready(self) -> bool:
-        return (await self.readyz())[0] == 200
+        """Whether /readyz says so. A connection that ends as the page passes from one server to the next says nothing yet."""
+        try:
+            return (await self.readyz())[0] == 200
+        except (httpx.RemoteProtocolError, httpx.ReadError):
+            return False
 
     async def page(self) -> str:
         answer = await self.client.get("/sign-in" if await self.is_ready() else "/")

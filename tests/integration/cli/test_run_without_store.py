@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.daemon import alerts, running, title, wait_told
 from tests.integration.cli.conftest import KEY
 
@@ -76,6 +76,17 @@ async def test_daemon_without_database_waits_until_there_is_one(lab: Any, cli: C
         await asyncio.to_thread(cli, "db", "upgrade")
         await wait_until(daemon.is_ready)
         assert daemon.count("action=outage_started outage=store.deleted") == 1
+
+
+async def test_stop_signal_is_heard_while_the_worker_begins(lab: Any) -> None:
+    async with running(lab) as first:
+        await wait_until(first.is_ready)
+        async with running(lab, "second") as second:
+            await wait_told(second, ConditionId.STORE_SECOND_AGENT)
+            first.process.kill()
+            await wait_until(lambda: second.count("action=outage_ended") == 1, "the database is open", interval=0.001)
+            second.process.terminate()
+            assert await asyncio.to_thread(second.process.wait, DEADLINE) == 0, second.log
 
 
 def use_other_key(lab: Any) -> None:
