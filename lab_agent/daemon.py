@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import structlog
 
@@ -31,6 +30,7 @@ from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
+from lab_agent.stop_signals import StopSignals
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.opening import build_cipher
 from lab_agent.store_start import StoreStart
@@ -45,7 +45,6 @@ _RELOAD_CONDITIONS = {
     ReloadOutcome.INVALID: ConditionId.LIS_MAP_INVALID,
     ReloadOutcome.NEEDS_RESTART: ConditionId.LIS_NEEDS_RESTART,
 }
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RELOADABLE = frozenset({"logging"})
 _STATUS_DRAIN_SECONDS = 2.0
 """Seconds that a page may take when everything else has ended."""
@@ -75,36 +74,6 @@ async def run(
             start.lock.release()
 
 
-class StopSignals:
-    """SIGTERM and SIGINT, from the daemon's start to its end: none is lost while one part of it follows another."""
-
-    def __init__(self) -> None:
-        self.received = asyncio.Event()
-        self._name = ""
-        self._stop: Callable[[str], None] | None = None
-
-    def __enter__(self) -> Self:
-        for number in _STOP_SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._receive, number.name)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in _STOP_SIGNALS:
-            asyncio.get_running_loop().remove_signal_handler(number)
-
-    def pass_to(self, stop: Callable[[str], None]) -> None:
-        """Call this with the name of each signal from now on, and of one that has come before."""
-        self._stop = stop
-        if self.received.is_set():
-            stop(self._name)
-
-    def _receive(self, name: str) -> None:
-        self._name = name
-        self.received.set()
-        if self._stop is not None:
-            self._stop(name)
-
-
 def _listen(status: StatusSettings) -> socket.socket:
     try:
         return web_server.listen(status.host, status.port, settings_group="status")
@@ -125,8 +94,7 @@ async def _run(
     async with bootstrap.open_components(settings, config=config) as opened:
         components = replace_components(opened)
         if start.outages:
-            outages = tuple(start.outages.values())
-            await components.store.run(lambda uow: record_outages(uow, outages, components.clock.now()))
+            await components.store.run(lambda uow: record_outages(uow, start.outages, components.clock.now()))
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
 

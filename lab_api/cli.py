@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from contextlib import closing
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.stop_signals import StopSignals
 from lab_agent.store.opening import open_store
 from lab_agent.worker.store_watch import StoreWatch
 from lab_api.app import create_app
@@ -33,6 +35,7 @@ from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets
 from lab_api.refusals import RefusalCounter
 from lab_api.server import ApiServer, listen
 from lab_api.token_endpoint import SignedTokens, TokenEndpoint
+from lab_api.waiting import wait_for_store
 
 app = typer.Typer(
     name="lab-api",
@@ -49,6 +52,7 @@ _stderr = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 @app.command()
 def run(config: ConfigOption) -> None:
     """Serve until SIGTERM. A new catalogue is served once it is imported; SIGHUP checks for one at once."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     settings = load_settings(config, requires_login=False)
     logs.configure(settings.logging)
     with closing(listen(settings.api)) as sock:
@@ -56,12 +60,16 @@ def run(config: ConfigOption) -> None:
 
 
 async def _run(settings: Settings, sock: socket.socket) -> None:
-    store = open_store(settings.store)
-    try:
-        server = await _build_server(settings, store)
-        await server.run_until_stopped(sock)
-    finally:
-        await store.close()
+    with StopSignals() as signals:
+        if not await wait_for_store(settings.store, settings.api.prefix, sock, signals.received):
+            return
+        store = open_store(settings.store)
+        try:
+            server = await _build_server(settings, store)
+            signals.pass_to(server.stop)
+            await server.run_until_stopped(sock)
+        finally:
+            await store.close()
 
 
 async def _build_server(settings: Settings, store: Store) -> ApiServer:

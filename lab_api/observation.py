@@ -37,6 +37,21 @@ class Observation:
     conditions: Callable[[], Sequence[OpenCondition]] = _nothing_wrong
 
 
+def render_health() -> Response:
+    """The answer of a process that answers."""
+    return Response(b'{"status":"ok","service":"lab-api"}', media_type="application/json")
+
+
+def condition_to_json(found: OpenCondition) -> dict[str, object]:
+    """What `/readyz` says of what is wrong."""
+    return {
+        "reason": found.condition.id.value,
+        "title": found.title,
+        "mend": found.mend,
+        "since": found.since.isoformat(),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class HealthEndpoints:
     """The handlers."""
@@ -46,7 +61,7 @@ class HealthEndpoints:
 
     async def healthz(self, _: Request) -> Response:
         """Whether the process answers."""
-        return Response(b'{"status":"ok","service":"lab-api"}', media_type="application/json")
+        return render_health()
 
     async def readyz(self, _: Request) -> Response:
         """Whether it can do all of its work: 503 while its database cannot be read or written.
@@ -62,9 +77,7 @@ class HealthEndpoints:
             "served_since": served.since.isoformat(),
         }
         if found:
-            worst = found[0]
-            body |= {"reason": worst.condition.id.value, "title": worst.title, "mend": worst.mend}
-            body["since"] = worst.since.isoformat()
+            body |= condition_to_json(found[0])
         return Response(exact_json.dumps(body), 503 if found else 200, media_type="application/json")
 
     async def render_metrics(self, request: Request) -> Response:

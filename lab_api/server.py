@@ -29,7 +29,7 @@ def listen(settings: ApiSettings) -> socket.socket:
 
 
 class ApiServer(web_server.UvicornServer):
-    """uvicorn with our signals: SIGTERM and SIGINT drain and exit with code 0, SIGHUP reloads the catalogue at once."""
+    """uvicorn with what runs beside it; SIGHUP looks for a new catalogue at once."""
 
     def __init__(
         self,
@@ -47,18 +47,21 @@ class ApiServer(web_server.UvicornServer):
         super().__init__(app, drain=settings.drain)
 
     async def run_until_stopped(self, sock: socket.socket) -> None:
-        """Serve until a signal. Raises `BackgroundTaskFailed` if a part failed; open requests are answered before."""
+        """Serve until `stop`. Raises `BackgroundTaskFailed` if a part failed; open requests are answered before."""
         await self.serve([sock])
         if self._failure:
             name, error = self._failure
             raise BackgroundTaskFailed(f"{name} ended by itself; the laboratory's API stops") from error
 
+    def stop(self, signal_name: str) -> None:
+        """Let open requests end, then stop; a second Ctrl-C lets them not."""
+        self.force_exit = self.should_exit and signal_name == signal.SIGINT.name
+        self.should_exit = True
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say so to the log and to systemd."""
         await super().startup(sockets)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
         loop.add_signal_handler(signal.SIGHUP, self._start_task, self._reload, "reload")
         for name, work in self._background.items():
             self._start_task(work, name)

@@ -115,6 +115,42 @@ def test_invalid_catalogue_prevents_start(folder: Path) -> None:
         assert "contracts.csv: is missing" in process.stderr.read()
 
 
+def test_process_waits_for_its_database(folder: Path, systemd: NotifySocket) -> None:
+    port = free_port()
+    config = write_settings_file(folder, port)
+    database, away = folder.parent / "agent.db", folder.parent / "away.db"
+    database.rename(away)
+    with (
+        running_api(config, systemd.environ) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=TOKEN, timeout=DEADLINE) as client,
+    ):
+        systemd.wait_for("READY=1")
+        refused = client.get("/nomenclature?contract=C-100")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+        assert refused.json()["issue"][0]["code"] == "transient"
+        assert client.get("/healthz").status_code == 200
+        told = client.get("/readyz")
+        assert (told.status_code, told.json()["reason"]) == (503, "store.deleted")
+        away.rename(database)
+        systemd.wait_for("READY=1")
+        assert client.get("/nomenclature?contract=C-100").status_code == 200
+        assert client.get("/readyz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0
+        assert process.stderr
+        log = process.stderr.read()
+    assert [log.count(f"outage_{each}") for each in ("started", "ended")] == [1, 1]
+
+
+def test_process_that_waits_for_its_database_can_be_stopped(folder: Path, systemd: NotifySocket) -> None:
+    config = write_settings_file(folder, 0)
+    (folder.parent / "agent.db").unlink()
+    with running_api(config, systemd.environ) as process:
+        systemd.wait_for("READY=1")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0
+
+
 def call(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from lab_api.cli import main; main()", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
