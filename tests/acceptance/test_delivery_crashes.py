@@ -14,7 +14,7 @@ from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.errors import Json, decode
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
 
 FULL, SHORT = 200, 3
@@ -136,7 +136,7 @@ async def history(harness: ProcessHarness, kind: str, report: str) -> list[Json]
     found = [each for each in await harness.client.search(kind, {}) if report in each["identifier"][0]["value"]]
     assert len(found) == 1, f"{len(found)} {kind} resources of {report}"
     address = f"{harness.workspace.service_url}fhir/{kind}/{found[0]['id']}/_history"
-    async with httpx.AsyncClient(trust_env=False) as owner:
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE) as owner:
         signed_in = (await owner.post(f"{harness.workspace.service_url}connect/token", data=LABORATORY)).raise_for_status()
         bearer = {"Authorization": f"Bearer {signed_in.json()['access_token']}"}
         answer: dict[str, Any] = decode((await owner.get(address, headers=bearer)).raise_for_status().content)

@@ -6,7 +6,7 @@ import httpx
 
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
 
 
@@ -44,7 +44,7 @@ async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness
 
 async def check_call_metrics(harness: ProcessHarness) -> None:
     """How long the calls to both neighbours took, and how they ended, is among the numbers."""
-    async with httpx.AsyncClient(base_url=harness.workspace.status_url) as client:
+    async with httpx.AsyncClient(base_url=harness.workspace.status_url, timeout=DEADLINE) as client:
         numbers = (await client.get("/metrics")).text
     for each in (
         'exchange_call_seconds_count{operation="searching Task",outcome="unavailable"}',

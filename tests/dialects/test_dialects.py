@@ -17,6 +17,7 @@ from lab_agent.mappings.loader import COLUMNS
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.partner.errors import Json
+from tests.harness.clock import DEADLINE
 from tests.harness.dialects import ORDER, Dialect, Person, bench_order, dialects, put_order
 from tests.harness.results import ResultsBench, open_bench
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
@@ -143,7 +144,7 @@ async def send_over_mllp(settings: Settings, bench: ResultsBench, dialect: Diale
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
         answers = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE):
             for message in dialect.messages:
                 writer.write(b"\x0b" + message + b"\x1c\r")
                 answer = (await reader.readuntil(b"\x1c\r"))[1:-2].decode(dialect.encoding, "replace").split("\r")

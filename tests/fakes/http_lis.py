@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.harness.clock import DEADLINE
+
 AGENT_SECRET, LIS_SECRET = "the-secret-of-the-agent", "the-secret-of-the-lis"
 
 
@@ -126,7 +128,7 @@ class HttpLis:
             self.outbox.append((f"message-{next(self._numbers)}", body))
 
     def post(self, body: bytes, request_headers: dict[str, str], path: str = "/messages") -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.agent_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.agent_port, timeout=DEADLINE)
         try:
             connection.request("POST", path, body, request_headers)
             answer = connection.getresponse()

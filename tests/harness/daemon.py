@@ -21,6 +21,9 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.table import CONDITIONS
 from tests.harness.clock import DEADLINE, wait_until
 
+NO_KEEP_ALIVE = httpx.Limits(max_keepalive_connections=0)
+"""For clients of a program that restarts, or closes an idle connection at the moment of the next request."""
+
 
 @dataclass
 class Daemon:
@@ -68,7 +71,8 @@ async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
         assert process.poll() is None, log.read_text()
         found = re.search(r"action=status_listens.*?port=(\d+)", log.read_text())
         assert found is not None
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{found[1]}", timeout=DEADLINE) as client:
+        address = f"http://127.0.0.1:{found[1]}"
+        async with httpx.AsyncClient(base_url=address, timeout=DEADLINE, limits=NO_KEEP_ALIVE) as client:
             yield Daemon(process, log, client)
     finally:
         process.terminate()

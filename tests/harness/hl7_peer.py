@@ -11,6 +11,7 @@ from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox
 from tests.fakes.hl7_lis import CR, FS, VT
+from tests.harness.clock import DEADLINE
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Hl7Peer:
     async def send(self, *segments: str) -> str:
         """Send one message, and give the code and the reasons of its answer: `AA`, or `AE: why`."""
         self.writer.write(VT + ("\r".join(segments) + "\r").encode() + FS + CR)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             whole = await self.reader.readuntil(FS + CR)
         lines = whole[1:-2].decode().rstrip("\r").split("\r")
         code = next(line for line in lines if line.startswith("MSA")).split("|")[1]

@@ -15,6 +15,7 @@ from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.result_reader import ReceivedReport
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 from tests.harness.results import ResultsBench
 
@@ -36,7 +37,7 @@ class Hl7Results:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(_VT + text.encode() + _FS_CR)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE):
                 answer = (await reader.readuntil(_FS_CR))[1:-2].decode().split("\r")
         finally:
             writer.close()

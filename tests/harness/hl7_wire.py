@@ -11,9 +11,9 @@ from pathlib import Path
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox
+from tests.harness.clock import DEADLINE
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
-TIMEOUT_SECONDS = 5.0
 
 
 def framed(text: str | bytes) -> bytes:
@@ -23,7 +23,7 @@ def framed(text: str | bytes) -> bytes:
 
 def make_adapter(folder: Path, **keys: object) -> Hl7v2Adapter:
     """An adapter that neither waits long nor reconnects late."""
-    fast = {"folder": folder / "own", "duplicates": "msh10", "answer_timeout": 5, "connect_timeout": 3, "reconnect_wait": 0.02}
+    fast = {"folder": folder / "own", "duplicates": "msh10", "answer_timeout": 30, "connect_timeout": 3, "reconnect_wait": 0.02}
     return Hl7v2Adapter(Hl7v2Settings.model_validate({**fast, **keys}), "hl7v2")
 
 
@@ -40,7 +40,7 @@ async def running(folder: Path, inbox: MemoryInbox | None = None, **keys: object
 
 async def until(reached: Callable[[], object]) -> None:
     """Wait until something is so."""
-    end = asyncio.get_running_loop().time() + TIMEOUT_SECONDS
+    end = asyncio.get_running_loop().time() + DEADLINE
     while not reached():
         assert asyncio.get_running_loop().time() < end, "waited in vain"
         await asyncio.sleep(0.005)
@@ -58,7 +58,7 @@ class Wire:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def frame(self, timeout: float = TIMEOUT_SECONDS) -> bytes:
+    async def frame(self, timeout: float = DEADLINE) -> bytes:
         """The next frame's content; empty at the end of the stream."""
         try:
             async with asyncio.timeout(timeout):

@@ -72,7 +72,7 @@ class AgentProcess:
         """SIGTERM, and its exit code."""
         if self.process.returncode is None:
             self.process.terminate()
-        return await asyncio.wait_for(self.process.wait(), 30)
+        return await asyncio.wait_for(self.process.wait(), DEADLINE)
 
 
 @dataclass

@@ -13,6 +13,8 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Literal
 
+from tests.harness.clock import DEADLINE
+
 LOGIN = ("agent", "a mail password")
 
 
@@ -119,7 +121,7 @@ async def running_mail_server(server: MailServer) -> AsyncIterator[MailServer]:
     finally:
         listening.close()
         if conversations:
-            await asyncio.wait(conversations, timeout=10)
+            await asyncio.wait(conversations, timeout=DEADLINE)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

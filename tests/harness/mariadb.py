@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.harness.clock import DEADLINE
+
 _START_SECONDS = 30.0
 
 
@@ -39,7 +41,7 @@ def _install(program: str, home: Path, user: str) -> None:
     arguments = ("--no-defaults", f"--datadir={home / 'data'}", "--skip-test-db", "--skip-name-resolve", user)
     login = "--auth-root-authentication-method=normal"
     try:
-        subprocess.run([program, *arguments, login], check=True, capture_output=True, timeout=60)
+        subprocess.run([program, *arguments, login], check=True, capture_output=True, timeout=DEADLINE)
     except (subprocess.SubprocessError, OSError) as exc:
         raise MariaDbMissing(f"the data folder of MariaDB cannot be made here: {type(exc).__name__}") from exc
 
@@ -61,7 +63,7 @@ def _running(program: str, home: Path, user: str, options: tuple[str, ...]) -> I
     finally:
         server.terminate()
         try:
-            server.wait(20)
+            server.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()

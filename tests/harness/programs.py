@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lab_agent.store.schema import upgrade
+from tests.harness.clock import DEADLINE
 
 TOKEN = {"Authorization": "Bearer process-token"}
-DEADLINE = 60.0
+
+_FIRST_PORT, _PORTS, _PORTS_OF_WORKER = 20_000, 12_000, 1_500
+_offsets = itertools.count(os.getpid())  # where other test sessions on this machine are likely not to be
 
 
 def write_settings_file(folder: Path, port: int, *, url: str | None = None, api: str = "") -> Path:
@@ -59,9 +63,19 @@ sha256 = "{hashlib.sha256(b"process-token").hexdigest()}"
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port for a program that is still to start.
+
+    It is below those that the system gives to whoever asks for any, so that no other socket gets it until then, and other than
+    those that this test session gave before; each process of pytest-xdist has its own.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for offset in _offsets:
+        port = _FIRST_PORT + (worker * _PORTS_OF_WORKER + offset % _PORTS_OF_WORKER) % _PORTS
+        with socket.socket() as sock, suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers do: an ended connection does not hold it
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import uvicorn
 
+from tests.harness.clock import DEADLINE
+
 _HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"keep-alive"}
 
 
@@ -49,7 +51,7 @@ class RecordingProxy:
     async def _forward(self, scope: Any, path: str, body: bytes) -> httpx.Response:
         address = self.target.rstrip("/") + path + ("?" + scope["query_string"].decode() if scope["query_string"] else "")
         headers = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | {b"accept-encoding"}]
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE) as http:
             request = http.build_request(
                 scope["method"], address, headers=[*headers, (b"accept-encoding", b"identity")], content=body
             )

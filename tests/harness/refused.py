@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from tests.harness.clock import DEADLINE
+
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
 NAME = "Saltykova"
 UNKNOWN_STATUS = "Q"
@@ -46,7 +48,7 @@ async def send(port: int, *messages: bytes) -> list[str]:
     try:
         for message in messages:
             writer.write(VT + message + FS + CR)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE):
                 answer = await reader.readuntil(FS + CR)
             codes.append(answer.split(b"\rMSA|")[1][:2].decode())
     finally:

@@ -12,6 +12,7 @@ from threading import Thread
 import httpx
 
 from lab_agent.conditions.ids import ConditionId
+from tests.harness.clock import DEADLINE
 from tests.incidents.catalogue_of_incidents import incident
 from tests.incidents.laboratory import Laboratory
 
@@ -48,7 +49,7 @@ def service_clock_off_by(lab: Laboratory, offset: timedelta) -> Iterator[None]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name: value for name, value in self.headers.items() if name.lower() not in {"host", "content-length"}}
             address = upstream.rstrip("/") + self.path
-            answer = httpx.request(self.command, address, content=body, headers=headers, trust_env=False)
+            answer = httpx.request(self.command, address, content=body, headers=headers, trust_env=False, timeout=DEADLINE)
             self.send_response_only(answer.status_code)
             for name, value in answer.headers.items():
                 if name not in {"date", "content-length", "content-encoding", "transfer-encoding", "connection"}:

@@ -32,6 +32,7 @@ from lab_sandbox.config import CLINIC_GUID, SandboxConfig
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.toml_edit import TomlValue, set_values
 from lab_sandbox.demo.workspace import Workspace, create_workspace
+from tests.harness.daemon import NO_KEEP_ALIVE
 from tests.harness.orders import BASE, procedure_requests, templates
 from tests.harness.paths import ROOT
 
@@ -219,7 +220,9 @@ class Laboratory:
 
     def fault(self, *faults: Mapping[str, Any]) -> None:
         """Let the exchange service fail so, from now on; without any, it works again (docs/sandbox.md lists the kinds)."""
-        answer = httpx.put(f"{self.workspace.service_url}sandbox/faults", json={"faults": list(faults)}, trust_env=False)
+        answer = httpx.put(
+            f"{self.workspace.service_url}sandbox/faults", json={"faults": list(faults)}, trust_env=False, timeout=DEADLINE
+        )
         assert answer.status_code == 200, answer.text
 
     def place_order(self, change: Callable[[dict[str, Any]], None] = lambda bundle: None) -> str:
@@ -277,7 +280,9 @@ class Laboratory:
         return text.replace(theirs.resource_id(), ours.resource_id())
 
     def _clinic(self) -> httpx.Client:
-        service = httpx.Client(base_url=self.workspace.service_url, trust_env=False, headers={"Content-Type": "application/json"})
+        service = httpx.Client(
+            base_url=self.workspace.service_url, trust_env=False, headers={"Content-Type": "application/json"}, timeout=DEADLINE
+        )
         party = self.workspace.service_config.counterparty(CLINIC_GUID)
         assert party is not None
         form = {
@@ -287,8 +292,8 @@ class Laboratory:
             "client_id": party.client_id,
             "client_secret": party.client_secret,
         }
-        token = httpx.post(f"{self.workspace.service_url}connect/token", data=form, trust_env=False).raise_for_status().json()
-        service.headers["Authorization"] = f"Bearer {token['access_token']}"
+        signed_in = httpx.post(f"{self.workspace.service_url}connect/token", data=form, trust_env=False, timeout=DEADLINE)
+        service.headers["Authorization"] = f"Bearer {signed_in.raise_for_status().json()['access_token']}"
         return service
 
     def wait(self, seconds: float) -> None:
@@ -327,7 +332,9 @@ class Laboratory:
     def page(self, path: str = "/") -> httpx.Response:
         """A page of the status page, for an operator who has signed in."""
         if self._pages is None:
-            self._pages = httpx.Client(base_url=self.workspace.status_url, trust_env=False, verify=False, timeout=10)
+            self._pages = httpx.Client(
+                base_url=self.workspace.status_url, trust_env=False, verify=False, timeout=DEADLINE, limits=NO_KEEP_ALIVE
+            )
         answer = self._pages.get(path)
         if answer.status_code == 303:
             self.sign_in()
@@ -340,7 +347,7 @@ class Laboratory:
         assert self._pages.post("/sign-in", data={"name": USER, "password": PASSWORD}).status_code == 303
 
     def readyz(self) -> httpx.Response:
-        return httpx.get(f"{self.workspace.status_url}/readyz", trust_env=False, verify=False, timeout=10)
+        return httpx.get(f"{self.workspace.status_url}/readyz", trust_env=False, verify=False, timeout=DEADLINE)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of the agent, such as `check`."""

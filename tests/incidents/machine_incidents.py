@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.notification.planning import ALERT_AFTER_FAILURES
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 from tests.incidents.catalogue_of_incidents import incident
 from tests.incidents.laboratory import Laboratory, wait_for
@@ -55,7 +56,7 @@ def port_of_the_status_page_is_taken(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     with socket.create_server(("127.0.0.1", lab.workspace.agent_config["status"]["port"])):
         lab.start("agent", wait=False)
-        lab.programs.pop("agent").wait(30)
+        lab.programs.pop("agent").wait(DEADLINE)
         yield
     lab.start_agent()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import httpx
 
 from lab_agent.conditions.ids import ConditionId
+from tests.harness.clock import DEADLINE
 from tests.incidents.catalogue_of_incidents import incident
 from tests.incidents.laboratory import Laboratory, wait_for
 
@@ -78,7 +79,10 @@ def api_does_not_answer_at_its_public_address(lab: Laboratory) -> Iterator[None]
 def caller_uses_a_wrong_token(lab: Laboratory) -> Iterator[None]:
     for _ in range(30):
         answer = httpx.get(
-            f"{lab.workspace.api_url}/nomenclature", headers={"Authorization": "Bearer wrong"}, params={"contract": "C-100"}
+            f"{lab.workspace.api_url}/nomenclature",
+            headers={"Authorization": "Bearer wrong"},
+            params={"contract": "C-100"},
+            timeout=DEADLINE,
         )
         assert answer.status_code == 401
     yield

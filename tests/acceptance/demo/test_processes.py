@@ -16,6 +16,7 @@ import pytest
 from lab_sandbox.demo.errors import DemoError
 from lab_sandbox.demo.processes import ProcessGroup, Program
 from lab_sandbox.demo.workspace import HOST, choose_ports, is_port_free
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 
 PYTHON = sys.executable
@@ -59,7 +60,7 @@ async def has_exited(pid: int, timeout: float = 20.0) -> bool:
 
 
 async def pid_in(folder: Path) -> int:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         if (folder / "pid").exists() and (text := (folder / "pid").read_text()):
             return int(text)
@@ -89,7 +90,7 @@ async def test_process_ready_once_it_answers(tmp_path: Path):
     port = free_port()
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         running = await processes.start(Program("server", (PYTHON, "-c", SERVER, str(port)), f"http://{HOST}:{port}/"))
-        await processes.wait_until_ready(running, 20)
+        await processes.wait_until_ready(running, DEADLINE)
     assert is_port_free(port)
 
 
@@ -98,7 +99,7 @@ async def test_early_exit_reported_with_log(tmp_path: Path):
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         running = await processes.start(Program("agent", command, f"http://{HOST}:{free_port()}/"))
         with pytest.raises(DemoError, match="agent exited with code 3") as raised:
-            await processes.wait_until_ready(running, 20)
+            await processes.wait_until_ready(running, DEADLINE)
     assert raised.value.log_tail == "no such database"
 
 
@@ -112,9 +113,9 @@ async def test_startup_timeout_reported(tmp_path: Path):
 
 async def test_failed_or_slow_task_reported(tmp_path: Path):
     async with ProcessGroup(tmp_path, tmp_path) as processes:
-        await processes.run_to_end(Program("good", (PYTHON, "-c", "")), 20)
+        await processes.run_to_end(Program("good", (PYTHON, "-c", "")), DEADLINE)
         with pytest.raises(DemoError, match="bad exited with code 7"):
-            await processes.run_to_end(Program("bad", (PYTHON, "-c", "raise SystemExit(7)")), 20)
+            await processes.run_to_end(Program("bad", (PYTHON, "-c", "raise SystemExit(7)")), DEADLINE)
         with pytest.raises(DemoError, match="slow did not end within"):
             await processes.run_to_end(Program("slow", (PYTHON, "-c", SLEEPER)), 0.3)
 
@@ -123,7 +124,7 @@ async def test_first_exited_process_reported(tmp_path: Path):
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         await processes.start(Program("sleeper", (PYTHON, "-c", SLEEPER)))
         await processes.start(Program("short", (PYTHON, "-c", "raise SystemExit(5)")))
-        exited = await asyncio.wait_for(processes.wait_for_first_exit(), 20)
+        exited = await asyncio.wait_for(processes.wait_for_first_exit(), DEADLINE)
     assert str(exited.exit_error()) == "The short exited with code 5."
 
 
@@ -157,4 +158,4 @@ async def test_environment_of_other_agent_not_inherited(tmp_path: Path, monkeypa
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials")
     code = "import os, sys; sys.exit(any(name.startswith(('LAB_AGENT_', 'CREDENTIALS')) for name in os.environ))"
     async with ProcessGroup(tmp_path, tmp_path) as processes:
-        await processes.run_to_end(Program("checker", (PYTHON, "-c", code)), 20)
+        await processes.run_to_end(Program("checker", (PYTHON, "-c", code)), DEADLINE)

@@ -62,7 +62,7 @@ def programs_in(temp: Path) -> dict[int, str]:
 
 
 def assert_nothing_left(temp: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + DEADLINE
     while programs_in(temp) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert programs_in(temp) == {}
@@ -70,7 +70,7 @@ def assert_nothing_left(temp: Path) -> None:
 
 def assert_can_sign_in(address: str, name: str, password: str) -> None:
     """The user that the demo prints can sign in, and sees the overview."""
-    with httpx.Client(trust_env=False, follow_redirects=True, headers={"Origin": address}) as browser:
+    with httpx.Client(trust_env=False, follow_redirects=True, headers={"Origin": address}, timeout=DEADLINE) as browser:
         page = browser.get(address)
         form = parse_form(page.text, str(page.url))
         assert form is not None
@@ -138,8 +138,8 @@ def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
                 r"^  (\S.*?)  +(\S+)", "\n".join(lines[lines.index("All programs keep running until Ctrl-C") :]), re.MULTILINE
             )
         )
-        assert httpx.get(f"{addresses['exchange service']}healthz", trust_env=False).status_code == 200
-        assert httpx.get(addresses["laboratory API"], trust_env=False).status_code == 200
+        assert httpx.get(f"{addresses['exchange service']}healthz", trust_env=False, timeout=DEADLINE).status_code == 200
+        assert httpx.get(addresses["laboratory API"], trust_env=False, timeout=DEADLINE).status_code == 200
         assert Path(addresses["orders for the LIS"]).is_dir()
         assert_can_sign_in(
             *re.findall(r"^  status page +(\S+)  \(user (\S+), password (\S+)\)$", "\n".join(lines), re.MULTILINE)[0]

@@ -21,6 +21,7 @@ from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.sources import CONFIG_VARIABLE, read_environment
 from tests.acceptance.deployment.test_wheel import INIT
+from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
 
 NEEDED = (
@@ -192,7 +193,7 @@ def test_build_steps_yield_working_programs(tmp_path: Path):
     environment["LAB_AGENT_CONFIG"] = "lab-agent.toml"
     upgrade = [str(home / "bin" / "lab-agent"), "db", "upgrade"]
     several = [subprocess.Popen(upgrade, cwd=state, env=environment, stdout=subprocess.DEVNULL) for _ in range(3)]
-    assert [each.wait(60) for each in several] == [0, 0, 0], "several may upgrade at once"
+    assert [each.wait(DEADLINE) for each in several] == [0, 0, 0], "several may upgrade at once"
     run(["lab-agent", "check", "--offline"], cwd=state, env=environment)
     assert snapshot(home) == before, "the root of the container may be read-only"
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lab_agent.web_server import MAX_CONNECTIONS
+from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
 
@@ -92,7 +93,7 @@ def test_unit_file_limit_covers_connection_limits(name: str):
 
 
 def get_status(address: str) -> int:
-    with urllib.request.urlopen(address, timeout=10) as response:
+    with urllib.request.urlopen(address, timeout=DEADLINE) as response:
         return int(response.status)
 
 

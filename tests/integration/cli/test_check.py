@@ -22,6 +22,7 @@ from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState
 from lab_agent.ports.credential_repositories import StoredToken
+from tests.harness.clock import DEADLINE
 from tests.harness.paths import CATALOGUE
 from tests.harness.programs import free_port
 
@@ -311,12 +312,12 @@ def test_user_logs_in_once(cli, at_service, callback, way):
         try:
             address = line_with(process, r"^http://\S+")
             line_with(process, "Waiting for the callback|The browser ends up at")
-            with httpx.Client() as browser:
+            with httpx.Client(timeout=DEADLINE) as browser:
                 fields = dict(parse_qsl(urlsplit(address).query)) | {"login": "login", "password": "hunter2"}
                 back = browser.post(address.partition("?")[0], data=fields).headers["location"]
                 if way == "listening":
                     assert browser.get(back).status_code == 200
-            rest, _ = process.communicate(back + "\n" if way == "pasted" else None, timeout=30)
+            rest, _ = process.communicate(back + "\n" if way == "pasted" else None, timeout=DEADLINE)
             assert process.returncode == 0, rest
             assert "Signed in" in rest
         finally:

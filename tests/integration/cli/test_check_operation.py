@@ -28,6 +28,7 @@ from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.store.agent_lock import AgentLock, LockHolder
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 from tests.integration.cli.conftest import KEY
 
@@ -201,7 +202,7 @@ def blocked_readiness(port: int) -> Iterator[None]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/readyz":
-                over.wait(30)
+                over.wait(DEADLINE)
                 return
             self.send_response(200)
             self.end_headers()

@@ -145,7 +145,7 @@ def running_agent(lab: Any) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.terminate()
             try:
-                process.wait(30)
+                process.wait(DEADLINE)
             finally:
                 process.kill()
                 process.wait()
@@ -164,13 +164,13 @@ class Peer:
     def __init__(self, port: int) -> None:
         end = time.monotonic() + DEADLINE
         self.socket = socket.socket()
-        self.socket.settimeout(10)
+        self.socket.settimeout(DEADLINE)
         while self.socket.connect_ex(("127.0.0.1", port)):
             assert time.monotonic() < end
             time.sleep(0.05)
             self.socket.close()
             self.socket = socket.socket()
-            self.socket.settimeout(10)
+            self.socket.settimeout(DEADLINE)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -208,7 +208,7 @@ def test_sighup_reads_mended_map_without_dropping_connection(lab: Any) -> None:
         assert peer.exchange(oru("M3", number="78-1")) == "AA"
         peer.socket.close()
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE) == 0
     assert lab.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.LIS_MAP_INVALID, "hl7"), now=datetime.now(UTC)))
     found, _ = lab.write(lambda uow: uow.refused_messages.list(states=(RefusedState.WAITING,), limit=9))
     assert len(found) == 1

@@ -13,6 +13,7 @@ from lab_agent.exchange import browser_login
 from lab_agent.exchange.browser_login import BrowserLogin
 from lab_agent.exchange.token_client import CodeGrant
 from lab_agent.settings.exchange import OAuthSettings
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 
 CALLBACK = "https://lab.example/cb?app=1"
@@ -93,7 +94,10 @@ async def test_callback_received_and_other_requests_ignored(
     settings = oauth(redirect_uri=f"http://127.0.0.1:{port}/cb")
     sign_in = browser_login.start_login(settings)
     assert sign_in.has_local_callback
-    async with browser_login.callback_server(sign_in) as callback, httpx.AsyncClient(trust_env=False) as browser:
+    async with (
+        browser_login.callback_server(sign_in) as callback,
+        httpx.AsyncClient(trust_env=False, timeout=DEADLINE) as browser,
+    ):
         at = f"http://127.0.0.1:{port}"
         assert (await browser.get(f"{at}/favicon.ico")).status_code == 404
         assert (await browser.get(f"{at}/cb?code=evil&state=other")).status_code == 404
@@ -102,7 +106,7 @@ async def test_callback_received_and_other_requests_ignored(
         shown = await browser.get(f"{at}/cb?code=good&state={sign_in.state}")
         assert (shown.status_code, "close this window" in shown.text) == (200, True)
         await browser_login.finish_login(
-            await asyncio.wait_for(callback, 5), sign_in, make_tokens(**settings.model_dump(exclude_none=True))
+            await asyncio.wait_for(callback, DEADLINE), sign_in, make_tokens(**settings.model_dump(exclude_none=True))
         )
     form = parse_qs(route.calls.last.request.content.decode())
     assert (form["code"], form["code_verifier"], form["redirect_uri"]) == (["good"], [sign_in.verifier], [settings.redirect_uri])

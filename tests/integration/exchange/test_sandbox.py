@@ -30,6 +30,7 @@ from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig, TokenSettings
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import DEADLINE
 
 CODES = "http://codes.lab.example"
 CALLBACK = "http://127.0.0.1:8485/callback"
@@ -55,7 +56,7 @@ class Service:
     async def order(self, lines: int = 2) -> dict[str, list[dict[str, Any]]]:
         token = self.app.state.service.tokens.issue_tokens(CLINIC_GUID, "clinic-app", "", refresh=False)["access_token"]
         bearer = {"Authorization": f"Bearer {token}"}
-        async with httpx.AsyncClient(base_url=self.base, headers=bearer, trust_env=False) as clinic:
+        async with httpx.AsyncClient(base_url=self.base, headers=bearer, trust_env=False, timeout=DEADLINE) as clinic:
             patient = (await clinic.post("fhir/Patient", json=self._patient())).raise_for_status().json()
             made = (
                 await clinic.post("fhir/$CreateDiagnosticRequest", json=self._bundle(patient["id"], lines))
@@ -165,7 +166,7 @@ async def start() -> AsyncIterator[Callable[..., Any]]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, http="h11"))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         running.append((server, task))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         return Service(app, config)
@@ -373,7 +374,7 @@ async def test_wrong_basic_password_requires_authentication(start: Any, connect:
 async def a_person_signs_in(settings: Any, tokens: Authenticator) -> None:
     sign_in = browser_login.start_login(settings)
     query = dict(parse_qsl(urlsplit(sign_in.authorization_url).query))
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE) as browser:
         assert (await browser.get(sign_in.authorization_url)).status_code == 200
         fields = {**query, "login": "laboratory", "password": "demo-laboratory-password"}
         back = await browser.post(sign_in.authorization_url.partition("?")[0], data=fields)
@@ -431,7 +432,7 @@ async def test_only_one_of_two_processes_refreshes(start: Any, connect: Any, tmp
         )
         for number in range(2)
     ]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE):
         assert [(await each.stdout.readuntil(b"ready\n"))[-6:] for each in processes] == [b"ready\n"] * 2  # type: ignore[union-attr]
         outputs = await asyncio.gather(*(each.communicate(b"go\n") for each in processes))
     assert [output.split()[-1] for output, _ in outputs] == [b"2", b"2"]

@@ -22,6 +22,7 @@ import pytest
 from lab_sandbox.config import CLINIC_GUID
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.workspace import Workspace, create_workspace
+from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
 from tests.integration.hapi.stu3_server import FHIR_JSON, Stu3Server
 
@@ -103,7 +104,7 @@ def installation(server_address: str) -> Iterator[Workspace]:
     settings.write_text(text.replace(contract, f'{contract}counterparty = "{CLINIC_GUID}"\n'))  # a plain server names no owner
     agent, config = program_path("lab-agent"), ("--config", str(settings))
     try:
-        subprocess.run([agent, "db", "upgrade", *config], cwd=workspace.folder, check=True, capture_output=True, timeout=60)
+        subprocess.run([agent, "db", "upgrade", *config], cwd=workspace.folder, check=True, capture_output=True, timeout=DEADLINE)
         with (workspace.logs / "agent.log").open("wb") as log:
             process = subprocess.Popen([agent, "run", *config], cwd=workspace.folder, stdout=log, stderr=log)
         try:
@@ -111,7 +112,7 @@ def installation(server_address: str) -> Iterator[Workspace]:
             yield workspace
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(DEADLINE)
     finally:
         shutil.rmtree(workspace.folder, ignore_errors=True)
 
@@ -133,5 +134,5 @@ def agent_log(installation: Workspace) -> Iterator[None]:
 @pytest.fixture
 async def server(server_address: str) -> AsyncIterator[Stu3Server]:
     """The server, as the clinic uses it."""
-    async with httpx.AsyncClient(base_url=f"{server_address}fhir/", trust_env=False, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=f"{server_address}fhir/", trust_env=False, timeout=DEADLINE) as http:
         yield Stu3Server(server_address, http)

@@ -12,6 +12,7 @@ import pytest
 from lab_agent.settings.api import ApiSettings
 from lab_api.auth import Clients
 from lab_api.errors import ApiError
+from tests.harness.clock import DEADLINE
 
 
 def basic(text: str) -> str:
@@ -113,7 +114,7 @@ class Slow:
 
     def verify(self, password: str, known: str | None) -> bool:
         self.tried += 1
-        self.go.wait(30)
+        self.go.wait(DEADLINE)
         return known is not None and password == "lamp:shade"
 
 

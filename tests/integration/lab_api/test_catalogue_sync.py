@@ -28,15 +28,18 @@ from lab_api.app import create_app
 from lab_api.catalogue_sync import CatalogueSync, repeat
 from lab_api.server import ApiServer
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import DEADLINE, wait_until
 
 
 class Trouble(MemoryStore):
     """A store that fails as it is told."""
 
     error: Exception | None = None
+    failures = 0
 
     async def run(self, work: Any) -> Any:
         if self.error:
+            self.failures += 1
             raise self.error
         return await super().run(work)
 
@@ -53,7 +56,7 @@ async def start(store: Trouble, folder: Path, clock: Any) -> tuple[ApiServer, Ca
     server = ApiServer(create_app(settings, current), current, sync, settings)
     sock = socket.create_server(("127.0.0.1", 0))
     running = asyncio.create_task(server.run_until_stopped(sock))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         while not server.started:  # noqa: ASYNC110 - a condition with a deadline
             await asyncio.sleep(0.01)
     return server, sync, running
@@ -63,7 +66,7 @@ async def test_failed_background_task_stops_program(folder: Path, clock: Any) ->
     store = Trouble()
     _, _, running = await start(store, folder, clock)
     store.error = KeyError("a fault of ours")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         with pytest.raises(BackgroundTaskFailed, match="catalogue sync ended by itself") as caught:
             await running
     assert isinstance(caught.value.__cause__, KeyError)
@@ -73,14 +76,14 @@ async def test_store_outage_survived(folder: Path, clock: Any) -> None:
     store = Trouble()
     server, _, running = await start(store, folder, clock)
     store.error = StoreUnreachableError()
-    await asyncio.sleep(0.1)
+    await wait_until(lambda: store.failures > 2, "several looks during the outage")
     store.error = None
     prices = folder / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "512.30"))
     await activate(store, read_tables(folder), origin="x", by=None, now=clock.now)
     newest = await store.run(lambda uow: uow.catalogues.newest())
     assert newest is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         while server._current_catalogue.responses.catalogue.version != newest.version:  # noqa: ASYNC110 - a condition with a deadline
             await asyncio.sleep(0.01)
     assert not running.done()

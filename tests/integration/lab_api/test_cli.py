@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.harness.programs import DEADLINE, TOKEN, NotifySocket, free_port, running_api, write_settings_file
+from tests.harness.clock import DEADLINE
+from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 
 @pytest.fixture
@@ -31,14 +32,14 @@ def test_process_starts_reloads_and_stops_gracefully(folder: Path, systemd: Noti
     with running_api(write_settings_file(folder, port), {**systemd.environ, "WATCHDOG_USEC": "200000"}) as process:
         systemd.wait_for("READY=1")
         systemd.wait_for("WATCHDOG=1")
-        assert httpx.get(address, headers=TOKEN).json()[0]["price"] == 480.0
+        assert httpx.get(address, headers=TOKEN, timeout=DEADLINE).json()[0]["price"] == 480.0
         prices = folder / "contract_items.csv"
         good = prices.read_text()
         for text, price in ((good.replace("480.00", "free"), 480.0), (good.replace("480.00", "510.00"), 510.0)):
             prices.write_text(text)
             process.send_signal(signal.SIGHUP)
             systemd.wait_for("READY=1")
-            assert httpx.get(address, headers=TOKEN).json()[0]["price"] == price
+            assert httpx.get(address, headers=TOKEN, timeout=DEADLINE).json()[0]["price"] == price
         process.send_signal(signal.SIGTERM)
         systemd.wait_for("STOPPING=1")
         assert process.wait(DEADLINE) == 0
@@ -62,7 +63,7 @@ def test_catalogue_import_served_without_restart(folder: Path, systemd: NotifySo
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "price: 480.00 → 520.00" in done.stdout, done.stderr
         deadline = time.monotonic() + DEADLINE
-        while httpx.get(address, headers=TOKEN).json()[0]["price"] != 520.0:
+        while httpx.get(address, headers=TOKEN, timeout=DEADLINE).json()[0]["price"] != 520.0:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 

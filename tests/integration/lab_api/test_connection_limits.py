@@ -23,8 +23,10 @@ from lab_agent.settings.api import ApiSettings
 from lab_agent.web_server import ConnectionLimits
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
-from tests.harness.programs import DEADLINE, TOKEN, NotifySocket, free_port, write_settings_file
+from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.programs import TOKEN, NotifySocket, free_port, write_settings_file
 
+DEFAULTS = ConnectionLimits(max_connections=8)
 SHORT = ConnectionLimits(max_connections=8, header_timeout=0.4, body_timeout=0.6, response_timeout=0.4)
 HALF = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -51,17 +53,17 @@ async def plain(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def ended(reader: asyncio.StreamReader) -> float:
+async def ended(reader: asyncio.StreamReader, since: float) -> float:
     """Seconds until the server ends the connection."""
-    began = time.monotonic()
     with suppress(ConnectionError):
-        await asyncio.wait_for(reader.read(), 5)
-    return time.monotonic() - began
+        await asyncio.wait_for(reader.read(), DEADLINE)
+    return time.monotonic() - since
 
 
 @pytest.mark.parametrize("sent", [b"", HALF, WHOLE + HALF])
 async def test_incomplete_request_head_closes_connection(sent: bytes) -> None:
     async with served(plain) as port:
+        began = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
 
@@ -71,16 +73,17 @@ async def test_incomplete_request_head_closes_connection(sent: bytes) -> None:
                 await asyncio.sleep(0.05)
 
         dripping = asyncio.create_task(drip())
-        assert 0.2 < await ended(reader) < 2
+        assert 0.2 < await ended(reader, began) < DEFAULTS.header_timeout
         dripping.cancel()
         writer.close()
 
 
 async def test_incomplete_request_body_closes_connection() -> None:
     async with served(plain) as port:
+        began = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
-        assert 0.3 < await ended(reader) < 2
+        assert 0.3 < await ended(reader, began) < DEFAULTS.body_timeout
         writer.close()
 
 
@@ -93,7 +96,7 @@ async def test_client_never_reading_disconnected_slow_reader_kept() -> None:
         with socket.create_connection(("127.0.0.1", port)) as deaf:
             deaf.sendall(WHOLE * 3)
             await asyncio.sleep(1.2)
-            deaf.settimeout(5)
+            deaf.settimeout(DEADLINE)
             taken = 0
             with suppress(ConnectionResetError):
                 while part := await asyncio.to_thread(deaf.recv, 10_000_000):  # what the kernel has taken
@@ -111,22 +114,29 @@ async def test_client_never_reading_disconnected_slow_reader_kept() -> None:
 
 async def test_full_server_closes_longest_idle_keeps_stream() -> None:
     """When the limit is reached the longest idle connection is closed, and a streamed response goes on."""
-    go = asyncio.Event()
+    begun, go = asyncio.Event(), asyncio.Event()
 
     async def streaming(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+        begun.set()
         await go.wait()
         await send({"type": "http.response.body", "body": b"last"})
 
     limits = ConnectionLimits(max_connections=8, header_timeout=30)
-    async with served(streaming, limits) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-        stream = asyncio.create_task(client.get("/", timeout=10))
-        await asyncio.sleep(0.1)
+    async with (
+        served(streaming, limits) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client,
+    ):
+        stream = asyncio.create_task(client.get("/", timeout=DEADLINE))
+        await begun.wait()
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
-        await asyncio.sleep(0.2)
-        closed = [reader.at_eof() or reader.exception() is not None for reader, _ in idle]
-        assert closed == [True] * 23 + [False] * 7
+
+        def closed() -> list[bool]:
+            return [reader.at_eof() or reader.exception() is not None for reader, _ in idle]
+
+        await wait_until(lambda: closed().count(True) >= 23, "23 closed connections")
+        assert closed() == [True] * 23 + [False] * 7
         go.set()
         assert (await stream).text == "first last"
         assert (await client.get("/")).text == "first last"
@@ -135,15 +145,16 @@ async def test_full_server_closes_longest_idle_keeps_stream() -> None:
 
 
 async def test_full_server_without_idle_refuses_new_connection() -> None:
-    go = asyncio.Event()
+    go, arrived = asyncio.Event(), []
 
     async def waiting(scope: Any, receive: Any, send: Any) -> None:
+        arrived.append(scope["path"])
         await go.wait()
         await plain(scope, receive, send)
 
-    async with served(waiting) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with served(waiting) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client:
         asked = [asyncio.create_task(client.get("/")) for _ in range(8)]
-        await asyncio.sleep(0.3)
+        await wait_until(lambda: len(arrived) == 8, "eight requests at work")
         with pytest.raises(httpx.TransportError):
             await client.get("/")
         go.set()
@@ -171,7 +182,7 @@ async def test_oversized_body_always_receives_413(
 
     def send_all(port: int) -> bytes:
         """A client that reads when it has sent everything, as many do."""
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as sock:
             sock.sendall(head.encode())
             for _ in range(60):
                 sock.sendall(chunk if declared else b"%x\r\n%s\r\n" % (len(chunk), chunk))
@@ -196,25 +207,25 @@ async def test_unread_body_after_response_ends_in_time(settings: ApiSettings, cu
 
         def send_for_ever() -> float:
             began = time.monotonic()
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+            with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as sock:
                 sock.sendall(
                     b"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\n"
                     b"Content-Length: 999999999\r\n\r\n"
                 )
                 with suppress(ConnectionError):
-                    while time.monotonic() - began < 10:
+                    while time.monotonic() - began < DEADLINE:
                         sock.send(bytes(1000))
                         time.sleep(0.01)
             return time.monotonic() - began
 
-        assert await asyncio.to_thread(send_for_ever) < 5
+        assert await asyncio.to_thread(send_for_ever) < DEADLINE
 
 
 async def test_connection_limit_logged_once() -> None:
     with capture_logs() as logged:
         async with served(plain) as port:
             opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            await asyncio.sleep(0.2)
+            await wait_until(lambda: sum(reader.at_eof() or reader.exception() is not None for reader, _ in opened) >= 12)
             for _, writer in opened:
                 writer.close()
     assert [each["action"] for each in logged] == ["connections.full"]
@@ -245,13 +256,13 @@ def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path:
         notices.wait_for("READY=1")
         idle = []
         for number in range(400):
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE))
             with suppress(ConnectionError):
                 sock.sendall(HALF if number % 2 else b"")
             idle.append(sock)
         for _ in range(20):
-            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=10).status_code == 200
-        assert httpx.get(f"http://127.0.0.1:{port}/eta?contract=C-100", headers=TOKEN).status_code == 200
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=DEADLINE).status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/eta?contract=C-100", headers=TOKEN, timeout=DEADLINE).status_code == 200
         assert sum(_is_open(sock) for sock in idle) <= 32
         process.terminate()
         assert process.wait(DEADLINE) == 0

@@ -18,6 +18,7 @@ from lab_agent.catalogue.turnaround import Turnaround
 from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
+from tests.harness.clock import DEADLINE
 
 SIZE = 200
 
@@ -41,7 +42,7 @@ async def test_hostile_basket_leaves_loop_to_other_requests(
 
     def held_back(*args: Any) -> Any:
         began.set()
-        assert may_end.wait(30)
+        assert may_end.wait(DEADLINE)
         return real(*args)
 
     monkeypatch.setattr(preanalytics, "calculate", held_back)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from lab_agent.catalogue.model import Catalogue, Contract
 from lab_agent.errors import BasketError
 from lab_api import endpoints
 from lab_api.response_cache import CurrentCatalogue
+from tests.harness.clock import DEADLINE, wait_until
 
 
 def asked(*items: str) -> dict[str, Any]:
@@ -57,18 +57,21 @@ async def test_large_basket_computed_off_event_loop(
 async def test_large_basket_does_not_block_other_requests(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, current_catalogue: CurrentCatalogue
 ) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
     def slow(catalogue: Catalogue, lines: Any) -> Any:
-        time.sleep(0.5)
+        begun.set()
+        assert may_end.wait(DEADLINE)
         return real(catalogue, lines)
 
     real = preanalytics.calculate
     monkeypatch.setattr(preanalytics, "calculate", slow)
     ids = [item.id for item in current_catalogue.responses.catalogue.contract("C-100").items.values() if len(item.options) < 2]
     large = asyncio.create_task(api.post("preanalytics", json=asked(*ids[:40])))
-    await asyncio.sleep(0.1)
-    began = time.monotonic()
+    await wait_until(begun.is_set, "the computation of the large basket")
     assert (await api.get("http://lab/healthz")).status_code == 200
-    assert time.monotonic() - began < 0.3
+    assert not large.done()
+    may_end.set()
     assert (await large).status_code == 200
 
 

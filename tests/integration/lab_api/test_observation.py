@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.daemon import NO_KEEP_ALIVE
 from tests.harness.programs import NotifySocket, free_port, running_api, write_settings_file
 
 TOKEN = {"Authorization": "Bearer process-token"}
@@ -98,7 +99,9 @@ async def test_api_without_its_database_is_unready_and_serves(folder: Path, tmp_
     config = write_settings_file(folder, port)
     with closing(systemd.sock), running_api(config, systemd.environ):
         await asyncio.to_thread(systemd.wait_for, "READY=1")
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/", headers=TOKEN, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}/", headers=TOKEN, trust_env=False, timeout=DEADLINE, limits=NO_KEEP_ALIVE
+        ) as client:
 
             async def is_ready(status: int) -> bool:
                 return (await client.get("readyz")).status_code == status

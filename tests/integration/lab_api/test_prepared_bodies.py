@@ -14,6 +14,7 @@ from lab_agent.catalogue.nomenclature import turnarounds
 from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped
 from lab_api import response_cache
 from lab_api.response_cache import CurrentCatalogue, PreparedBodies
+from tests.harness.clock import DEADLINE
 
 CONTRACTS = [Contract(f"C-{number}", "", {}) for number in range(5)]
 
@@ -30,7 +31,7 @@ class Maker:
         self.made.append(contract.code)
         self.threads.add(threading.current_thread())
         self.began.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(DEADLINE)
         return contract.code * 300
 
 

@@ -234,7 +234,9 @@ async def test_wrong_token_at_running_api_told(folder: Path, tmp_path: Path) -> 
     probe = ApiCallersProbe(store, SystemClock(), limit=10)
     with closing(systemd.sock), running_api(config, systemd.environ) as process:
         await asyncio.to_thread(systemd.wait_for, "READY=1")
-        async with httpx.AsyncClient(headers={"Authorization": "Bearer wrong-token"}, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            headers={"Authorization": "Bearer wrong-token"}, trust_env=False, timeout=DEADLINE
+        ) as client:
             answers = [await client.get(f"http://127.0.0.1:{port}/{ETA}") for _ in range(11)]
 
         async def is_told() -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent import sd_notify
+from tests.harness.clock import DEADLINE
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -21,7 +22,7 @@ def test_sd_notify_sends_expected_datagrams(tmp_path: Path, monkeypatch: pytest.
         assert sd_notify.notify_watchdog()
         assert sd_notify.notify_reloading(5)
         assert sd_notify.notify_stopping()
-        sock.settimeout(5)
+        sock.settimeout(DEADLINE)
         assert [sock.recv(99) for _ in range(4)] == [
             b"READY=1\nSTATUS=up",
             b"WATCHDOG=1",

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from lab_sandbox.cli import app
 from lab_sandbox.middleware import log_to_stderr
+from tests.harness.clock import DEADLINE
 
 COMMAND = (sys.executable, "-c", "from lab_sandbox.cli import main; main()")
 
@@ -48,18 +49,18 @@ async def running_sandbox(*options):
     """`lab-sandbox run` as a process on a free port; yields its address."""
     process = await asyncio.create_subprocess_exec(*COMMAND, "run", "--port", "0", *options, stdout=asyncio.subprocess.PIPE)
     try:
-        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+        line = (await asyncio.wait_for(process.stdout.readline(), DEADLINE)).decode()
         assert line.startswith("listening on http://127.0.0.1:"), line
         yield line.removeprefix("listening on ").strip()
     finally:
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 30) in {0, -signal.SIGTERM}
+        assert await asyncio.wait_for(process.wait(), DEADLINE) in {0, -signal.SIGTERM}
 
 
 async def failed_run(*options):
     """Exit code and standard error of a run that cannot start."""
     process = await asyncio.create_subprocess_exec(*COMMAND, "run", *options, stderr=asyncio.subprocess.PIPE)
-    _, err = await asyncio.wait_for(process.communicate(), 30)
+    _, err = await asyncio.wait_for(process.communicate(), DEADLINE)
     return process.returncode, err.decode()
 
 
@@ -79,12 +80,12 @@ def shared_address():
             yield process.stdout.readline().removeprefix("listening on ").strip()
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(DEADLINE)
 
 
 @pytest.fixture
 async def client(shared_address):
-    async with httpx.AsyncClient(base_url=shared_address, timeout=10) as opened:
+    async with httpx.AsyncClient(base_url=shared_address, timeout=DEADLINE) as opened:
         await activate(opened)
         yield opened
 
@@ -103,7 +104,7 @@ async def test_port_0_prints_address_used_as_base_url(client):
 
 async def test_demo_config_keeps_base_url_on_other_port(request):
     file = request.config.rootpath / "config" / "sandbox-service.toml"
-    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
         answer = await client.get("/fhir/Contract", auth=LABORATORY)
         systems = {one["resource"]["meta"]["security"][0]["system"] for one in answer.json()["entry"]}
         assert systems == {"http://127.0.0.1:8480/security/owner"}
@@ -113,7 +114,7 @@ async def test_demo_config_keeps_base_url_on_other_port(request):
 
 
 async def test_strict_is_an_option_of_the_command():
-    async with running_sandbox("--strict") as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--strict") as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
         assert (await client.get("/fhir/contract", auth=CLINIC)).status_code == 404
         answer = await client.get("/fhir/Contract", auth=CLINIC)
         assert answer.headers["content-type"].startswith("application/fhir+json")
@@ -144,6 +145,7 @@ async def test_truncated_body(client, helpers):
 
 
 async def test_hang_ends_on_disconnect_or_timeout(client):
+    await client.get("/fhir/Contract", auth=CLINIC)  # sign in before the clock of the short time-out runs
     hang = {"kind": "hang", "route": "GET /fhir/*", "count": 1}
     await activate(client, hang | {"seconds": 60}, hang | {"seconds": 0.2, "skip": 1})
     with pytest.raises(httpx.ReadTimeout):
@@ -154,6 +156,7 @@ async def test_hang_ends_on_disconnect_or_timeout(client):
 
 
 async def test_latency(client):
+    await client.get("/fhir/Contract", auth=CLINIC)
     await activate(client, {"kind": "latency", "route": "GET /fhir/*", "seconds": 0.5, "count": 1})
     with pytest.raises(httpx.ReadTimeout):
         await client.get("/fhir/Contract", auth=CLINIC, timeout=0.2)
@@ -165,7 +168,10 @@ async def test_unreachable_laboratory_reported(client, helpers, tmp_path):
         closed.bind(("127.0.0.1", 0))
         file = tmp_path / "sandbox.toml"
         file.write_text(config_text(closed.getsockname()[1]))
-        async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as other:
+        async with (
+            running_sandbox("--config", str(file)) as address,
+            httpx.AsyncClient(base_url=address, timeout=DEADLINE) as other,
+        ):
             answer = await other.get("/nomenclature?contract=C-1", auth=("p", "p"))
     assert answer.status_code == 502
     assert "laboratory" in helpers.diagnostics(answer)
@@ -196,9 +202,9 @@ allow_basic = true
 async def test_file_storage_survives_restart(tmp_path, helpers):
     file = tmp_path / "sandbox.toml"
     file.write_text(f'data = "{tmp_path / "sandbox.db"}"\n')
-    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
         made = (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).json()["id"]
-    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address) as client:
+    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
         assert (await client.get(f"/fhir/patient/{made}", auth=CLINIC)).status_code == 200
         assert len((await client.get("/fhir/Contract", auth=CLINIC)).json()["entry"]) == 2
 
@@ -243,7 +249,7 @@ async def test_golden_order_follows_the_guide(request):
     config = request.config.rootpath / "config" / "sandbox-service.toml"
     async with (
         running_sandbox("--config", str(config), "--base-url", "auto") as address,
-        httpx.AsyncClient(base_url=address) as client,
+        httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client,
     ):
         laboratory = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
         anonymous = {

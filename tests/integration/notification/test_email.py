@@ -17,6 +17,7 @@ from lab_agent.notification.email_channel import EmailChannel, failure_reason
 from lab_agent.notification.message import Change
 from lab_agent.settings.notify import EmailSettings
 from tests.harness.certificates import CertificateAuthority
+from tests.harness.clock import DEADLINE
 from tests.harness.mail_server import LOGIN, MailServer, running_mail_server
 from tests.harness.notifications import LIS_DOWN, NOW, make_item, make_message
 
@@ -154,5 +155,5 @@ async def test_silent_server_is_given_up(authority: CertificateAuthority) -> Non
     server = MailServer("tls", port=listening.sockets[0].getsockname()[1])
     with pytest.raises(NotificationNotSent, match="does not answer in time"):
         await make_channel(server, authority, timeout=0.3).send(make_message(make_item()))
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), DEADLINE)
     listening.close()

@@ -25,6 +25,7 @@ from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.retention import RetentionPurger
+from tests.harness.clock import DEADLINE
 from tests.harness.refused import FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
 
 
@@ -276,7 +277,7 @@ async def test_unframed_bytes_and_damaged_frames_are_kept(laboratory: Laboratory
         reader, writer = await asyncio.open_connection("127.0.0.1", laboratory.port)
         writer.write(b"\x00\x01\x02\xff" * 8 + VT + oru())
         writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             await reader.read()
         writer.close()
         await writer.wait_closed()
@@ -297,7 +298,7 @@ async def test_store_failure_leaves_message_unanswered(laboratory: Laboratory, m
     monkeypatch.setattr("lab_agent.workflow.result_inbox.record_refusal", fail)
     reader, writer = await asyncio.open_connection("127.0.0.1", laboratory.port)
     writer.write(VT + oru() + FS + b"\r")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         assert await reader.read() == b""
     writer.close()
 

@@ -66,16 +66,16 @@ async def test_running_request_finishes_before_shutdown():
     sock = web_server.listen("127.0.0.1", 0, settings_group="status")
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/"
     server = asyncio.create_task(web_server.serve(slow, sock, drain=10))
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=DEADLINE) as client:
         asked = asyncio.create_task(client.get(address))
-        await asyncio.wait_for(started.wait(), 5)
+        await asyncio.wait_for(started.wait(), DEADLINE)
         server.cancel()
         await asyncio.sleep(0)
         assert not server.done()
         go.set()
         assert (await asked).text == "late"
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(server, 5)
+            await asyncio.wait_for(server, DEADLINE)
         with pytest.raises(httpx.ConnectError):
             await client.get(address)
 
@@ -121,7 +121,7 @@ def get(address: str) -> tuple[int, bytes]:
     deadline = time.monotonic() + DEADLINE
     while True:
         try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
+            with urllib.request.urlopen(address, timeout=DEADLINE) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as exc:
             return exc.code, exc.read()
@@ -142,7 +142,7 @@ def test_daemon_ready_without_exchange_accepts_new_user(folder: Path):
         status, body = get(f"{address}/healthz")
         assert (status, json.loads(body)) == (200, {"status": "ok", "missing": []})
         assert b"lab_agent_build_info" in get(f"{address}/metrics")[1]
-        with httpx.Client(base_url=address, follow_redirects=True) as client:
+        with httpx.Client(base_url=address, follow_redirects=True, timeout=DEADLINE) as client:
             answer = client.post("/sign-in", data={"name": "demo", "password": "demo-status-password"})
             assert answer.status_code == 200
             assert "Overview" in answer.text

@@ -21,6 +21,7 @@ from lab_agent.crypto import Cipher
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.clock import DEADLINE
 
 JOBS = 200
 LEASE = timedelta(minutes=5)
@@ -87,9 +88,9 @@ async def test_processes_share_jobs(transact_sql, sql_url, key, factory, keys):
     workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", factory.now, results)) for n in range(2)]
     for worker in workers:
         worker.start()
-    took = [await asyncio.to_thread(results.get, timeout=60) for _ in workers]
+    took = [await asyncio.to_thread(results.get, timeout=DEADLINE) for _ in workers]
     for worker in workers:
-        worker.join(30)
+        worker.join(DEADLINE)
     _each_once(took)
 
 
@@ -134,7 +135,7 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store
                 except LeaseLostError:
                     continue
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*(worker(f"w{n}") for n in range(4)), person())
     assert clashes == []
 
@@ -195,7 +196,7 @@ KILLED = textwrap.dedent("""
 async def test_kill_mid_transaction_leaves_nothing_partial(transact_sql, sql_url, key, factory):
     await transact_sql(lambda uow: uow.key_values.set("before", "kept"))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
-    assert await asyncio.wait_for(process.stdout.readline(), 60) == b"in the middle\n"
+    assert await asyncio.wait_for(process.stdout.readline(), DEADLINE) == b"in the middle\n"
     process.kill()
     await process.wait()
     order = factory.order("R1", task_id="t1")
@@ -212,11 +213,11 @@ async def test_reads_proceed_during_a_long_write(sql_store):
     def slow(uow):
         uow.key_values.set("a", "b")
         started.set()
-        assert go_on.wait(30)
+        assert go_on.wait(2 * DEADLINE)
 
     writing = asyncio.create_task(sql_store.run(slow))
-    assert await asyncio.to_thread(started.wait, 30)
-    found = await asyncio.wait_for(sql_store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), 10)
+    assert await asyncio.to_thread(started.wait, DEADLINE)
+    found = await asyncio.wait_for(sql_store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), DEADLINE)
     go_on.set()
     await writing
     assert found == 1
@@ -228,13 +229,13 @@ async def test_slow_pages_do_not_delay_the_workers(sql_store):
 
     def page(connection):
         connection.exec_driver_sql("SELECT 1")
-        reading.wait(30)
-        assert go_on.wait(30)
+        reading.wait(DEADLINE)
+        assert go_on.wait(2 * DEADLINE)
 
     pages = [asyncio.create_task(sql_store.read(page)) for _ in range(2)]
-    more = [asyncio.create_task(sql_store.read(lambda _: go_on.wait(30))) for _ in range(4)]
-    await asyncio.to_thread(reading.wait, 30)
-    await asyncio.wait_for(sql_store.run_read_only(lambda uow: uow.jobs.get(1)), 10)
+    more = [asyncio.create_task(sql_store.read(lambda _: go_on.wait(2 * DEADLINE))) for _ in range(4)]
+    await asyncio.to_thread(reading.wait, DEADLINE)
+    await asyncio.wait_for(sql_store.run_read_only(lambda uow: uow.jobs.get(1)), DEADLINE)
     go_on.set()
     await asyncio.gather(*pages, *more)
 
@@ -246,7 +247,7 @@ async def test_write_waits_for_another_process(sqlite_url, cipher):
         other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(store.run(lambda uow: (uow.key_values.set("a", "b"), uow.commit())))
         threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, DEADLINE)
     assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
     await store.close()
 
@@ -289,7 +290,7 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
         command = (sys.executable, "-c", TRIPLES, sql_url, key, f"{number}")
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
         for _ in range(rng.randint(1, 40)):
-            printed.add((await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip())
+            printed.add((await asyncio.wait_for(process.stdout.readline(), DEADLINE)).decode().strip())
         await asyncio.sleep(rng.random() / 100)
         process.kill()
         printed |= {

@@ -24,6 +24,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.clock import DEADLINE
 from tests.harness.store_counts import count_store
 from tests.integration.store.conftest import RecordFactory
 
@@ -39,8 +40,8 @@ async def sqlite_store(sqlite_url, cipher):
 async def run_together(store, *works):
     """Run units of work that all wait when the thread becomes free; gives their results and errors."""
     busy, go_on = threading.Event(), threading.Event()
-    first = asyncio.create_task(store.run(lambda _: (busy.set(), go_on.wait(30))))
-    assert await asyncio.to_thread(busy.wait, 30)
+    first = asyncio.create_task(store.run(lambda _: (busy.set(), go_on.wait(DEADLINE))))
+    assert await asyncio.to_thread(busy.wait, DEADLINE)
     waiting = [asyncio.create_task(store.run(work)) for work in works]
     await asyncio.sleep(0)
     go_on.set()
@@ -182,8 +183,8 @@ async def test_full_disk_fails_the_group_and_leaves_nothing(sqlite_store):
 
 async def test_cancelled_caller_is_not_run_once_it_waits(sqlite_store):
     busy, go_on = threading.Event(), threading.Event()
-    first = asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(30))))
-    assert await asyncio.to_thread(busy.wait, 30)
+    first = asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(DEADLINE))))
+    assert await asyncio.to_thread(busy.wait, DEADLINE)
     cancelled = asyncio.create_task(sqlite_store.run(setting("cancelled")))
     await asyncio.sleep(0)
     cancelled.cancel()

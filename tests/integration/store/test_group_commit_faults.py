@@ -15,7 +15,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.store import engine
 from lab_agent.store.unit_of_work import SqlStore
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner
 from tests.integration.store.test_group_commit import run_together, setting, values
 
@@ -125,7 +125,7 @@ async def test_unit_that_raises_stop_iteration_disturbs_nobody(sqlite_store):
     def fails(uow):
         next(iter(()))
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         found = await run_together(sqlite_store, setting("a"), fails, setting("b"))
     assert [type(each) for each in found] == [type(None), RuntimeError, type(None)]
     assert isinstance(found[1].__cause__, StopIteration)
@@ -151,8 +151,8 @@ async def test_each_loop_hears_once_what_a_transaction_made_due(sqlite_store, fa
         uow.commit()
 
     busy, go_on = threading.Event(), threading.Event()
-    waiting = [asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(30))))]
-    assert await asyncio.to_thread(busy.wait, 30)
+    waiting = [asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(DEADLINE))))]
+    assert await asyncio.to_thread(busy.wait, DEADLINE)
     elsewhere = asyncio.new_event_loop()
     thread = threading.Thread(target=elsewhere.run_forever)
     thread.start()
@@ -167,7 +167,7 @@ async def test_each_loop_hears_once_what_a_transaction_made_due(sqlite_store, fa
     go_on.set()
     await asyncio.gather(*waiting)
     elsewhere.call_soon_threadsafe(elsewhere.stop)
-    await asyncio.to_thread(thread.join, 30)
+    await asyncio.to_thread(thread.join, DEADLINE)
     elsewhere.close()
     kinds = frozenset({JobKind.UPDATE_LINE_TASK})
     assert sorted(told) == sorted([(thread.ident, kinds), (threading.get_ident(), kinds)])

@@ -11,6 +11,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.store import job_statements
 from lab_agent.store.queries import SqlQueries
 from lab_agent.worker.job_queues import JOB_QUEUES
+from tests.harness.clock import DEADLINE
 
 FINISHED = 100_000
 FILL = """
@@ -50,14 +51,14 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
             await transact_sql(lambda uow, job=job: uow.jobs.save(job.complete(factory.now)))
             done += 1
     assert done == 100
-    assert time.perf_counter() - start < 20  # a scan of the table for each claim and save would take minutes
+    assert time.perf_counter() - start < DEADLINE  # a scan of the table for each claim and save would take minutes
 
     queries = SqlQueries(sql_store)
     start = time.perf_counter()
     await queries.overview(now=factory.now)
     await queries.needs_attention()
     assert (await queries.jobs(offset=90_000)).total_text == "more than 10000"
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < DEADLINE / 3
 
 
 def _looks_for_work():

@@ -12,7 +12,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.line_lifecycle import cancel_lines, complete_lines, reopen_lines, withdraw_line
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner
 
 
@@ -60,7 +60,7 @@ async def test_line_that_ends_twice_stays_as_it_ended_first(workers, factory, wa
     def deliver(uow):
         decide(uow)
         read.set()
-        assert go_on.wait(30)
+        assert go_on.wait(DEADLINE)
 
     def reconcile(uow):
         uow.orders.get_for_update("R1")
@@ -87,7 +87,7 @@ async def test_line_read_before_the_lock_is_read_again_behind_it(workers, factor
         withdraw_line(uow, "L1", NOW, "its Task was set to cancelled", "cancelled")
         uow.orders.lines("R1")
         withdrawn.set()
-        assert go_on.wait(30)
+        assert go_on.wait(DEADLINE)
 
     def deliver(uow):
         assert uow.orders.line("L1").state is LineState.ACCEPTED
@@ -121,13 +121,13 @@ async def test_heartbeat_holds_no_lease_while_it_waits_for_another(workers, fact
     def mark_started(uow):
         uow.jobs.save(starting.mark_started(NOW))
         is_started.set()
-        assert has_order.wait(30)
+        assert has_order.wait(DEADLINE)
         uow.orders.get_for_update("R1")
 
     def end(uow):
         uow.orders.get_for_update("R1")
         has_order.set()
-        assert go_on.wait(30)
+        assert go_on.wait(DEADLINE)
         uow.jobs.release(ending.complete(NOW))
 
     async def beat():

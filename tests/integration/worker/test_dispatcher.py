@@ -22,7 +22,7 @@ from lab_agent.worker.claiming import ClaimedJob, JobClaimer
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.worker.store_watch import StoreWatch
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.jobs import claim_jobs
 from tests.harness.store_counts import StoreCounts, count_store
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
@@ -40,7 +40,7 @@ async def dispatching(bench: WorkerBench, concurrency: int = 2) -> AsyncIterator
         yield dispatcher
     finally:
         dispatcher.stop()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, DEADLINE)
 
 
 def holding(gate: asyncio.Event, running: list[str]) -> Callable[[Lease], Any]:
@@ -328,7 +328,7 @@ async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench, mo
     await bench.add_job("e")
     monkeypatch.setattr(bench.store, "run", unreachable)
     async with dispatching(bench) as dispatcher:
-        await asyncio.wait_for(failed.wait(), 5)
+        await asyncio.wait_for(failed.wait(), DEADLINE)
         await wait_until(lambda: bench.outages.is_store_down)
         monkeypatch.setattr(bench.store, "run", run)
         await StoreWatch(bench.store, bench.clock, dispatcher.look).look()

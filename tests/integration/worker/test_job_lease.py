@@ -13,6 +13,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LeaseLostError, StoreUnreachableError
 from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease
+from tests.harness.clock import DEADLINE
 from tests.harness.jobs import claim_jobs
 from tests.integration.worker.conftest import LEASE, WorkerBench
 
@@ -65,7 +66,7 @@ async def beating(bench: WorkerBench) -> AsyncIterator[Heartbeat]:
 
 
 async def until_renewed(bench: WorkerBench, number: int, before: datetime | None) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         while (await bench.get_job(number)).lease_until == before:  # noqa: ASYNC110 - the store announces nothing
             await asyncio.sleep(0.002)
 
@@ -93,7 +94,7 @@ async def test_lost_lease_cancels_its_work_alone(bench: WorkerBench) -> None:
                 await ended.wait()
 
         works = [asyncio.create_task(work(lease)) for lease in (lost, kept)]
-        await asyncio.wait({works[0]}, timeout=4)
+        await asyncio.wait({works[0]}, timeout=DEADLINE)
         assert works[0].cancelled()
         bench.clock.advance(1)
         await until_renewed(bench, kept.job.id, kept.job.lease_until)
@@ -131,7 +132,7 @@ async def test_job_claimed_again_is_worked_on_once(bench: WorkerBench) -> None:
     earlier = asyncio.create_task(work(lost))
     await asyncio.sleep(0)  # it begins
     later = asyncio.create_task(work(await claimed_again(bench)))
-    await asyncio.wait({earlier}, timeout=4)
+    await asyncio.wait({earlier}, timeout=DEADLINE)
     assert earlier.cancelled()
     await heartbeat._renew()
     ended.set()
@@ -152,7 +153,7 @@ async def test_heartbeat_tells_leases_of_one_job_apart(bench: WorkerBench) -> No
     later, earlier = asyncio.create_task(work(kept)), asyncio.create_task(work(lost))
     await asyncio.sleep(0)  # both begin
     await heartbeat._renew()
-    await asyncio.wait({earlier}, timeout=4)
+    await asyncio.wait({earlier}, timeout=DEADLINE)
     assert earlier.cancelled()
     ended.set()
     await later
@@ -181,6 +182,6 @@ async def test_heartbeat_outlives_an_outage_of_the_store(bench: WorkerBench, mon
     monkeypatch.setattr(bench.store, "run", unreachable)
     async with beating(bench) as heartbeat:
         with heartbeat.keep(lease):
-            await asyncio.wait_for(failed.wait(), 5)
+            await asyncio.wait_for(failed.wait(), DEADLINE)
             monkeypatch.setattr(bench.store, "run", run)
             await until_renewed(bench, lease.job.id, lease.job.lease_until)

@@ -24,6 +24,7 @@ from lab_agent.errors import (
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
+from tests.harness.clock import DEADLINE
 from tests.harness.jobs import claim_jobs
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 
@@ -162,7 +163,7 @@ async def test_started_job_of_dead_worker_is_verified(bench: WorkerBench) -> Non
     bench.handler.behaviour = behave
     (job,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
     work = asyncio.create_task(bench.runner.run(job))
-    await asyncio.wait_for(died.wait(), 5)
+    await asyncio.wait_for(died.wait(), DEADLINE)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     bench.handler.behaviour = None
@@ -213,7 +214,7 @@ async def test_job_that_has_ended_has_no_lease_to_lose(bench: WorkerBench) -> No
     await bench.add_job()
     bench.handler.behaviour = raising(ServiceUnavailable("nobody there"))  # type: ignore[assignment]
     work = asyncio.create_task(bench.run_due_jobs())
-    await asyncio.wait_for(asked.wait(), 5)
+    await asyncio.wait_for(asked.wait(), DEADLINE)
     await bench.runner.heartbeat._renew()
     answer.set()
     await work

@@ -12,7 +12,7 @@ from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.worker.presence import Presence, WorkerIdentity
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.worker.conftest import WorkerBench
 
 INTERVAL = 0.01
@@ -67,7 +67,7 @@ async def test_database_that_fails_ends_no_heartbeat(bench: WorkerBench, monkeyp
 
     monkeypatch.setattr(bench.store, "run", refuse)
     running = asyncio.create_task(make_presence(bench).run())
-    await asyncio.wait_for(refused.wait(), 5)
+    await asyncio.wait_for(refused.wait(), DEADLINE)
     monkeypatch.setattr(bench.store, "run", run)
     assert (await wait_for_heartbeat(bench, lambda _: True)).name == "host-1"
     running.cancel()

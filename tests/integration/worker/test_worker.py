@@ -20,6 +20,7 @@ from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import Scheduler
 from lab_agent.worker.worker import BackgroundTaskFailed, Worker
+from tests.harness.clock import DEADLINE
 from tests.integration.worker.conftest import Outcome, WorkerBench
 
 IDENTITY = WorkerIdentity(name="host-1", host="host", version="1", mode="normal")
@@ -67,7 +68,7 @@ async def dispatcher_that_fails(
     stop = worker.dispatcher.stop
     monkeypatch.setattr(worker.dispatcher, "stop", lambda: (stop(), stopping.set()))
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), DEADLINE)
     run = bench.store.run
 
     async def refuse(_: Any) -> Any:
@@ -75,11 +76,11 @@ async def dispatcher_that_fails(
 
     monkeypatch.setattr(bench.store, "run", refuse)
     worker.dispatcher.wake({JobKind.FETCH_ORDER})
-    await asyncio.wait_for(stopping.wait(), 5)
+    await asyncio.wait_for(stopping.wait(), DEADLINE)
     monkeypatch.setattr(bench.store, "run", run)
     yield running, gate
     with pytest.raises(BackgroundTaskFailed, match="dispatcher"):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, DEADLINE)
 
 
 async def test_running_jobs_are_finished_after_the_dispatcher_failed(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ async def test_running_jobs_are_finished_after_the_dispatcher_failed(bench: Work
 
 async def test_running_jobs_are_cancelled_after_the_drain_timeout(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
     async with dispatcher_that_fails(bench, monkeypatch, drain_timeout=0.01) as (running, _):
-        await asyncio.wait({running}, timeout=10)
+        await asyncio.wait({running}, timeout=DEADLINE)
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("job ")]
     assert bench.attempts == []
     assert (await bench.get_job()).state is JobState.IN_FLIGHT, "its lease expires, and the outcome is verified"

@@ -12,6 +12,7 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.claiming import ClaimedJob
+from tests.harness.clock import DEADLINE
 from tests.harness.orders import procedure_requests
 from tests.harness.world import World
 from tests.integration.workflow.test_several_laboratory_systems import MICROBIOLOGY, Laboratory, order_template
@@ -40,7 +41,7 @@ async def test_part_that_was_loaded_before_its_order_was_taken_back_is_not_hande
         def claim_slowly(uow: UnitOfWork) -> tuple[ClaimedJob, ...]:
             found = two.runner.claimer.claim_in(uow, ONE_HANDOVER, load=True)
             claimed.set()
-            assert taken_back.wait(20)
+            assert taken_back.wait(DEADLINE)
             uow.commit()
             return found
 

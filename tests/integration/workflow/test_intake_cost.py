@@ -20,6 +20,7 @@ from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
+from tests.harness.clock import DEADLINE
 from tests.harness.orders import find_order
 from tests.harness.store_counts import count_store
 from tests.harness.world import SimulatedAgent, World
@@ -103,7 +104,7 @@ class Intake:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, for ten seconds at most."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE):
         while not condition():  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0.002)
 

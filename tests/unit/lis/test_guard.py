@@ -16,6 +16,7 @@ from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, L
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from lab_agent.ports.lis import Inbox, ParsedMessage, ParsedPart, SubmitResult
+from tests.harness.clock import DEADLINE
 
 ORDER = make_order(1)
 
@@ -177,7 +178,7 @@ async def test_guard_abandoned_submit_blocks_calls_for_order() -> None:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         while not reached():  # noqa: ASYNC110 — what is waited for knows no event
             await asyncio.sleep(0.001)
 
@@ -185,7 +186,7 @@ async def until(reached: Callable[[], bool]) -> None:
 async def test_guard_slow_adapter_does_not_stall_another() -> None:
     slow, quick = await guard(Odd(collect=forever), seconds=60), await guard(Odd(collect=1))
     waiting = asyncio.ensure_future(slow.collect())
-    assert await asyncio.wait_for(quick.collect(), 5) == 1
+    assert await asyncio.wait_for(quick.collect(), DEADLINE) == 1
     assert not waiting.done()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -303,12 +304,12 @@ async def test_guard_burst_of_results_is_no_timeout() -> None:
     async def collect() -> int:
         assert odd.inbox is not None
         for number in range(8):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.15)
             await odd.inbox.accept(f"m{number}", make_report(number, ORDER))
         return 8
 
     odd = Odd(collect=collect)
-    assert await (await guard(odd, seconds=0.2)).collect() == 8
+    assert await (await guard(odd, seconds=1.0)).collect() == 8
     odd.behaviours["collect"] = asyncio.Event().wait
     with pytest.raises(LisUnavailable, match="timed out"):
         await (await guard(odd, seconds=0.05)).collect()

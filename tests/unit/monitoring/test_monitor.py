@@ -11,7 +11,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding, Monitor
 from lab_agent.monitoring.own_thread import in_own_thread
 from tests.fakes.memory_store import MemoryStore
-from tests.harness.clock import VirtualClock, wait_until
+from tests.harness.clock import DEADLINE, VirtualClock, wait_until
 
 HANGS = ConditionId.AGENT_PROBE_HANGS
 
@@ -26,7 +26,7 @@ class HangingProbe:
 
     async def look(self) -> Sequence[Finding]:
         self.looks += 1
-        await in_own_thread(lambda: self.gate.wait(30))
+        await in_own_thread(lambda: self.gate.wait(DEADLINE))
         return ()
 
 

@@ -17,6 +17,7 @@ from lab_agent.errors import LisUnavailable, StoreUnreachableError
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
+from tests.harness.clock import DEADLINE
 
 REPORT = make_report(1, make_order(1))
 
@@ -100,7 +101,7 @@ async def test_changing_file_left_alone(place: Place) -> None:
 
 
 async def collected(adapter: FolderAdapter, place: Place, count: int) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + DEADLINE
     while len(place.inbox.messages) < count:
         assert time.monotonic() < end
         await adapter.collect()
@@ -358,7 +359,7 @@ async def test_collection_cancelled_anytime_loses_nothing(place: Place) -> None:
         look.cancel()
         await asyncio.wait({look})
     await collected(adapter, place, 30)
-    end = time.monotonic() + 5
+    end = time.monotonic() + DEADLINE
     while place.names():
         assert time.monotonic() < end
         await adapter.collect()

@@ -15,6 +15,7 @@ from lab_agent.domain.lab_messages import LabReport
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from lab_agent.serialization import dump_message
+from tests.harness.clock import DEADLINE
 
 REPORT = make_report(1, make_order(1))
 WHOLE = dump_message(REPORT)
@@ -60,7 +61,7 @@ def names(folder: Path) -> list[str]:
 
 
 async def collect_until(adapter: FolderAdapter, ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + DEADLINE
     while not ready():
         assert time.monotonic() < end
         await adapter.collect()

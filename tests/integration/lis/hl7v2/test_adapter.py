@@ -23,7 +23,7 @@ from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from tests.fakes.hl7_lis import FS, VT, Hl7Lis, build_oru
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.programs import free_port
 
 CR = b"\r"
@@ -69,7 +69,7 @@ async def exchanged(port: int, *streams: bytes, answers: int = 1) -> list[list[s
     found = []
     try:
         for _ in range(answers):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE):
                 whole = await reader.readuntil(FS + CR)
             assert whole.startswith(VT)
             found.append(whole[1:-2].decode().rstrip("\r").split("\r"))
@@ -254,7 +254,7 @@ async def test_submit_duplicate_key_error_is_success(tmp_path: Path) -> None:
 async def test_submit_without_ack_unknown_retry_by_duplicate_detection(tmp_path: Path, duplicates: str) -> None:
     """A missing ack leaves the outcome unknown; a retry settles it by the way in which the LIS detects duplicates."""
     order = make_order(6)
-    async with with_lis(tmp_path, duplicates=duplicates, answer_timeout=0.1) as (lis, adapter):
+    async with with_lis(tmp_path, duplicates=duplicates, answer_timeout=0.5) as (lis, adapter):
         lis.silent = True
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(order)
@@ -351,7 +351,7 @@ async def over_tls(port: int, context: ssl.SSLContext) -> bytes:
     try:
         writer.write(framed(GOOD))
         await writer.drain()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             return await reader.readuntil(FS + CR)
     finally:
         writer.close()
@@ -434,7 +434,7 @@ async def test_receiver_mutated_messages_never_acknowledged_unless_stored(tmp_pa
             writer.write(framed(data) + framed(build_oru(REPORT, f"OK{number}")))
             answers = []
             while not answers or answers[-1][1] != f"MSA|AA|OK{number}":
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(DEADLINE):
                     whole = await reader.readuntil(FS + CR)
                 answers.append(whole[1:-2].decode("utf-8", "replace").rstrip("\r").split("\r"))
                 assert whole.count(VT) == whole.count(FS) == 1
@@ -452,7 +452,7 @@ async def test_receiver_non_hl7_peer_kept_and_disconnected(tmp_path: Path) -> No
     async with listening(tmp_path, inbox, frame_timeout=0.1) as adapter:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()

@@ -15,6 +15,7 @@ import pytest
 
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 
 PROCESS = """
@@ -95,7 +96,7 @@ async def started(*words: object) -> asyncio.subprocess.Process:
 async def killed(process: asyncio.subprocess.Process, after: float) -> bool:
     """Kill a process so many seconds after it is up, unless it has ended by then."""
     assert process.stdout
-    await asyncio.wait_for(process.stdout.readline(), 60)
+    await asyncio.wait_for(process.stdout.readline(), DEADLINE)
     try:
         await asyncio.wait_for(process.wait(), after)
     except TimeoutError:

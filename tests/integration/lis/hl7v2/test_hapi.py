@@ -26,6 +26,7 @@ from lab_agent.errors import LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_order
+from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 
 pytestmark = pytest.mark.proof
@@ -69,7 +70,7 @@ def built(home: Path) -> str:
     except subprocess.CalledProcessError as exc:
         words = " ".join(exc.stdout.decode(errors="replace").split()) or f"code {exc.returncode}"
         return f"Maven cannot fetch it: {words[:300]}"
-    subprocess.run(["javac", "-cp", "jars/*", "-d", "classes", SOURCE], cwd=home, check=True, timeout=60)
+    subprocess.run(["javac", "-cp", "jars/*", "-d", "classes", SOURCE], cwd=home, check=True, timeout=DEADLINE)
     return ""
 
 
@@ -86,7 +87,7 @@ async def running(hapi: list[str], *words: object) -> AsyncIterator[Process]:
 
 async def said(process: Process) -> dict[str, str]:
     assert process.stdout
-    line = await asyncio.wait_for(process.stdout.readline(), 30)
+    line = await asyncio.wait_for(process.stdout.readline(), DEADLINE)
     return dict(parse_qsl(line.decode().strip(), keep_blank_values=True))
 
 
@@ -168,7 +169,7 @@ async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_p
             return running(hapi, "send", *words)
 
         async with sending("H1", "F", 30) as client:
-            await asyncio.wait_for(inbox.reached.wait(), 30)
+            await asyncio.wait_for(inbox.reached.wait(), DEADLINE)
             answer = asyncio.create_task(said(client))
             await asyncio.sleep(0.5)
             assert not answer.done()

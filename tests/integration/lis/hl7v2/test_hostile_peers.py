@@ -13,6 +13,7 @@ import pytest
 from lab_agent.errors import LisOutcomeUnknown
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from tests.fakes.hl7_lis import build_oru
+from tests.harness.clock import DEADLINE
 from tests.harness.hl7_wire import FS, VT, Peer, Wire, dialled, framed, listening_peer, running, until
 
 ORDER = make_order(6)
@@ -140,7 +141,7 @@ async def test_busy_connections_are_not_closed_for_a_new_one(tmp_path: Path) -> 
             await busy.send(VT + GOOD.encode()[:50])
             for _ in range(2):
                 async with dialled(adapter.ports[1]) as another:
-                    assert not await another.is_open(2)
+                    assert not await another.is_open(DEADLINE)
             await busy.send(GOOD.encode()[50:] + FS + b"\r")
             assert b"MSA|AA|M1" in await busy.frame()
         await until(lambda: "rejected" in inbox.alerts.get("connections", ""))
@@ -174,7 +175,7 @@ async def test_unfinished_messages_leave_the_memory_bounded(tmp_path: Path) -> N
     assert process.stdin
     assert process.stdout
     try:
-        port = int(await asyncio.wait_for(process.stdout.readline(), 30))
+        port = int(await asyncio.wait_for(process.stdout.readline(), DEADLINE))
         async with AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(dialled(port)) for _ in range(20)]
 
@@ -189,7 +190,7 @@ async def test_unfinished_messages_leave_the_memory_bounded(tmp_path: Path) -> N
             for wire in wires:
                 wire.writer.transport.abort()
         process.stdin.close()
-        peak = int(await asyncio.wait_for(process.stdout.readline(), 30)) * 1024
+        peak = int(await asyncio.wait_for(process.stdout.readline(), DEADLINE)) * 1024
     finally:
         process.kill()
         await process.wait()

@@ -143,7 +143,7 @@ async def test_cancel_of_a_line_leaves_the_outcome_of_another_unknown(tmp_path: 
     def silent_about_last(wire: Wire, frame: bytes) -> bytes | None:
         return None if orcs(frame) == [LINES[2]] and b"|CA|" not in frame else accept(wire, frame)
 
-    keys = {"one_line_per_message": True, "duplicates": "none", "answer_timeout": 0.05}
+    keys = {"one_line_per_message": True, "duplicates": "none", "answer_timeout": 0.5}
     async with listening_peer(silent_about_last) as peer, running(tmp_path, **keys, **links(peer)) as adapter:
         await unanswered(adapter)
         await adapter.cancel(ORDER.key, (ORDER.lines[0].key,), "withdrawn")

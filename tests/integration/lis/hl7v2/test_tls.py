@@ -16,6 +16,7 @@ from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
 from lab_agent.lis.hl7v2 import Hl7v2Adapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis, build_oru
+from tests.harness.clock import DEADLINE
 from tests.harness.hl7_wire import CR, FS, framed, make_adapter
 from tests.harness.paths import ROOT
 
@@ -53,10 +54,10 @@ def context_of_lis(trusted: Path, own: Path | None, purpose: ssl.Purpose) -> ssl
     return context
 
 
-async def submit(home: Path, folder: Path, lis: Hl7Lis, context: ssl.SSLContext) -> None:
+async def submit(home: Path, folder: Path, lis: Hl7Lis, context: ssl.SSLContext, connect_timeout: float = 0.5) -> None:
     lis.server = await asyncio.start_server(lis.on_connection, "127.0.0.1", 0, ssl=context)
     keys = links(home, lis.server.sockets[0].getsockname()[1])
-    adapter = make_adapter(folder, connect_timeout=0.5, **keys)
+    adapter = make_adapter(folder, connect_timeout=connect_timeout, **keys)
     await adapter.start(MemoryInbox())
     try:
         await adapter.submit(make_order(6))
@@ -71,7 +72,7 @@ async def send_result(adapter: Hl7v2Adapter, context: ssl.SSLContext) -> bytes:
     )
     try:
         writer.write(framed(build_oru(make_report(6, make_order(6)), "M1")))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             return await reader.readuntil(FS + CR)
     finally:
         writer.transport.abort()
@@ -79,7 +80,7 @@ async def send_result(adapter: Hl7v2Adapter, context: ssl.SSLContext) -> bytes:
 
 async def test_worked_example_submits_and_receives(home: Path, tmp_path: Path) -> None:
     lis = Hl7Lis()
-    await submit(home, tmp_path, lis, context_of_lis(home, home, ssl.Purpose.CLIENT_AUTH))
+    await submit(home, tmp_path, lis, context_of_lis(home, home, ssl.Purpose.CLIENT_AUTH), connect_timeout=DEADLINE)
     assert lis.accepted_ids == [make_order(6).key]
     inbox = MemoryInbox()
     adapter = make_adapter(tmp_path, **links(home, 1))

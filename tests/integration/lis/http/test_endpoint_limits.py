@@ -18,6 +18,7 @@ from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, signed_headers
 from tests.harness.certificates import CertificateAuthority
+from tests.harness.clock import DEADLINE
 
 BODY = dump_message(make_report(1, make_order(1)))
 LIMIT = 20_000
@@ -49,7 +50,7 @@ def head(length: int, **given: str) -> bytes:
 
 async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], dict[str, Any]]:
     """The answer, within a deadline."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         found = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
         body = await reader.readexactly(int(found["content-length"]))
@@ -59,9 +60,9 @@ async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], d
 def post(port: int, body: bytes, given: dict[str, str], context: ssl.SSLContext | None = None) -> int:
     """A client that reads when it has sent everything, as most libraries do."""
     connection = (
-        http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=DEADLINE, context=context)
         if context
-        else http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        else http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
     )
     try:
         connection.request("POST", "/messages", body, given)
@@ -100,7 +101,7 @@ async def test_unfinished_bodies_together_are_bounded(start: Start) -> None:
     opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(2)]
     for _, writer in opened:
         writer.write(head(LIMIT, **given) + bytes(LIMIT - 1))
-    end = time.monotonic() + 5
+    end = time.monotonic() + DEADLINE
     while (status := await asyncio.to_thread(post, adapter.port, BODY, given)) != 503:
         assert time.monotonic() < end
     assert status == 503
@@ -128,7 +129,7 @@ async def test_half_a_body_answered_408_and_closed(start: Start, more: dict[str,
     dripping = asyncio.create_task(drip())
     status, headers, said = await response(reader)
     assert (status, said["code"], headers["connection"]) == (408, "timeout", "close")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         assert await reader.read() == b""
     dripping.cancel()
     with suppress(asyncio.CancelledError, ConnectionError):
@@ -155,7 +156,7 @@ async def test_damaged_request_answered_and_closed_at_once(start: Start, tmp_pat
     context = ssl.create_default_context(cafile=authority.ca) if encrypted else None
     reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port, ssl=context)
     writer.write(b"no request at all\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         assert (await reader.read()).startswith(b"HTTP/1.1 400")
     writer.close()
 

@@ -200,9 +200,9 @@ def test_thousands_of_items_load_in_a_second(folder: Path) -> None:
     }.items():
         with (folder / f"{sheet}.csv").open("a") as file:
             file.writelines(row.format(i=i) for i in range(4000))
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(load_catalogue(folder).contract("C-200").items) > 4000
-    assert time.perf_counter() - began < 5  # about 0.4 s alone on one core; the suite shares the machine
+    assert time.process_time() - began < 5  # about 0.4 s; of our own CPU time, as the suite shares the machine
 
 
 def test_every_column_is_documented() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from lab_agent.lis.hl7v2.transport.input_budget import SMALL_BYTES, InputBudget, InputHolder
+from tests.harness.clock import DEADLINE
 
 LONG = SMALL_BYTES * 2
 
@@ -33,7 +34,7 @@ async def test_long_message_waits_until_another_has_ended() -> None:
     assert not waiting.done()
     await bound.hold(short, 0)
     await bound.hold(first, 0)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, DEADLINE)
     bound.release(second)
     assert (bound.total, aborted) == (0, [])
 
@@ -45,10 +46,10 @@ async def test_longest_that_nobody_is_storing_goes_when_nothing_ends() -> None:
     waiting = [asyncio.create_task(bound.hold(each, size)) for each, size in ((stored, LONG * 3), (longest, LONG * 2))]
     await asyncio.sleep(0)
     waiting.append(asyncio.create_task(bound.hold(last, LONG)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         await asyncio.wait([waiting[1]])
         await asyncio.wait([waiting[2]])
     assert aborted == [longest, last]
     bound.release(stored)
-    await asyncio.wait_for(waiting[0], 5)
+    await asyncio.wait_for(waiting[0], DEADLINE)
     assert bound.total == 0
