@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.harness.clock import DEADLINE
+from tests.harness.daemon import NO_KEEP_ALIVE
 from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 
@@ -123,7 +124,7 @@ def test_process_waits_for_its_database(folder: Path, systemd: NotifySocket) -> 
     database.rename(away)
     with (
         running_api(config, systemd.environ) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=TOKEN, timeout=DEADLINE) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=TOKEN, timeout=DEADLINE, limits=NO_KEEP_ALIVE) as client,
     ):
         systemd.wait_for("READY=1")
         refused = client.get("/nomenclature?contract=C-100")
