@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.restoration import MarkedNumber, Restoration, find_sign
+from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.event_repositories import StoreMark
@@ -48,6 +48,8 @@ class RestoreWatch:
     hold: Callable[[Collection[JobKind]], None]
     reconcile: Callable[[], Awaitable[object]]
     _marked_at: float | None = field(default=None, init=False)
+    _noted_mark: MarkedNumber | None = field(default=None, init=False)
+    """The mark that has shown a restore: one that cannot be replaced shows no other one."""
     _held: frozenset[JobKind] = field(default=frozenset(), init=False)
 
     async def begin(self) -> None:
@@ -83,17 +85,20 @@ class RestoreWatch:
     async def _advance(self) -> Restoration | None:
         mark = await self._read_mark()
 
-        def advance(uow: UnitOfWork) -> tuple[MarkedNumber, Restoration | None]:
+        def advance(uow: UnitOfWork) -> tuple[MarkedNumber, Restoration | None, RestoreSign | None]:
             now, stored = self.clock.now(), read_number(uow)
-            if (sign := find_sign(mark, stored)) is not None:
+            sign = None if mark == self._noted_mark else find_sign(mark, stored)
+            if sign is not None:
                 note_restoration(uow, sign, now)
             reached = mark.number if mark is not None and mark.instance == stored.instance else 0
             advanced = advance_number(uow, now, reached)
             restored = load_restoration(uow)
             uow.commit()
-            return advanced, restored
+            return advanced, restored, sign
 
-        advanced, restored = await self.store.run(advance)
+        advanced, restored, sign = await self.store.run(advance)
+        if sign is not None:
+            self._noted_mark = mark
         await self._write_mark(advanced)
         self._marked_at = time.monotonic()
         return restored

@@ -57,12 +57,12 @@ def load_restoration(uow: UnitOfWork) -> Restoration | None:
 
 
 def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, before: datetime | None = None) -> Restoration:
-    """Record that the database was restored, unless that is known already.
+    """Record that the database was restored, also where it holds the record of an earlier restore.
 
-    `before`: what shows it is as old as that. Where an operator has released a restore since, it is no sign of another one.
+    `before`: what shows it is as old as that. Where one is open, or was released since, it is no sign of another one.
     """
     known = load_restoration(uow)
-    if known is not None and (known.is_open or (before is not None and known.concerns(before))):
+    if known is not None and before is not None and known.concerns(before):
         return known
     _, known_until = _read_advance(uow)
     found = Restoration(sign=sign, noticed_at=now, known_until=known_until)

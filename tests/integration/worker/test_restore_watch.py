@@ -10,9 +10,10 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.restoration import MarkedNumber
-from lab_agent.errors import ServiceUnavailable
+from lab_agent.errors import ServiceUnavailable, StoreError
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.store_mark import FileMark
+from lab_agent.worker import restore_watch
 from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.workflow.restored_store import load_restoration, release_restoration
 from tests.integration.worker.conftest import WorkerBench
@@ -101,3 +102,37 @@ async def test_damaged_mark_is_replaced_and_holds_nothing(watching: Watching) ->
     await watching.watch.begin()
     assert watching.held == set()
     assert watching.mark.read() is not None
+
+
+def put_behind_mark(watching: Watching) -> None:
+    mark = watching.mark.read()
+    assert mark is not None
+    watching.mark.write(MarkedNumber(mark.instance, mark.number + 5))
+
+
+async def test_backup_made_while_held_is_compared_again_when_it_is_put_back(watching: Watching) -> None:
+    await watching.watch.begin()
+    put_behind_mark(watching)
+    watch = watching.restart()
+    await watch.begin()
+    await watch.look()
+    assert watching.held == AT_LIS, "compared, not released"
+    put_behind_mark(watching)
+    await watching.restart().begin()
+    assert watching.held == OUTBOUND
+
+
+async def test_mark_that_cannot_be_replaced_is_told_once(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: FileMark, __: MarkedNumber) -> None:
+        raise StoreError("no room")
+
+    await watching.watch.begin()
+    watching.mark.write(MarkedNumber("other", 1))
+    monkeypatch.setattr(FileMark, "write", fail)
+    monkeypatch.setattr(restore_watch, "MARK_INTERVAL", 0.0)
+    watch = watching.restart()
+    await watch.begin()
+    await watch.look()
+    await watching.release()
+    await watch.look()
+    assert watching.held == set()
