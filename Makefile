@@ -12,7 +12,7 @@ LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof bench lint docs screenshots lock clean
+.PHONY: demo test proof bench lint docs screenshots wheelhouse lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
@@ -31,6 +31,14 @@ bench: .venv/.dev
 	$(BIN)/python -m benchmarks $(ONLY) $(if $(QUICK),--quick) $(if $(LARGE),--large) \
 		--json build/benchmarks.json --markdown build/benchmarks.md \
 		$(if $(WRITE),--page docs/performance.md)
+
+# The program and all that it runs on, for a machine without a network: see docs/install.md.
+wheelhouse: .venv/.run
+	rm -rf build/wheelhouse && mkdir -p build/wheelhouse
+	cp requirements/run.txt build/wheelhouse/requirements.txt
+	$(PIP) download --quiet --require-hashes --dest build/wheelhouse -r requirements/run.txt
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheelhouse .
+	@echo 'build/wheelhouse has all that an installation without a network needs'
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ import structlog
 
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
+from lab_agent.journal import JournalHandler, is_journal
 from lab_agent.settings.groups import LoggingSettings
 from lab_agent.settings.introspection import mask_url_password
 
@@ -38,6 +39,7 @@ FIELDS = frozenset(
 )
 """Names that a field of a log line may have."""
 _MAX_TEXT_LENGTH = 500
+_STDERR = 2
 _QUERY = re.compile(r"(https?://[^\s?#]*)\?[^\s\"']*")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/._~=-]{8,}", re.IGNORECASE)
 _PLAIN_TEXT = re.compile(r"[\w.+:-]*|[\w.+/-]*", re.ASCII)
@@ -47,7 +49,10 @@ _QUIET_LOGGERS = ("aiohttp", "apscheduler", "asyncio", "httpx", "httpcore", "ale
 
 
 def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
-    """Configure the log of this process, on standard error; called once by a program, never on import."""
+    """Configure the log of this process, called once by a program, never on import.
+
+    It goes to standard error; where that is systemd's journal, to the journal with its fields.
+    """
     chain = _processors()
     structlog.configure(
         processors=[*chain, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -55,16 +60,24 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream or sys.stderr)
+    is_in_journal = stream is None and is_journal(_STDERR)
+    handler = JournalHandler() if is_in_journal else logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_strip_library_record, *chain],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact, _renderer(settings, handler.stream)],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                redact,
+                *([handler.keep_fields] if isinstance(handler, JournalHandler) else []),
+                _renderer(settings, handler.stream),
+            ],
         )
     )
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
+        if isinstance(old, JournalHandler):
+            old.close()
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
     for name in _QUIET_LOGGERS:

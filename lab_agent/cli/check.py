@@ -17,7 +17,7 @@ from lab_agent import bootstrap
 from lab_agent.bootstrap import Components
 from lab_agent.cli.agent_life import is_asked_offline
 from lab_agent.cli.check_exchange import SKIPPED, check_service
-from lab_agent.cli.check_local import check_local
+from lab_agent.cli.check_local import check_files, check_local
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.operation import Operation, read_operation
@@ -62,6 +62,10 @@ def check(
     offline: Annotated[
         bool, typer.Option("--offline", help="Skip what needs the network; the agent on this machine is asked.")
     ] = False,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Check only settings, and the keys, tables and maps that they name."),
+    ] = False,
     show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, with secrets masked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,7 +77,7 @@ def check(
     else:
         if show_settings and not as_json:
             _print_settings(settings)
-        report = asyncio.run(_run_checks(settings, config, offline=offline))
+        report = asyncio.run(_check_files(settings, config) if files else _run_checks(settings, config, offline=offline))
     if as_json:
         _print_json(report)
     else:
@@ -90,8 +94,16 @@ def _report_invalid_settings(error: SettingsError, config: Path | None) -> Check
     return CheckReport(failed_checks("settings", error), Operation(at=now, conditions=(told,), store=None))
 
 
+async def _check_files(settings: Settings, config: Path | None) -> CheckReport:
+    return CheckReport([_settings_result(config), *await check_files(settings)])
+
+
+def _settings_result(config: Path | None) -> CheckResult:
+    return CheckResult("settings", CheckStatus.OK, str(config or "from the environment"))
+
+
 async def _run_checks(settings: Settings, config: Path | None, *, offline: bool) -> CheckReport:
-    found = [CheckResult("settings", CheckStatus.OK, str(config or "from the environment"))]
+    found = [_settings_result(config)]
     local = await check_local(settings, offline=offline)
     try:
         async with (

@@ -52,14 +52,23 @@ async def check_local(settings: Settings, *, offline: bool) -> LocalChecks:
     if found[0].status is CheckStatus.OK:
         store_results, snapshot, error = await _check_store(settings, offline=offline)
         found += store_results
-    found += _check_rules(settings)
+    found += await _check_files(settings, snapshot, offline=offline)
+    found += _check_removed_adapters(settings, snapshot.waiting_lines if snapshot else {})
+    return LocalChecks(found, snapshot is not None, error)
+
+
+async def check_files(settings: Settings) -> list[CheckResult]:
+    """Check the keys, and what the settings say and name; neither the database nor anything beyond this machine is asked."""
+    return [*_check_encryption_key(settings), *await _check_files(settings, None, offline=True)]
+
+
+async def _check_files(settings: Settings, snapshot: StoreSnapshot | None, *, offline: bool) -> list[CheckResult]:
+    found = _check_rules(settings)
     found += await asyncio.to_thread(_check_api, settings, snapshot)
     found += await asyncio.to_thread(_check_mappings, settings)
     found += await asyncio.to_thread(_check_printed_reports, settings)
     found += await _check_adapters(settings, offline=offline)
-    found.append(_check_notifications(settings))
-    found += _check_removed_adapters(settings, snapshot.waiting_lines if snapshot else {})
-    return LocalChecks(found, snapshot is not None, error)
+    return [*found, _check_notifications(settings)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Write every generated page, and the files for Prometheus and Grafana: `python -m tools.docs`."""
+"""Write every generated page, the files for Prometheus and Grafana, and the templates of units: `python -m tools.docs`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tools.docs.dashboard import render_dashboard
 from tools.docs.dialects import read_dialects, render_dialects_page
 from tools.docs.rules import render_rules_page
 from tools.docs.states import states_page
+from tools.docs.unit_templates import UNITS, render_unit_templates
 
 DOCS = Path(__file__).parents[2] / "docs"
 MONITORING = Path(__file__).parents[2] / "config" / "monitoring"
 
 
 def main() -> None:
-    """Write the pages into `docs/`, and the files of other programs into `config/monitoring/`."""
+    """Write the pages into `docs/`, and the files of other programs into `config/monitoring/` and `systemd/`."""
     pages = {
         "commands.md": commands_page(),
         "conditions.md": render_conditions_page(),
@@ -33,6 +34,8 @@ def main() -> None:
     MONITORING.mkdir(exist_ok=True)
     (MONITORING / "lab-agent.rules.yml").write_text(render_alert_rules(), encoding="utf-8")
     (MONITORING / "lab-agent-dashboard.json").write_text(render_dashboard(), encoding="utf-8")
+    for name, text in render_unit_templates():
+        (UNITS / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

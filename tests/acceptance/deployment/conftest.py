@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -14,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.crypto import new_key
-from tests.harness.paths import CATALOGUE, ROOT
+from tests.harness.paths import ROOT
 
 SYSTEMD = Path("/lib/systemd/systemd")
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup")
 BOOT_SCRIPT = Path(__file__).with_name("trial_boot.sh")
-UID = 61234
 DEADLINE = 60.0
+ROOTS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def wait_until(condition: Callable[[], bool], description: str, timeout: float = DEADLINE) -> None:
@@ -51,10 +51,13 @@ class Machine:
         lines = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names)).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
-    def log(self, unit: str) -> str:
-        """The log of a unit."""
-        file = self.folder / "lib" / f"{unit}.log"
-        return file.read_text() if file.exists() else ""
+    def log(self, unit: str, *matches: str) -> str:
+        """The lines of a unit in the journal, or those whose fields match."""
+        return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}", *matches, check=False)
+
+    def shell(self, script: str) -> str:
+        """Runs a script as a person would at the machine's prompt."""
+        return self.run("env", f"PATH={ROOTS_PATH}", "LD_LIBRARY_PATH=/opt/python/lib", "sh", "-euc", script)
 
     def wait_until(self, condition: Callable[[], bool], description: str) -> None:
         """Waits until the condition holds."""
@@ -66,6 +69,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     """Boots the machine; skips without systemd, without the right to create namespaces, or if systemd runs this machine."""
     if os.geteuid() != 0 or not SYSTEMD.exists() or shutil.which("nsenter") is None:
         pytest.skip("no systemd, or not root")
+    if shutil.which("dbus-daemon") is None:
+        pytest.skip("no dbus-daemon, which systemd-run needs")
     if Path("/run/systemd/system").is_dir():
         pytest.skip("systemd runs this machine; a second one is not started")
     _prepare_files(tmp_path)
@@ -74,7 +79,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     with (tmp_path / "boot.log").open("wb") as log:
         boot = subprocess.Popen(["/bin/sh", "-c", command], stdout=log, stderr=subprocess.STDOUT)
     try:
-        yield Machine(tmp_path, _wait_for_boot(boot, tmp_path))
+        machine = Machine(tmp_path, _wait_for_boot(boot, tmp_path))
+        machine.run("systemctl", "start", "systemd-journald.socket", "systemd-journald", "dbus.socket")
+        yield machine
     finally:
         boot.kill()
         boot.wait()
@@ -120,33 +127,15 @@ def _wait_for_boot(boot: subprocess.Popen[bytes], folder: Path) -> int:
 
 
 def _prepare_files(folder: Path) -> None:
-    """Creates `etc`, `opt` and `lib` of the machine, and `shown`: which folders of this machine it sees, and where."""
+    """Creates `etc`, `opt` and `lib` of the machine, and `shown`: which folders of this machine it sees, and where.
+
+    The program is installed in /opt, which needs a network, and nothing else is.
+    """
     shutil.copytree("/etc", folder / "etc", symlinks=True, ignore=shutil.ignore_patterns("system"))
-    units = folder / "etc" / "systemd" / "system"
-    units.mkdir(parents=True)
-    for name in ("lab-agent", "lab-api", "lab-agent-backup"):
-        shutil.copy(ROOT / "systemd" / f"{name}.service", units)
-        _write_drop_in(units / f"{name}.service.d", name)
-    with (folder / "etc" / "passwd").open("a") as users, (folder / "etc" / "group").open("a") as groups:
-        users.write(f"lab-agent:x:{UID}:{UID}:Lab agent:/var/lib/lab-agent:/usr/sbin/nologin\n")
-        groups.write(f"lab-agent:x:{UID}:\n")
+    (folder / "etc" / "systemd" / "system").mkdir(parents=True)
+    (folder / "etc" / "machine-id").write_text(f"{secrets.token_hex(16)}\n")
     _install(folder)
-    _configure(folder / "etc" / "lab-agent")
-    (folder / "lib" / "lab-agent").mkdir(parents=True)
-    os.chown(folder / "lib" / "lab-agent", UID, UID)
-
-
-def _write_drop_in(folder: Path, name: str) -> None:
-    """The only changes to the units: the log file, a watchdog short enough for a test, and our Python."""
-    folder.mkdir()
-    text = f"""[Service]
-WatchdogSec=3
-RestartSec=100ms
-StandardOutput=null
-StandardError=append:/var/lib/{name}.log
-Environment=LD_LIBRARY_PATH=/opt/python/lib
-"""
-    (folder / "trial.conf").write_text(text)
+    (folder / "lib").mkdir()
 
 
 def _install(folder: Path) -> None:
@@ -159,21 +148,11 @@ def _install(folder: Path) -> None:
     python = Path(os.path.realpath(sys.executable)).relative_to(sys.base_prefix)
     (home / "bin" / "python").symlink_to(Path("/opt/python") / python)
     (packages / "shown.pth").write_text('/opt/source\nimport site; site.addsitedir("/opt/site")\n')
-    for name, module in (("lab-agent", "lab_agent"), ("lab-api", "lab_api")):
+    for name, module in (("lab-agent", "lab_agent.cli"), ("lab-api", "lab_api.cli"), ("lab-agentctl", "lab_agent.cli.agentctl")):
         program = home / "bin" / name
-        program.write_text(f"#!/opt/lab-agent/bin/python\nfrom {module}.cli import main\n\nmain()\n")
+        program.write_text(f"#!/opt/lab-agent/bin/python\nfrom {module} import main\n\nmain()\n")
         program.chmod(0o755)
     shown = {sys.base_prefix: "python", sysconfig.get_path("purelib"): "site", str(ROOT): "source"}
     for name in shown.values():
         (folder / "opt" / name).mkdir()
     (folder / "shown").write_text("".join(f"{path} /opt/{name}\n" for path, name in shown.items()))
-
-
-def _configure(folder: Path) -> None:
-    (folder / "credentials").mkdir(parents=True)
-    for name, value in {"store.encryption_keys": new_key(), "exchange.oauth.client_secret": "a secret"}.items():
-        secret = folder / "credentials" / name
-        secret.write_text(f"{value}\n")
-        secret.chmod(0o640)
-        os.chown(secret, 0, UID)
-    shutil.copytree(CATALOGUE, folder / "catalogue")

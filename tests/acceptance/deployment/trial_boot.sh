@@ -22,7 +22,7 @@ while read -r from to; do
     mount -o remount,bind,ro "$to"
 done < "$folder/shown"
 mount -o remount,bind,ro / || fail "the file system cannot be made read-only"
-for place in /tmp /run /dev/shm /var/tmp /var/log /usr/lib/systemd/system-generators \
+for place in /tmp /run /dev/shm /var/tmp /var/log /var/backups /usr/local/sbin /usr/lib/systemd/system-generators \
     /usr/lib/systemd/system/sysinit.target.wants /usr/lib/systemd/system/sockets.target.wants \
     /usr/lib/systemd/system/timers.target.wants /usr/lib/systemd/system/local-fs.target.wants; do
     [ ! -d "$place" ] || mount -t tmpfs -o mode=1777 tmpfs "$place" || fail "cannot mount tmpfs on $place"

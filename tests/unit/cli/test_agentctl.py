@@ -1,0 +1,64 @@
+"""`lab-agentctl`: which unit a command runs as, and what it gets of it. A real systemd runs it in the tests of deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab_agent.cli.agentctl import build_command, find_site, parse_unit, unit_name
+from lab_agent.errors import InputError
+from tests.harness.paths import ROOT
+
+UNITS = ROOT / "systemd"
+
+
+def settings_of(folder: Path, *sites: str) -> Path:
+    for site in sites:
+        home = folder / (f"lab-agent-{site}" if site else "lab-agent")
+        home.mkdir()
+        (home / "lab-agent.toml").touch()
+    return folder / "lab-agent"
+
+
+@pytest.mark.parametrize(("sites", "found"), [([""], None), (["stage"], "stage"), (["", "stage"], None)])
+def test_only_site_is_found(tmp_path: Path, sites: list[str], found: str | None) -> None:
+    assert find_site(settings_of(tmp_path, *sites)) == found
+
+
+def test_several_sites_have_to_be_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--site \(east, west\)"):
+        find_site(settings_of(tmp_path, "west", "east"))
+
+
+def test_missing_settings_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"neither {tmp_path}/lab-agent/lab-agent.toml"):
+        find_site(tmp_path / "lab-agent")
+
+
+@pytest.mark.parametrize("site", [None, "stage"])
+def test_command_runs_as_the_unit(site: str | None) -> None:
+    text = (UNITS / unit_name(site).replace("@stage", "@")).read_text()
+    name = "lab-agent" if site is None else "lab-agent-stage"
+    service = parse_unit(text, site or "")
+    command = build_command("unit", service, ["orders", "list"], {"SUDO_USER": "anna"}, is_terminal=False)
+    assert command[-2:] == ["orders", "list"]
+    assert "--pipe" in command
+    assert f"--property=User={name}" in command
+    assert f"--property=LoadCredential=store.encryption_keys:/etc/{name}/credentials/store.encryption_keys" in command
+    assert f"--setenv=LAB_AGENT_CONFIG=/etc/{name}/lab-agent.toml" in command
+    assert "--setenv=LOGNAME=anna" in command
+    assert not any("Exec" in word or "Watchdog" in word for word in command)
+
+
+def test_drop_in_changes_and_takes_back() -> None:
+    unit = "[Service]\nUser=a\nLoadCredential=one:/1\nExecStart=/x --config /c.toml\n"
+    drop_in = "# /etc/x.conf\n[Unit]\nUser=not this\n[Service]\nLoadCredential=\nLoadCredential=two:\\\n/2\n#User=b\n"
+    service = parse_unit(unit + drop_in, "")
+    assert service["LoadCredential"] == ["two: /2"]
+    assert service["User"] == ["a"]
+
+
+def test_unit_without_settings_is_refused() -> None:
+    with pytest.raises(InputError, match="names no settings"):
+        build_command("mine.service", {"ExecStart": ["/bin/true"]}, [], {}, is_terminal=False)
