@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lab_agent.store.schema import upgrade
 from tests.harness.clock import DEADLINE
+from tests.harness.databases import create_database
 
 TOKEN = {"Authorization": "Bearer process-token"}
 
@@ -25,7 +26,10 @@ def write_settings_file(folder: Path, port: int, *, url: str | None = None, api:
     """Settings with the catalogue of that folder, and a store ready for them; `api` are more lines of the group."""
     path = folder.parent / f"settings-{port}.toml"
     store = url or f"sqlite:///{folder.parent}/agent.db"
-    upgrade(store)
+    if url is None and not (folder.parent / "agent.db").exists():
+        create_database(folder.parent / "agent.db")
+    else:
+        upgrade(store)
     path.write_text(
         f"""
 [exchange]
