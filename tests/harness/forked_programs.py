@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-_SERVER = Path(__file__).with_name("forking_server.py")
+from tests.harness.paths import ROOT
 
 
 class ForkedProgram:
@@ -113,7 +113,8 @@ def _number(stream: int | IO[Any]) -> int:
 def _server() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        server = subprocess.Popen([sys.executable, str(_SERVER), str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        command = [sys.executable, "-m", "tests.harness.forking_server", str(theirs.fileno())]
+        server = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
 
     def end() -> None:
         ours.close()

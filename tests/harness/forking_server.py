@@ -1,6 +1,6 @@
 """The process that `tests.harness.forked_programs` starts: it imports our programs, and forks one whenever it is told to.
 
-    python forking_server.py FD
+    python -m tests.harness.forking_server FD
 
 FD is a socket. Each message on it names a program as JSON, with four open files: its standard input, output and error, and a
 socket, on which its process id is answered, and the exit code at its end. The server ends when FD is closed.
@@ -22,6 +22,7 @@ from typing import Any
 IMPORTED = (
     *("lab_agent.cli.app", "lab_agent.cli.check", "lab_agent.daemon", "lab_agent.worker_bootstrap", "lab_agent.status.app"),
     *("lab_api.cli", "lab_api.server", "lab_sandbox.cli", "lab_sandbox.app", "uvicorn.protocols.http.h11_impl"),
+    "tests.harness.crashing_agent",
 )
 MAX_REQUEST = 1_000_000
 
