@@ -17,10 +17,19 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy
+import structlog
 
 CALLS_ALONE = {"exchange"}
 """Folders whose tests try the calls to the service with bodies that no agent would write."""
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+"""The tests start programs hundreds of times: each would compile our modules anew, which takes longer than all else it does."""
 _SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
+
+for _processor in structlog.get_config()["processors"]:
+    if isinstance(_processor, structlog.dev.ConsoleRenderer):
+        _processor.exception_formatter = structlog.dev.plain_traceback
+"""Where nothing is set, structlog draws an exception with the variables of each frame, which takes seconds."""
 
 
 @pytest.fixture(autouse=True)

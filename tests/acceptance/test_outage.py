@@ -26,7 +26,7 @@ async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness
     await wait_until(polled_on, "five more polls")
     assert len(harness.log_lines("outage_started")) == 1
     assert [line for line in harness.log_lines("") if "Traceback" in line] == []
-    assert agent.process.returncode is None
+    assert agent.process.poll() is None
 
     await harness.start_service()
     async with open_partner_client(build_account(harness.workspace)) as client:

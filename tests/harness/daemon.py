@@ -7,7 +7,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -19,7 +18,9 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.table import CONDITIONS
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.forked_programs import ForkedProgram
 
 NO_KEEP_ALIVE = httpx.Limits(max_keepalive_connections=0)
 """For clients of a program that restarts, or closes an idle connection at the moment of the next request."""
@@ -29,7 +30,7 @@ NO_KEEP_ALIVE = httpx.Limits(max_keepalive_connections=0)
 class Daemon:
     """A running `lab-agent run`."""
 
-    process: subprocess.Popen[bytes]
+    process: ForkedProgram
     log_file: Path
     client: httpx.AsyncClient
 
@@ -56,16 +57,14 @@ class Daemon:
         return answer.text
 
 
-start = subprocess.Popen
-
-
 @asynccontextmanager
 async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
     log = lab.folder / f"{name}.log"
-    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
     env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
     with log.open("wb") as file:
-        process = start(command, cwd=lab.folder, stdout=file, stderr=file, env=env)
+        process = forked_programs.start(
+            "lab_agent.cli", "run", "--config", str(lab.config), cwd=lab.folder, stdout=file, stderr=file, env=env
+        )
     try:
         await wait_until(lambda: process.poll() is not None or "status_listens" in log.read_text(), "the status page")
         assert process.poll() is None, log.read_text()
@@ -79,7 +78,7 @@ async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
         _wait_for_end(process, log)
 
 
-def _wait_for_end(process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_end(process: ForkedProgram, log: Path) -> None:
     """Wait for the end of a daemon that was told to end; one that does not is a fault, told with what its threads were at."""
     try:
         process.wait(DEADLINE)

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import signal
-import sys
+import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,12 +25,13 @@ from lab_sandbox.partner.order_bundle import LabelSequence
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 from lab_sandbox.partner.result_reader import read_order_status, read_reports
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.crashing_agent import CRASH_LOG
+from tests.harness.forked_programs import ForkedProgram
 from tests.harness.orders import UNKNOWN_ITEM
 
 REPLACED_ITEM = "003.002"
-CRASHING_AGENT = Path(__file__).with_name("crashing_agent.py")
 
 
 SHORTENED = {
@@ -55,24 +56,23 @@ def shorten_timeouts(settings: Path) -> None:
 class AgentProcess:
     """A running `lab-agent run`."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProgram
     log: Path
     crash_point: str | None
 
     async def wait_killed(self, timeout: float = DEADLINE) -> None:
         """Wait until its crash point has killed it."""
         try:
-            await asyncio.wait_for(self.process.wait(), timeout)
-        except TimeoutError:
+            await asyncio.to_thread(self.process.wait, timeout)
+        except subprocess.TimeoutExpired:
             reached = (self.log.parents[1] / "config" / CRASH_LOG).read_text().splitlines()
             raise AssertionError(f"never reached {self.crash_point!r}, only {sorted(set(reached))}") from None
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
     async def stop(self) -> int:
         """SIGTERM, and its exit code."""
-        if self.process.returncode is None:
-            self.process.terminate()
-        return await asyncio.wait_for(self.process.wait(), DEADLINE)
+        self.process.terminate()
+        return await asyncio.to_thread(self.process.wait, DEADLINE)
 
 
 @dataclass
@@ -167,9 +167,8 @@ class ProcessHarness:
         arguments = [crash_point, str(nth)] if crash_point else []
         log = self.workspace.logs / "agent.log"
         with log.open("ab") as file:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(CRASHING_AGENT),
+            process = forked_programs.start(
+                "tests.harness.crashing_agent",
                 str(self.workspace.agent_settings),
                 *arguments,
                 cwd=self.workspace.folder,
@@ -217,9 +216,8 @@ class ProcessHarness:
 
     async def close(self) -> None:
         for agent in self._agents:
-            if agent.process.returncode is None:
-                agent.process.kill()
-                await agent.process.wait()
+            agent.process.kill()
+            await asyncio.to_thread(agent.process.wait, DEADLINE)
 
 
 def order_unknown_item(bundle: Json) -> Json:

@@ -7,13 +7,15 @@ import itertools
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lab_agent.store.schema import upgrade
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
+from tests.harness.databases import create_database
+from tests.harness.forked_programs import ForkedProgram
 
 TOKEN = {"Authorization": "Bearer process-token"}
 
@@ -25,7 +27,10 @@ def write_settings_file(folder: Path, port: int, *, url: str | None = None, api:
     """Settings with the catalogue of that folder, and a store ready for them; `api` are more lines of the group."""
     path = folder.parent / f"settings-{port}.toml"
     store = url or f"sqlite:///{folder.parent}/agent.db"
-    upgrade(store)
+    if url is None and not (folder.parent / "agent.db").exists():
+        create_database(folder.parent / "agent.db")
+    else:
+        upgrade(store)
     path.write_text(
         f"""
 [exchange]
@@ -79,16 +84,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_api(config: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", "from lab_api.cli import main; main()", "run", "--config", str(config)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ})
+def running_api(config: Path, environ: dict[str, str]) -> Iterator[ForkedProgram]:
+    env = {**os.environ, **environ}
+    process = forked_programs.start("lab_api.cli", "run", "--config", str(config), stderr=subprocess.PIPE, env=env)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
-        assert process.stderr
-        process.stderr.close()
+        process.close()
 
 
 class NotifySocket:

@@ -8,9 +8,10 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from dataclasses import dataclass
+
+from tests.harness import forked_programs
 
 _STYLES = re.compile("\x1b\\[[0-9;]*m")
 
@@ -28,19 +29,14 @@ def run_at_terminal(*args: str, columns: int, deadline: float = 60.0) -> Shown:
     """Run `lab-agent` at a terminal of so many columns; standard error is piped."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    script = "from lab_agent.cli import main; main()"
     environment = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES"}}
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *args],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env={**environment, "TERM": "xterm"},
-    )
+    environment["TERM"] = "xterm"
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.PIPE}
+    process = forked_programs.start("lab_agent.cli", *args, env=environment, **streams)
     os.close(theirs)
     written = _read_all(ours)
     _, err = process.communicate(timeout=deadline)
-    return Shown(process.returncode, [line.rstrip() for line in _STYLES.sub("", written.decode()).splitlines()], err.decode())
+    return Shown(process.wait(), [line.rstrip() for line in _STYLES.sub("", written.decode()).splitlines()], err)
 
 
 def _read_all(terminal: int) -> bytes:

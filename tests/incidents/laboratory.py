@@ -29,10 +29,11 @@ from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_sandbox.config import CLINIC_GUID, SandboxConfig
-from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.toml_edit import TomlValue, set_values
 from lab_sandbox.demo.workspace import Workspace, create_workspace
+from tests.harness import forked_programs
 from tests.harness.daemon import NO_KEEP_ALIVE
+from tests.harness.forked_programs import ForkedProgram
 from tests.harness.orders import BASE, procedure_requests, templates
 from tests.harness.paths import ROOT
 
@@ -86,7 +87,7 @@ class Laboratory:
     """A laboratory in a folder of its own. Programs run until they are stopped; `close` ends whatever still runs."""
 
     workspace: Workspace
-    programs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    programs: dict[str, ForkedProgram] = field(default_factory=dict)
     placed: int = 0
     log_begins: int = 0
     """The line of the agent's log at which the incident that runs now began: earlier ones have told their own."""
@@ -146,9 +147,9 @@ class Laboratory:
     def start(self, *names: str, wait: bool = True) -> None:
         """Start `service` (the exchange service, empty), `api` or `agent`, side by side."""
         programs = {
-            "service": ("lab-sandbox", self.workspace.service_settings, f"{self.workspace.service_url}healthz"),
-            "api": ("lab-api", self.settings, f"{self.workspace.api_url}/readyz"),
-            "agent": ("lab-agent", self.settings, f"{self.workspace.status_url}/healthz"),
+            "service": ("lab_sandbox.cli", self.workspace.service_settings, f"{self.workspace.service_url}healthz"),
+            "api": ("lab_api.cli", self.settings, f"{self.workspace.api_url}/readyz"),
+            "agent": ("lab_agent.cli", self.settings, f"{self.workspace.status_url}/healthz"),
         }
         for name in names:
             self._start(name, programs[name][0], "run", "--config", str(programs[name][1]))
@@ -200,8 +201,8 @@ class Laboratory:
 
     def _start(self, name: str, program: str, *words: str) -> None:
         with self.log_file(name).open("ab") as log:
-            self.programs[name] = subprocess.Popen(
-                [program_path(program), *words], cwd=self.workspace.folder, stdout=log, stderr=log, env=self._environment()
+            self.programs[name] = forked_programs.start(
+                program, *words, cwd=self.workspace.folder, stdout=log, stderr=log, env=self._environment()
             )
 
     def _wait_until_ready(self, name: str, address: str) -> None:
@@ -351,15 +352,8 @@ class Laboratory:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of the agent, such as `check`."""
-        return subprocess.run(
-            [program_path("lab-agent"), *words, "--config", str(self.settings)],
-            cwd=self.workspace.folder,
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE * 2,
-            check=False,
-        )
+        command = (*words, "--config", str(self.settings))
+        return forked_programs.run("lab_agent.cli", *command, cwd=self.workspace.folder, env=self._environment())
 
     def log_lines(self, name: str = "agent") -> list[dict[str, Any]]:
         """The log, line by line; the agent's since this incident began."""

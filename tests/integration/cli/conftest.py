@@ -17,8 +17,8 @@ import structlog
 from lab_agent.cli.app import run
 from lab_agent.crypto import Cipher
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.databases import create_database
 from tests.harness.paths import CATALOGUE
 
 T = TypeVar("T")
@@ -132,5 +132,5 @@ def lab(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory
     monkeypatch.setenv("LAB_AGENT_CONFIG", str(lab.config))
     for name in ("orders", "results"):
         (tmp_path / name).mkdir()
-    upgrade(lab.url)
+    create_database(lab.folder / "lab.db")
     return lab

@@ -22,6 +22,7 @@ from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState
 from lab_agent.ports.credential_repositories import StoredToken
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.paths import CATALOGUE
 from tests.harness.programs import free_port
@@ -50,7 +51,7 @@ laboratory = "our-guid"
 """
 
 
-def line_with(process: subprocess.Popen[str], pattern: str, seconds: float = 30) -> str:
+def line_with(process: subprocess.Popen[str], pattern: str, seconds: float = DEADLINE) -> str:
     """The next line of a program that matches, by a deadline."""
     found: queue.Queue[str | None] = queue.Queue()
 
@@ -77,12 +78,15 @@ def service(tmp_path: Path, callback: str) -> Iterator[str]:
     """The address of the service in a box, which knows contract C-100 only."""
     config = tmp_path / "sandbox-service.toml"
     config.write_text(SANDBOX.format(callback=callback), encoding="utf-8")
-    command = [BIN / "lab-sandbox", "run", "--config", config, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield line_with(process, r"http://\S+").rstrip("/")
-        finally:
-            process.terminate()
+    words = ("run", "--config", str(config), "--port", "0")
+    with (tmp_path / "service.log").open("w") as log:
+        process = forked_programs.start("lab_sandbox.cli", *words, stdout=subprocess.PIPE, stderr=log)
+    try:
+        yield line_with(process, r"http://\S+").rstrip("/")
+    finally:
+        process.terminate()
+        process.wait()
+        process.close()
 
 
 @pytest.fixture

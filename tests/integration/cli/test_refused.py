@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +23,9 @@ from lab_agent.lis.registry import load_adapters
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.result_inbox import StoreInbox
+from tests.harness import forked_programs
 from tests.harness.clock import VirtualClock
+from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import free_port
 from tests.harness.refused import CR, FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
 from tests.integration.cli.conftest import KEY
@@ -135,11 +134,10 @@ def test_dismissed_messages_end_the_alert(cli: Any, lab: Any, mapping: Path) -> 
 
 
 @contextmanager
-def running_agent(lab: Any) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
+def running_agent(lab: Any) -> Iterator[ForkedProgram]:
     log = lab.folder / "agent.log"
     with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=lab.folder, stderr=file, env={**os.environ})
+        process = forked_programs.start("lab_agent.cli", "run", "--config", str(lab.config), cwd=lab.folder, stderr=file)
         try:
             yield process
         finally:

@@ -7,7 +7,6 @@ import hashlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.daemon import NO_KEEP_ALIVE
+from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 
@@ -60,8 +61,7 @@ def test_catalogue_import_served_without_restart(folder: Path, systemd: NotifySo
         prices = folder / "contract_items.csv"
         prices.write_text(prices.read_text().replace("480.00", "520.00"))
         words = ["catalogue", "import", str(folder), "--yes", "--config", str(config)]
-        command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = forked_programs.run("lab_agent.cli", *words)
         assert "price: 480.00 → 520.00" in done.stdout, done.stderr
         deadline = time.monotonic() + DEADLINE
         while httpx.get(address, headers=TOKEN, timeout=DEADLINE).json()[0]["price"] != 520.0:
@@ -73,7 +73,7 @@ def test_in_flight_request_answered_before_stop(folder: Path, systemd: NotifySoc
     port = free_port()
     body = b'{"contract":"C-100","analyticsrequests":[{"id":"001.001"}]}'
 
-    async def ask(process: subprocess.Popen[str]) -> bytes:
+    async def ask(process: ForkedProgram) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer process-token\r\nContent-Length: {len(body)}\r\n"
         writer.write(head.encode() + b"Connection: close\r\nExpect: 100-continue\r\n\r\n")
@@ -154,8 +154,7 @@ def test_process_that_waits_for_its_database_can_be_stopped(folder: Path, system
 
 
 def call(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from lab_api.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return forked_programs.run("lab_api.cli", *words)
 
 
 def test_token_and_password_hash_commands() -> None:

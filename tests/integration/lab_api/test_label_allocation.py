@@ -34,6 +34,7 @@ from lab_agent.store.unit_of_work import SqlStore
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.fakes.memory_store import MemoryStore
+from tests.harness.databases import create_database
 from tests.harness.paths import CATALOGUE
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
@@ -320,7 +321,9 @@ def _process(url: str, mark: str, count: int, shared: list[str]) -> tuple[list[s
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    found = f"sqlite:///{tmp_path}/lab.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    if request.param == "sqlite":
+        return create_database(tmp_path / "lab.db")
+    found = str(request.getfixturevalue("postgres_url"))
     upgrade(found)
     return found
 

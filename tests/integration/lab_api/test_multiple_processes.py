@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,7 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
+from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
@@ -51,7 +51,7 @@ class ApiProcesses:
         for _ in ports:
             systemd.wait_for("READY=1")
 
-    def _start(self, config: Path) -> subprocess.Popen[str]:
+    def _start(self, config: Path) -> ForkedProgram:
         return self._stack.enter_context(running_api(config, self._systemd.environ))
 
     def restart(self, number: int) -> None:
@@ -62,8 +62,7 @@ class ApiProcesses:
 
     def command(self, *words: str) -> None:
         words = (*words, "--config", str(self.configs[0]))
-        command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = forked_programs.run("lab_agent.cli", *words)
         assert done.returncode == 0, done.stderr
 
     def statuses(self) -> set[str]:

@@ -13,10 +13,10 @@ from lab_agent.catalogue_service.label_allocation import LabelAllocator
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.settings.api import ApiSettings
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
+from tests.harness.databases import create_database
 from tests.harness.store_counts import count_store
 
 POOL = LabelPool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"C-100"}))
@@ -24,9 +24,7 @@ POOL = LabelPool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    url = f"sqlite:///{tmp_path}/lab.db"
-    upgrade(url)
-    opened = SqlStore(url, Cipher(new_key()))
+    opened = SqlStore(create_database(tmp_path / "lab.db"), Cipher(new_key()))
     yield opened
     await opened.close()
 

@@ -30,6 +30,7 @@ from lab_agent.settings.notify import NotifySettings
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import VirtualClock, wait_until
+from tests.harness.databases import create_database
 from tests.harness.notifications import LIS_DOWN, NOW, make_alert
 
 SETTINGS = NotifySettings.model_validate({"command": {"sms": {"argv": ["true"]}}})
@@ -104,9 +105,11 @@ class Office:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def office(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Office]:
-    is_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/lab.db" if is_sqlite else str(request.getfixturevalue("postgres_url"))
-    upgrade(url)
+    if request.param == "sqlite":
+        url = create_database(tmp_path / "lab.db")
+    else:
+        url = str(request.getfixturevalue("postgres_url"))
+        upgrade(url)
     store = SqlStore(url, Cipher(new_key()))
     yield Office(store)
     await store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -35,10 +34,10 @@ from lab_agent.settings.groups import StatusSettings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.store.queries import SqlQueries
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
+from tests.harness.databases import create_database
 from tests.harness.results import make_settings
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -116,19 +115,11 @@ async def assess_nothing(key: OrderKey) -> Any:
     raise StoreError(f"order {key} was never fetched completely")
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("status") / "lab.db"
-    upgrade(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
-async def pages(empty_database: Path, tmp_path: Path) -> AsyncIterator[StatusPages]:
+async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
     """The page over an empty store with one user for each role; the user's name is the role's."""
-    shutil.copy(empty_database, tmp_path / "lab.db")
     cipher, clock, missing = Cipher(new_key()), ManualClock(), list[str]()
-    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
+    store = SqlStore(create_database(tmp_path / "lab.db"), cipher)
     accounts = Accounts(store, Passwords(time_cost=1, memory_cost=8, parallelism=1))
     for role in Role:
         await accounts.add(role.value, PASSWORD, role, now=NOW - timedelta(days=1))

@@ -17,13 +17,13 @@ from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.retry import Backoff
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from tests.fakes.exchange_service import service_unreachable
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.databases import create_database
 from tests.harness.jobs import claim_jobs
 
 LEASE = timedelta(seconds=60)
@@ -116,7 +116,6 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "memory":
         yield WorkerBench(MemoryStore())
         return
-    upgrade(f"sqlite:///{tmp_path / 'lab.db'}")
-    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", Cipher(new_key()))
+    store = SqlStore(create_database(tmp_path / "lab.db"), Cipher(new_key()))
     yield WorkerBench(store)
     await store.close()

@@ -24,12 +24,12 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import wait_until
+from tests.harness.databases import create_database
 from tests.harness.orders import find_template
 from tests.harness.store_counts import count_store
 from tests.harness.world import SimulatedAgent, World
@@ -150,9 +150,7 @@ def _address(request: httpx.Request) -> str:
 
 @pytest.fixture
 async def laboratory(tmp_path: Path) -> AsyncIterator[tuple[Laboratory, SqlStore]]:
-    url = f"sqlite:///{tmp_path / 'agent.db'}"
-    upgrade(url)
-    store = SqlStore(url, Cipher(new_key()))
+    store = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     world = World("cost", store=store)
     prepared = Laboratory(world, store, world.agent())
     await prepared.report(await prepared.hand_over(1))  # what is only asked or told once

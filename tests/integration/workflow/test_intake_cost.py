@@ -16,11 +16,11 @@ import pytest
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from tests.harness.clock import DEADLINE
+from tests.harness.databases import create_database
 from tests.harness.orders import find_order
 from tests.harness.store_counts import count_store
 from tests.harness.world import SimulatedAgent, World
@@ -116,9 +116,7 @@ def _address(request: httpx.Request) -> str:
 
 @pytest.fixture
 async def intake(tmp_path: Path) -> AsyncIterator[Intake]:
-    url = f"sqlite:///{tmp_path / 'agent.db'}"
-    upgrade(url)
-    store = SqlStore(url, Cipher(new_key()))
+    store = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     world = World("cost", store=store)
     prepared = Intake(world, world.agent(), store)
     prepared.count_requests()

@@ -15,10 +15,10 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import OrderRecord
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.polling import BATCH, OrderPoller
 from tests.harness.clock import VirtualClock
+from tests.harness.databases import create_database
 from tests.harness.orders import BASE
 from tests.harness.store_counts import count_store
 
@@ -54,9 +54,7 @@ class RacingStore:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    url = f"sqlite:///{tmp_path / 'agent.db'}"
-    upgrade(url)
-    opened = SqlStore(url, Cipher(new_key()))
+    opened = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     await opened.run(lambda uow: uow.key_values.get(LAST_POLL_KEY))  # the key is verified once
     yield opened
     await opened.close()
