@@ -20,6 +20,7 @@ from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, 
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
 from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
+from lab_agent.domain.programs import SchemaVersions
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError, StoreError
 from lab_agent.mappings.loader import MappingsError, load_mapping_tables
 from lab_agent.ports.repositories import UnitOfWork
@@ -284,6 +285,7 @@ async def _check_store(
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))
             await store.probe()
+            schema = await store.run_read_only(lambda uow: uow.programs.schema())
         finally:
             await store.close()
     except CryptoError as exc:
@@ -292,7 +294,13 @@ async def _check_store(
         return failed_checks("store", exc), None, exc
     if (damage := await check_integrity(settings.store)) is not None:
         return failed_checks("store", damage), snapshot, damage
-    return [CheckResult("store", CheckStatus.OK, f"{address}, whole, schema up to date")], snapshot, None
+    return [CheckResult("store", CheckStatus.OK, f"{address}, whole, {_describe_schema(schema)}")], snapshot, None
+
+
+def _describe_schema(schema: SchemaVersions) -> str:
+    if schema.is_newer:
+        return f"schema {schema.database} of a newer version, which serves this one ({schema.program}) too"
+    return "schema up to date"
 
 
 def _check_mappings(settings: Settings) -> list[CheckResult]:

@@ -28,6 +28,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.job_records import PASSED_IN_REVIEW, FailingJobs, FailureGroup, Job, JobKind, NewJob, ServiceMessage
 from lab_agent.domain.notifications import ChannelRecord, Notification
+from lab_agent.domain.programs import RunningProgram, SchemaVersions
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord, WaitingGroup
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.domain.report_records import HoldReason, HostedDocument, ReportRecord, UploadRecord, result_alert_key
@@ -65,6 +66,7 @@ from lab_agent.ports.credential_repositories import (
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.ports.notifications import NotificationRepository
+from lab_agent.ports.programs import ProgramRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import OrderRepository, Purge, ReportRepository, Store, UnitOfWork, UploadRepository
 from lab_agent.ports.vault import HostedDocumentRepository, Vault
@@ -107,6 +109,7 @@ class MemoryData:
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
     api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
+    programs: dict[str, RunningProgram] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -1198,6 +1201,35 @@ class MemoryWorkerRepository(WorkerRepository):
         return len(gone)
 
 
+class MemoryProgramRepository(ProgramRepository):
+    """Programs; the schema is always their own."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, program: RunningProgram) -> None:
+        self._data.programs[program.name] = program
+
+    @override
+    def remove(self, name: str) -> None:
+        self._data.programs.pop(name, None)
+
+    @override
+    def all(self) -> tuple[RunningProgram, ...]:
+        return tuple(self._data.programs[name] for name in sorted(self._data.programs))
+
+    @override
+    def purge(self, *, before: datetime) -> None:
+        for each in self.all():
+            if each.beat_at < before:
+                self.remove(each.name)
+
+    @override
+    def schema(self) -> SchemaVersions:
+        return SchemaVersions("0001", "0001")
+
+
 T = TypeVar("T")
 
 
@@ -1229,6 +1261,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.api_tokens = MemoryApiTokenRepository(data)
         self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
+        self.programs = MemoryProgramRepository(data)
         self.purge = MemoryPurge(data)
 
     @override
