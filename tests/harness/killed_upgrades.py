@@ -3,8 +3,8 @@
     python -m tests.harness.killed_upgrades URL FOLDER STEP
 
 It prints a line of JSON for each statement that an upgrade was killed at, which is every `STEP`-th: the beginning of the
-statement, and whether schema and content were as before. Each upgrade is a process of its own, forked off so that what it imports is imported once. `FOLDER` is for
-the migrations of a version to come.
+statement, and whether schema and content were as before. Each upgrade is a process of its own, forked off so that what it
+imports is imported once. `FOLDER` is for the migrations of a version to come.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ def upgrade() -> None:
     with op.batch_alter_table("orders") as orders:  # made anew by SQLite
         orders.drop_column("next_note")
         orders.add_column(sa.Column("next_name", sa.Text(), nullable=False, server_default=""))
-    op.execute("UPDATE orders SET next_name = (SELECT value FROM next_things WHERE next_things.key = orders.key)")
+    named = "SELECT value FROM next_things WHERE next_things.key = orders.key"
+    op.execute(f"UPDATE orders SET next_name = coalesce(({named}), '')")
     op.drop_table("next_things")
 '''
 _MOMENT = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
