@@ -43,6 +43,7 @@ from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
 from lab_agent.worker.store_watch import StoreWatch
+from lab_agent.worker.task_lease import LeasedTask
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
@@ -52,6 +53,9 @@ from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 
 RETENTION_INTERVAL = 3600.0
 """Seconds."""
+_LEASED_TASKS = ("ended_orders", "reconcile", "retention")
+"""What one worker is enough for, where several share a database. The rest is about the worker's own machine and connections:
+laboratory systems, the service as it answers here, alerts, the ping. Each polls, as an order may be seen by whoever is first."""
 _OBSERVING_TASKS = ("poll", "ended_orders", "attention", "monitor", "searches", "ping")
 """What runs in observe mode, which writes to our own database alone."""
 
@@ -76,7 +80,7 @@ def build_worker(
     dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
     components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler)
+    scheduled_tasks = _lease_tasks(components, _build_scheduled_tasks(components, lis, outages, scheduler))
     return Worker(
         dispatcher=dispatcher,
         scheduler=scheduler,
@@ -160,6 +164,18 @@ def _build_scheduled_tasks(
         "retention": (RETENTION_INTERVAL, purger.run),
         "ping": (settings.notify.ping.interval, DeadManPing(settings.notify.ping, lambda: _can_work(store, poll)).run),
     }
+
+
+def _lease_tasks(components: Components, tasks: dict[str, tuple[float, ScheduledTask]]) -> dict[str, tuple[float, ScheduledTask]]:
+    """Let one of several workers run what is about the database as a whole."""
+    if not _name_shared_host(components.settings):
+        return tasks
+    store, clock, owner = components.store, components.clock, components.owner
+    leased = {}
+    for name in _LEASED_TASKS:
+        interval, task = tasks[name]
+        leased[name] = interval, LeasedTask(name, task, interval, store, clock, owner).run
+    return {**tasks, **leased}
 
 
 def _can_work(store: Store, poll: PollTask) -> bool:

@@ -35,6 +35,7 @@ from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKe
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.integrity import check_content, check_file, check_identity, read_instance
 from lab_agent.store.jobs import SqlJobRepository
+from lab_agent.store.leases import SqlLeaseRepository
 from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
 from lab_agent.store.programs import SqlProgramRepository
@@ -89,6 +90,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.api_refusals = SqlApiRefusalRepository(session)
         self.workers = SqlWorkerRepository(session)
         self.programs = SqlProgramRepository(session)
+        self.leases = SqlLeaseRepository(session)
         self.purge = SqlPurge(connection)
 
     @override

@@ -129,6 +129,7 @@ class Presence:
     def _save_end(self, uow: UnitOfWork) -> None:
         uow.workers.save(self._worker)
         self._beat.remove(uow)
+        uow.leases.release_all(self._worker.name)
 
     def _purge(self, uow: UnitOfWork) -> None:
         uow.workers.purge(before=self._clock.now() - _KEPT)

@@ -65,6 +65,7 @@ from lab_agent.ports.credential_repositories import (
 )
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
+from lab_agent.ports.leases import LeaseRepository
 from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.programs import ProgramRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
@@ -94,7 +95,7 @@ class MemoryData:
     alerts: list[Alert] = field(default_factory=list)
     notifications: dict[tuple[str, AlertKey], Notification] = field(default_factory=dict)
     notification_channels: dict[str, ChannelRecord] = field(default_factory=dict)
-    notification_lease: tuple[str, datetime] | None = None
+    leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     rejections: list[tuple[str, str, datetime]] = field(default_factory=list)
     refused_messages: dict[RefusedKey, RefusedMessage] = field(default_factory=dict)
@@ -281,19 +282,6 @@ class MemoryNotificationRepository(NotificationRepository):
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
-
-    @override
-    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
-        held = self._data.notification_lease
-        if held is not None and held[0] != owner and held[1] > now:
-            return False
-        self._data.notification_lease = (owner, now + lease)
-        return True
-
-    @override
-    def release_lease(self, owner: str) -> None:
-        if self._data.notification_lease and self._data.notification_lease[0] == owner:
-            self._data.notification_lease = None
 
     @override
     def all(self) -> tuple[Notification, ...]:
@@ -1201,6 +1189,31 @@ class MemoryWorkerRepository(WorkerRepository):
         return len(gone)
 
 
+class MemoryLeaseRepository(LeaseRepository):
+    """Leases."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def acquire(self, name: str, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        held = self._data.leases.get(name)
+        if held is not None and held[0] != owner and held[1] > now:
+            return False
+        self._data.leases[name] = owner, now + lease
+        return True
+
+    @override
+    def release(self, name: str, owner: str) -> None:
+        if name in self._data.leases and self._data.leases[name][0] == owner:
+            del self._data.leases[name]
+
+    @override
+    def release_all(self, owner: str) -> None:
+        for name in [each for each, held in self._data.leases.items() if held[0] == owner]:
+            del self._data.leases[name]
+
+
 class MemoryProgramRepository(ProgramRepository):
     """Programs; the schema is always their own."""
 
@@ -1262,6 +1275,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
         self.programs = MemoryProgramRepository(data)
+        self.leases = MemoryLeaseRepository(data)
         self.purge = MemoryPurge(data)
 
     @override
