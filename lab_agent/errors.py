@@ -166,6 +166,10 @@ class SchemaMismatchError(StoreUnreachableError):
     default_fault = StoreFault.OTHER_SCHEMA
 
 
+class SchemaInUseError(StoreError):
+    """The database cannot be upgraded while programs work on it that the new schema does not serve."""
+
+
 class WrongKeyError(StoreUnreachableError, CryptoError):
     """The database was written with another encryption key; put the former key back into `store.encryption_keys`."""
 

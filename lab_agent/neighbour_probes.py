@@ -16,13 +16,16 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
 
 
-def build_neighbour_probes(
-    settings: Settings, store: Store, queries: Queries | None, clock: Clock, *, once: bool = False
-) -> Iterator[Probe]:
-    """Build the probes; those of lab-api only where this laboratory runs one. `once`: a single failure is told at once."""
+def build_own_api_probes(settings: Settings, store: Store, clock: Clock, *, once: bool = False) -> Iterator[Probe]:
+    """Build what asks this machine's lab-api, only where there is one. `once`: a single failure is told at once."""
     monitoring = settings.monitoring
     if health := build_api_health(settings.api, monitoring, proxy=settings.exchange.proxy):
         yield from build_api_probes(health, store, clock, timedelta(seconds=monitoring.api_interval), once=once)
+
+
+def build_neighbour_probes(settings: Settings, store: Store, queries: Queries | None, clock: Clock) -> Iterator[Probe]:
+    """Build the probes that look at what all machines share."""
+    monitoring = settings.monitoring
     yield ApiCallersProbe(store, clock, monitoring.refused_callers_after)
     if queries is not None:
         yield OverdueResultsProbe(queries, clock, timedelta(seconds=monitoring.lis_silent_after))

@@ -21,8 +21,9 @@ from lab_agent.errors import Failure, ServicePaused
 from lab_agent.machine_probes import build_machine_probes
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.monitoring.exchange_probes import ClockProbe, SlownessProbe
+from lab_agent.monitoring.hosts import LivingHosts, OwnHostProbe, SchemaProbe
 from lab_agent.monitoring.monitor import Monitor, Probe
-from lab_agent.neighbour_probes import build_neighbour_probes
+from lab_agent.neighbour_probes import build_neighbour_probes, build_own_api_probes
 from lab_agent.notification.building import build_notifier
 from lab_agent.notification.dead_man import DeadManPing
 from lab_agent.notification.memory import MemoryBook
@@ -30,6 +31,8 @@ from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.lis import AdapterSource, NoAdapters
 from lab_agent.ports.repositories import Store
+from lab_agent.settings.root import Settings
+from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.store_mark import open_mark
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
@@ -40,6 +43,7 @@ from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
 from lab_agent.worker.store_watch import StoreWatch
+from lab_agent.worker.task_lease import LeasedTask
 from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
@@ -49,6 +53,9 @@ from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 
 RETENTION_INTERVAL = 3600.0
 """Seconds."""
+_LEASED_TASKS = ("ended_orders", "reconcile", "retention")
+"""What one worker is enough for, where several share a database. The rest is about the worker's own machine and connections:
+laboratory systems, the service as it answers here, alerts, the ping. Each polls, as an order may be seen by whoever is first."""
 _OBSERVING_TASKS = ("poll", "ended_orders", "attention", "monitor", "searches", "ping")
 """What runs in observe mode, which writes to our own database alone."""
 
@@ -73,7 +80,7 @@ def build_worker(
     dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
     components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
-    scheduled_tasks = _build_scheduled_tasks(components, lis, outages, scheduler)
+    scheduled_tasks = _lease_tasks(components, _build_scheduled_tasks(components, lis, outages, scheduler))
     return Worker(
         dispatcher=dispatcher,
         scheduler=scheduler,
@@ -96,7 +103,7 @@ def build_worker(
 
 
 def _build_presence(components: Components) -> Presence:
-    identity = WorkerIdentity.of_this_process(components.owner, components.settings.worker.mode)
+    identity = WorkerIdentity.of_this_process(components.owner, components.settings.worker.mode, head_revision())
     interval = components.settings.monitoring.heartbeat_interval
     return Presence(components.store, components.clock, identity, interval, components.metrics.loop_lag.take_longest)
 
@@ -159,14 +166,25 @@ def _build_scheduled_tasks(
     }
 
 
+def _lease_tasks(components: Components, tasks: dict[str, tuple[float, ScheduledTask]]) -> dict[str, tuple[float, ScheduledTask]]:
+    """Let one of several workers run what is about the database as a whole."""
+    if not _name_shared_host(components.settings):
+        return tasks
+    store, clock, owner = components.store, components.clock, components.owner
+    leased = {}
+    for name in _LEASED_TASKS:
+        interval, task = tasks[name]
+        leased[name] = interval, LeasedTask(name, task, interval, store, clock, owner).run
+    return {**tasks, **leased}
+
+
 def _can_work(store: Store, poll: PollTask) -> bool:
     """Whether the agent works as far as it can tell itself: its database takes what it writes, and it polls."""
     return not (any(each.condition.is_unready for each in store.health.conditions) or poll.is_late())
 
 
 def _build_notifier(components: Components, outages: OutageTracker, book: MemoryBook) -> Notifier:
-    shares_store = not components.settings.store.url.startswith("sqlite")
-    host = socket.gethostname() if shares_store else ""
+    host = _name_shared_host(components.settings)
     return build_notifier(
         components.settings.notify,
         components.store,
@@ -181,14 +199,26 @@ def _build_notifier(components: Components, outages: OutageTracker, book: Memory
 
 def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, ...]:
     """Build what looks at operation at regular intervals; `once`, for a command that looks a single time."""
-    settings, clock = components.settings, components.clock
-    return (
-        AgentProbe(components.store, clock, AgentLimits.of(settings.monitoring, settings.worker)),
+    settings, clock, store = components.settings, components.clock, components.store
+    limits = AgentLimits.of(settings.monitoring, settings.worker)
+    host, living = _name_shared_host(settings), LivingHosts(limits.stale_after)
+    of_this_host: tuple[Probe, ...] = (
         *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
-        *build_neighbour_probes(settings, components.store, components.queries, clock, once=once),
+        *build_own_api_probes(settings, store, clock, once=once),
         SlownessProbe(components.call_durations, settings.monitoring.slow_after),
-        _build_clock_probe(components),
+        SchemaProbe(store),
     )
+    return (
+        AgentProbe(store, clock, limits, shares_store=bool(host)),
+        *(OwnHostProbe(each, host, store, living) if host else each for each in of_this_host),
+        *build_neighbour_probes(settings, store, components.queries, clock),
+        _build_clock_probe(components, host, living),
+    )
+
+
+def _name_shared_host(settings: Settings) -> str:
+    """Name this machine where several may share the database; a SQLite has one agent, whose machine needs no name."""
+    return "" if settings.store.url.startswith("sqlite") else socket.gethostname()
 
 
 def _build_attention(components: Components, outages: OutageTracker) -> ScheduledTask:
@@ -220,10 +250,6 @@ async def _is_service_up(exchange: Exchange) -> bool:
     return True
 
 
-def _build_clock_probe(components: Components) -> ClockProbe:
-    settings = components.settings
-    shares_store = not settings.store.url.startswith("sqlite")  # a SQLite has one agent, whose machine needs no name
-    tolerance = timedelta(seconds=settings.monitoring.clock_tolerance)
-    host = socket.gethostname() if shares_store else ""
-    stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
-    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host, stale_after)
+def _build_clock_probe(components: Components, host: str, living: LivingHosts) -> ClockProbe:
+    tolerance = timedelta(seconds=components.settings.monitoring.clock_tolerance)
+    return ClockProbe(components.exchange, components.store, components.clock, tolerance, host, living)

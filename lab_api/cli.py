@@ -24,6 +24,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.opening import open_store
+from lab_agent.store.schema_versions import head_revision
 from lab_agent.worker.store_watch import StoreWatch
 from lab_api.app import create_app
 from lab_api.auth import Clients
@@ -31,6 +32,7 @@ from lab_api.catalogue_sync import CatalogueSync
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.metrics import ApiMetrics
 from lab_api.observation import Observation
+from lab_api.presence import ApiPresence
 from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets
 from lab_api.refusals import RefusalCounter
 from lab_api.server import ApiServer, listen
@@ -95,6 +97,7 @@ async def _build_server(settings: Settings, store: Store) -> ApiServer:
         "rate limit": SharedTokenBuckets(store, rate_limit, _now).run,
         "refusals": refusals.run,
         "database watch": StoreWatch(store, SystemClock(), _take_up_again).run,
+        "presence": ApiPresence(store, SystemClock(), head_revision(), settings.monitoring.heartbeat_interval).run,
     }
     return ApiServer(app, current_catalogue, sync, api, background)
 

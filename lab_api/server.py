@@ -79,6 +79,7 @@ class ApiServer(web_server.UvicornServer):
         for task in self._background_tasks:
             task.cancel()
         await super().shutdown(sockets)
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
         _log.info("API stopped", action="api.stopped")
 
     def _start_task(self, work: BackgroundTask, name: str) -> None:

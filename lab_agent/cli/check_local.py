@@ -20,6 +20,7 @@ from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, 
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
 from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
+from lab_agent.domain.programs import SchemaVersions
 from lab_agent.errors import CatalogueError, CryptoError, Failure, LabAgentError, Problem, SettingsError, StoreError
 from lab_agent.mappings.loader import MappingsError, load_mapping_tables
 from lab_agent.ports.repositories import UnitOfWork
@@ -29,10 +30,13 @@ from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.integrity import check_integrity
+from lab_agent.store.key_rotation import count_older
 from lab_agent.store.missing_database import MissingDatabase, find_missing_database
 from lab_agent.store.opening import build_cipher, open_store
+from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
+_KEYS_OF_A_ROTATION = 2
 _LOCK_PATIENCE = 2.0
 """Seconds that the check waits for a database that another program has locked: who looks wants to know."""
 
@@ -293,6 +297,8 @@ async def _check_store(
             await store.run(lambda uow: uow.oauth_tokens.current())
             snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))
             await store.probe()
+            schema = await store.run_read_only(lambda uow: uow.programs.schema())
+            keys = await _check_older_keys(settings, store)
         finally:
             await store.close()
     except CryptoError as exc:
@@ -301,7 +307,24 @@ async def _check_store(
         return failed_checks("store", exc), None, exc
     if (damage := await check_integrity(settings.store)) is not None:
         return failed_checks("store", damage), snapshot, damage
-    return [CheckResult("store", CheckStatus.OK, f"{address}, whole, schema up to date")], snapshot, None
+    return [CheckResult("store", CheckStatus.OK, f"{address}, whole, {_describe_schema(schema)}"), *keys], snapshot, None
+
+
+async def _check_older_keys(settings: Settings, store: SqlStore) -> list[CheckResult]:
+    """Say whether the older keys can go, where there are some."""
+    if len(settings.store.encryption_keys) < _KEYS_OF_A_ROTATION:
+        return []
+    if older := await count_older(store, build_cipher(settings.store)):
+        hint = "once every program has the newest key as its first: `lab-agent db rotate-keys`"
+        return [CheckResult("older keys", CheckStatus.TODO, f"{older} stored values need one", hint)]
+    hint = "they can be removed from store.encryption_keys once every program has the newest key as its first"
+    return [CheckResult("older keys", CheckStatus.OK, "no stored value needs one", hint)]
+
+
+def _describe_schema(schema: SchemaVersions) -> str:
+    if schema.is_newer:
+        return f"schema {schema.database} of a newer version, which serves this one ({schema.program}) too"
+    return "schema up to date"
 
 
 def _check_mappings(settings: Settings) -> list[CheckResult]:

@@ -26,10 +26,17 @@ def db_callback() -> None:
 
 @db_app.command()
 def upgrade(config: ConfigOption = None) -> None:
-    """Create the database, or upgrade its schema. May be repeated; no data is lost."""
+    """Create the database, or upgrade its schema. May be repeated, and run on several machines at once; no data is lost.
+
+    Programs of the former version may go on meanwhile where the new schema serves them. Where it does not, nothing is changed as
+    long as one of them runs.
+    """
     settings = load_settings(config, requires_login=False)
-    upgrade_schema(settings.store.url)
-    print_line(f"{mask_url_password(settings.store.url)} has the current schema.")
+    done, database = upgrade_schema(settings.store.url), mask_url_password(settings.store.url)
+    if done.is_newer:
+        print_line(f"{database} has schema {done.after} of a newer program, which serves this one ({done.program}) too.")
+    else:
+        print_line(f"{database} has the current schema.")
 
 
 @db_app.command("rotate-keys")

@@ -33,7 +33,8 @@ from lab_agent.errors import CryptoError, InputError, LabAgentError, StoreError
 from lab_agent.ports.queries import Overview
 from lab_agent.settings.introspection import MASK, is_secret_name, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.store.schema import check_schema, head_revision
+from lab_agent.store.schema import check_schema
+from lab_agent.store.schema_versions import head_revision
 
 _LOG_BYTES = 2_000_000
 _LOG_LINES = 5_000

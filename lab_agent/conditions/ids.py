@@ -80,6 +80,7 @@ class ConditionId(StrEnum):
     STORE_DAMAGED = "store.damaged"
     STORE_OTHER_KEY = "store.other_key"
     STORE_OTHER_SCHEMA = "store.other_schema"
+    STORE_NEWER_SCHEMA = "store.newer_schema"
     STORE_SECOND_AGENT = "store.second_agent"
     STORE_RESTORED = "store.restored"
 
@@ -87,6 +88,7 @@ class ConditionId(StrEnum):
     AGENT_NOT_RUNNING = "agent.not_running"
     AGENT_NOT_ANSWERING = "agent.not_answering"
     AGENT_FROZEN = "agent.frozen"
+    AGENT_LOST_MACHINE = "agent.lost_machine"
     AGENT_STOOD_STILL = "agent.stood_still"
     AGENT_POLL_OVERDUE = "agent.poll_overdue"
     AGENT_TASK_ENDED = "agent.task_ended"

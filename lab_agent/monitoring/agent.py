@@ -17,13 +17,20 @@ from lab_agent.settings.monitoring import MonitoringSettings
 
 STALL_INTERVALS = 3
 """So many heartbeats late, the process counts as having stood still."""
-_STALE_INTERVALS = 6
+STALE_INTERVALS = 6
 """So many heartbeats without one, a worker counts as gone or frozen: a database that is busy delays one."""
 _POLL_INTERVALS = 5
 _LEAST_POLL_WAIT = 60.0
 """So many of the longest poll intervals without a poll that succeeded, and at least so many seconds, it is overdue."""
 _STALL_TOLD_FOR = timedelta(minutes=15)
 _ENDED_PART_TOLD_FOR = timedelta(hours=1)
+_LOST_TOLD_FOR = timedelta(days=1)
+_CONDITIONS = frozenset(
+    {
+        *(ConditionId.AGENT_STOOD_STILL, ConditionId.AGENT_TASK_ENDED),
+        *(ConditionId.AGENT_POLL_OVERDUE, ConditionId.AGENT_LOST_MACHINE),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class AgentLimits:
     @property
     def stale_after(self) -> timedelta:
         """How old a heartbeat may be."""
-        return timedelta(seconds=_STALE_INTERVALS * self.heartbeat_interval)
+        return timedelta(seconds=STALE_INTERVALS * self.heartbeat_interval)
 
     @property
     def poll_overdue_after(self) -> timedelta:
@@ -75,11 +82,13 @@ class AgentProbe:
     store: Store
     clock: Clock
     limits: AgentLimits
+    shares_store: bool = False
+    """Whether agents on several machines may work on the database."""
 
     @property
     def conditions(self) -> frozenset[ConditionId]:
         """The conditions that it decides about."""
-        return frozenset({ConditionId.AGENT_STOOD_STILL, ConditionId.AGENT_TASK_ENDED, ConditionId.AGENT_POLL_OVERDUE})
+        return _CONDITIONS
 
     async def look(self) -> Sequence[Finding]:
         """Read the store. Raises `StoreUnreachableError`."""
@@ -89,6 +98,7 @@ class AgentProbe:
             *find_stalls(state.workers, now),
             *find_ended_parts(state.workers, now),
             *find_overdue_poll(state, self.limits, now),
+            *(find_lost_machines(state.workers, self.limits, now) if self.shares_store else ()),
         )
 
 
@@ -112,6 +122,19 @@ def find_ended_parts(workers: Collection[WorkerRecord], now: datetime) -> Iterat
     for part, worker in ended.items():
         detail = f"{worker.fault or 'it returned'}, at {worker.beat_at:%Y-%m-%d %H:%M:%S} UTC on {worker.host}"
         yield Finding(condition=ConditionId.AGENT_TASK_ENDED, subject=part, detail=detail, since=worker.beat_at)
+
+
+def find_lost_machines(workers: Collection[WorkerRecord], limits: AgentLimits, now: datetime) -> Iterator[Finding]:
+    """Give the machines whose agent has ended without saying so within the last day, while one on another machine lives."""
+    alive = {each.host for each in living_workers(workers, limits, now)}
+    newest: dict[str, WorkerRecord] = {}
+    for each in workers:  # latest first
+        newest.setdefault(each.host, each)
+    for host, last in newest.items():
+        is_recent = limits.stale_after < now - last.beat_at < _LOST_TOLD_FOR
+        if alive and host not in alive and last.stopped_at is None and is_recent:
+            detail = f"its last heartbeat was at {last.beat_at:%Y-%m-%d %H:%M:%S} UTC (process {last.pid})"
+            yield Finding(condition=ConditionId.AGENT_LOST_MACHINE, subject=host, detail=detail, since=last.beat_at)
 
 
 def find_overdue_poll(state: AgentState, limits: AgentLimits, now: datetime) -> Iterator[Finding]:

@@ -11,9 +11,9 @@ from statistics import median
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import CallOutcome
+from lab_agent.monitoring.hosts import LivingHosts, keep_findings
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, ServiceClock
@@ -33,8 +33,7 @@ class ClockProbe:
     """Whether our clock and the service's agree, by the `Date` of its answers.
 
     `host` names this machine where workers on several ones may share the database: each decides about its own clock alone, and
-    about those of machines on which no worker runs any more: none that has written a heartbeat within `stale_after` of our steady
-    time, whatever its clock says.
+    about those of machines on which no worker runs any more.
     """
 
     exchange: Exchange
@@ -42,10 +41,7 @@ class ClockProbe:
     clock: Clock
     tolerance: timedelta
     host: str = ""
-    stale_after: timedelta = timedelta(minutes=1)
-    steady: Callable[[], float] = steady_seconds
-    _beats: dict[str, tuple[datetime, float]] = field(default_factory=dict, init=False)
-    """The newest heartbeat of each worker, and when we saw it first."""
+    living: LivingHosts = field(default_factory=lambda: LivingHosts(timedelta(minutes=1)))
 
     @property
     def conditions(self) -> frozenset[ConditionId]:
@@ -77,27 +73,9 @@ class ClockProbe:
 
     def _find_others(self, uow: UnitOfWork) -> tuple[Finding, ...]:
         """What workers on other machines have found, as long as one of them lives."""
-        found = [
-            alert
-            for alert in (uow.alerts.all_open() if self.host else ())
-            if alert.condition in _CLOCK_CONDITIONS and alert.subject != self.host
-        ]
-        hosts = {each.host for each in uow.workers.newest() if self._lives(each)} if found else frozenset()
-        return tuple(
-            Finding(condition=each.condition, subject=each.subject, detail=each.detail, since=each.since, count=each.count)
-            for each in found
-            if each.subject in hosts
-        )
-
-    def _lives(self, worker: WorkerRecord) -> bool:
-        """Whether it goes on writing heartbeats. Its times are of a clock that may be wrong: only that they change counts."""
-        if worker.stopped_at is not None:
-            return False
-        beat, seen = self._beats.get(worker.name, (None, 0.0))
-        if beat != worker.beat_at:
-            seen = self.steady()
-            self._beats[worker.name] = worker.beat_at, seen
-        return self.steady() - seen < self.stale_after.total_seconds()
+        if not self.host:
+            return ()
+        return keep_findings(uow, _CLOCK_CONDITIONS, self.living, lambda found, hosts: found != self.host and found in hosts)
 
     def _assess_again(self, uow: UnitOfWork) -> None:
         uow.jobs.make_due(JobKind.FETCH_ORDER, now=self.clock.now())

@@ -34,6 +34,7 @@ log = structlog.get_logger(__name__)
 
 INTERVAL = 10.0
 """Seconds between two looks."""
+_LEASE = "notifications"
 _LEASE_MARGIN = timedelta(seconds=60)
 
 
@@ -97,7 +98,7 @@ class Notifier:
     def _claim(self, uow: UnitOfWork, numbers: AffectedNumbers | None) -> list[Outgoing]:
         """Take the right to send, look again under it, and write what was noticed. Empty if another worker has it."""
         lease = timedelta(seconds=max(each.timeout for each in self.channels)) + _LEASE_MARGIN
-        if not uow.notifications.acquire_lease(self.owner, now=self.clock.now(), lease=lease):
+        if not uow.leases.acquire(_LEASE, self.owner, now=self.clock.now(), lease=lease):
             return []
         situation, book, records = _read(uow, numbers)
         plans = self._teller.plan(situation, book, records)
@@ -107,7 +108,7 @@ class Notifier:
         _forget_removed_channels(uow, book, situation, frozenset(plans))
         outgoing = self._teller.to_outgoing(plans, book, records, numbers)
         if not outgoing:
-            uow.notifications.release_lease(self.owner)
+            uow.leases.release(_LEASE, self.owner)
         uow.commit()
         return outgoing
 
@@ -127,7 +128,7 @@ class Notifier:
             uow.notifications.save(saved)
             uow.notifications.delete(ended)
             _update_alert(uow, record, now)
-        uow.notifications.release_lease(self.owner)
+        uow.leases.release(_LEASE, self.owner)
         uow.commit()
 
 

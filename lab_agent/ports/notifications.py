@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import Protocol
 
 from lab_agent.domain.notifications import ChannelRecord, Notification
 
 
 class NotificationRepository(Protocol):
-    """What each channel has told, and who may tell: one worker at a time."""
-
-    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
-        """Take or renew the right to send. False if another owner holds it; then nothing is written."""
-        ...
-
-    def release_lease(self, owner: str) -> None:
-        """Give it back, if this owner holds it."""
-        ...
+    """What each channel has told."""
 
     def all(self) -> tuple[Notification, ...]:
         """Everything that was told and whose end was not, and what is to be told."""

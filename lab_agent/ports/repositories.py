@@ -23,7 +23,9 @@ from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLa
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobRepository
+from lab_agent.ports.leases import LeaseRepository
 from lab_agent.ports.notifications import NotificationRepository
+from lab_agent.ports.programs import ProgramRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.vault import HostedDocumentRepository, Vault
 from lab_agent.ports.workers import WorkerRepository
@@ -57,6 +59,8 @@ class UnitOfWork(Protocol):
     api_tokens: ApiTokenRepository
     api_refusals: ApiRefusalRepository
     workers: WorkerRepository
+    programs: ProgramRepository
+    leases: LeaseRepository
     purge: Purge
 
     def commit(self) -> None:

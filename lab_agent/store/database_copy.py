@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 
 from sqlalchemy import URL
@@ -20,7 +21,7 @@ from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store.engine import open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.integrity import check_content
-from lab_agent.store.schema import check_restorable, reject_unknown_revision
+from lab_agent.store.schema_versions import SERVED_KEY, check_restorable, reject_foreign
 from lab_agent.store.vault import check_key
 
 _PROGRAM_SECONDS = 6 * 3600
@@ -42,7 +43,7 @@ def verify_copy(url: str, copy: Path, cipher: Cipher) -> None:
     """Read a copy of the database of `url` whole. Raises `StoreError` if it is damaged, of a newer schema, or of another key."""
     if sqlite_file(url) is None:
         _run("pg_restore", None, ["--list", str(copy)])
-        reject_unknown_revision(_dumped_revision(copy))
+        reject_foreign(_dumped_revision(copy), _dumped_value(copy, SERVED_KEY))
         return
     engine = open_reading_engine(f"sqlite:///{copy.absolute()}", connections=1)
     try:
@@ -92,11 +93,22 @@ def _copy_sqlite(file: Path, target: Path) -> None:
 
 
 def _dumped_revision(copy: Path) -> str | None:
-    """The schema of a dump: the line after the table's `COPY`."""
-    text = _run("pg_restore", None, ["--data-only", "--table=alembic_version", "--file=-", str(copy)])
-    lines = text.splitlines()
-    begin = next((number for number, line in enumerate(lines) if line.startswith("COPY ")), None)
-    return None if begin is None else lines[begin + 1]
+    """The schema of a dump."""
+    rows = _dumped_rows(copy, "alembic_version")
+    return rows[0][0] if rows else None
+
+
+def _dumped_value(copy: Path, key: str) -> str | None:
+    """What a dump has stored under a key, as `key_values` has it."""
+    return next((row[1] for row in _dumped_rows(copy, "key_values") if row[0] == key), None)
+
+
+def _dumped_rows(copy: Path, table: str) -> list[list[str]]:
+    """The rows of a table in a dump, from the line after its `COPY` to the one that ends it."""
+    lines = iter(_run("pg_restore", None, ["--data-only", f"--table={table}", "--file=-", str(copy)]).splitlines())
+    if next((line for line in lines if line.startswith("COPY ")), None) is None:
+        return []
+    return [line.split("\t") for line in takewhile(lambda line: line != "\\.", lines)]
 
 
 def _run(program: str, url: URL | None, arguments: list[str]) -> str:

@@ -16,7 +16,7 @@ from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.error_translation import translate_errors
-from lab_agent.store.schema import check_revision
+from lab_agent.store.schema_versions import check_revision
 from lab_agent.store.tables import key_values
 from lab_agent.store.vault import check_key
 

@@ -6,6 +6,7 @@ What the newest key encrypted already is left alone, so a rotation that was inte
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, select, update
 
@@ -50,6 +51,24 @@ async def rotate_keys(store: SqlStore) -> KeyRotation:
     if not second:
         await store.write(store_key_check)
     return KeyRotation(reencrypted=first + second, added_meanwhile=second, unreadable=unreadable)
+
+
+async def count_older(store: SqlStore, cipher: Cipher) -> int:
+    """Count the values that the newest key did not encrypt: as long as there is one, the older keys are needed."""
+    older = 0
+    for table, key, name in _ENCRYPTED_COLUMNS:
+        after: object = None
+        while rows := await store.read(partial(_read_batch, table, key, name, after)):
+            after = rows[-1][0]
+            older += sum(not cipher.is_current(value) for _, value in rows)
+    return older
+
+
+def _read_batch(
+    table: Table, key: Column[object], name: str, after: object, connection: Connection
+) -> list[tuple[object, bytes]]:
+    some = select(key, table.c[name]).where(table.c[name].is_not(None)).order_by(key).limit(_BATCH_SIZE)
+    return [(row[0], row[1]) for row in connection.execute(some if after is None else some.where(key > after))]
 
 
 async def _rotate_all(store: SqlStore) -> tuple[int, int]:

@@ -1,9 +1,8 @@
-"""What notification channels have told, and the lease of the right to send."""
+"""What notification channels have told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam, delete, select
 from typing_extensions import override
@@ -11,11 +10,9 @@ from typing_extensions import override
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.store.notification_tables import notification_channels, notifications
-from lab_agent.store.row_mapping import RecordMapping, upsert, upsert_by
+from lab_agent.store.row_mapping import RecordMapping, upsert_by
 from lab_agent.store.session import Query, Session, Write
-from lab_agent.store.tables import leases
 
-_LEASE = "notifications"
 _NOTIFICATIONS = RecordMapping(Notification, notifications)
 _CHANNELS = RecordMapping(ChannelRecord, notification_channels)
 _ALL = Query(select(*_NOTIFICATIONS.columns).order_by(notifications.c.noticed_at, notifications.c.subject))
@@ -37,16 +34,6 @@ class SqlNotificationRepository(NotificationRepository):
 
     def __init__(self, session: Session) -> None:
         self._session = session
-
-    @override
-    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
-        free = (leases.c.until <= now) | (leases.c.owner == owner)
-        row = {"name": _LEASE, "owner": owner, "until": now + lease}
-        return upsert(self._session.connection(), leases, row, "name", where=free)
-
-    @override
-    def release_lease(self, owner: str) -> None:
-        self._session.connection().execute(delete(leases).where(leases.c.name == _LEASE, leases.c.owner == owner))
 
     @override
     def all(self) -> tuple[Notification, ...]:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import structlog
+
 from lab_agent.crypto import Cipher
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
 
+log = structlog.get_logger(__name__)
+
 
 def open_store(settings: StoreSettings, *, patience: float | None = None) -> SqlStore:
     """Open the store; who writes waits for a lock for `patience` seconds, where that is not the usual time.
 
-    Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`.
+    Raises `SchemaMismatchError` if this program cannot work on its schema, `CryptoError`, `StoreError`.
     """
-    check_schema(settings.url)
+    schema = check_schema(settings.url)
+    if schema.is_newer:
+        log.info(
+            "the database has a newer schema, which serves this program too",
+            action="schema_newer",
+            schema=schema.database,
+            known=schema.program,
+        )
     return SqlStore(settings.url, build_cipher(settings), patience=patience)
 
 

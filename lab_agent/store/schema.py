@@ -1,127 +1,186 @@
 """The schema of the database: upgraded by migrations, and checked with a clear error where it is another one.
 
 Migrations are Alembic's, inside the package, and run without an ini file; a whole upgrade is one transaction on both databases.
-Only an upgrade imports Alembic, which takes a while: the file names of the migrations say which schemas there are.
+Only an upgrade imports Alembic, which takes a while. Each migration names the oldest program that can go on working on the
+database after it (`oldest_program`), so that machines can be upgraded one after the other.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, Engine, event, text
 
-from lab_agent.errors import SchemaMismatchError
+from lab_agent.domain.programs import SchemaVersions
+from lab_agent.errors import SchemaInUseError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
+from lab_agent.store import schema_versions
 from lab_agent.store.engine import create_file, open_engine, open_reading_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.missing_database import reject_lost, reject_missing
-from lab_agent.store.row_mapping import insert_new
+from lab_agent.store.programs import read_programs
+from lab_agent.store.row_mapping import insert_new, upsert
+from lab_agent.store.schema_versions import (
+    SERVED_KEY,
+    check_revision,
+    current_revision,
+    head_revision,
+    oldest_program,
+    reject_newer,
+    write_served,
+)
 from lab_agent.store.tables import key_values
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 _MIGRATION_LOCK = 0x1AB_0001
-_UPGRADE_HINT = "run `lab-agent db upgrade`"
-_MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")
+_PATIENCE = 60.0
+"""Seconds that an upgrade of SQLite waits for another one, or for a unit of work."""
+_OTHERS_SECONDS, _TABLE_SECONDS, _ATTEMPTS = 3600, 5, 6
+"""On PostgreSQL: how long one upgrade waits for another one; how long a statement waits for a table, as everybody else waits
+behind it meanwhile; and how often that is tried."""
 
 
-def upgrade(url: str) -> None:
-    """Bring the database to this program's schema, creating it where there is none. Harmless when repeated.
+@dataclass(frozen=True, slots=True)
+class UpgradeOutcome:
+    """The schema that the database had, and the one that it has now; a newer one than this program's is left as it is."""
 
-    Raises `SchemaMismatchError` for a database of a newer program, `StoreUnreachableError`, and `StoreError` for an invalid URL.
+    before: str | None
+    after: str
+    program: str
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer program has upgraded it before, and it serves this one too."""
+        return self.after > self.program
+
+
+def upgrade(url: str) -> UpgradeOutcome:
+    """Bring the database to this program's schema, creating it where there is none. Harmless when repeated, also at once.
+
+    Raises `SchemaMismatchError` for a database of a newer program that does not serve this one, `SchemaInUseError` while a
+    program works on it that could not go on, `StoreUnreachableError`, and `StoreError` for an invalid URL.
     """
-    from alembic import command  # noqa: PLC0415 - see above
-
     file = sqlite_file(url)
     if file is not None:
         reject_lost(file)
         create_file(file)
-    engine = open_engine(url, connections=1)
+    engine = open_engine(url, connections=1, patience=_PATIENCE if file is not None else float(_TABLE_SECONDS))
+    if file is not None:
+        event.listen(engine, "connect", _leave_references)
     try:
-        with translate_errors(), engine.begin() as connection:
-            _acquire_migration_lock(connection)
-            _reject_newer(current_revision(connection))
-            config = _alembic_config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            insert_new(connection, key_values, {"key": INSTANCE_ID_KEY, "value": uuid.uuid4().hex})
+        return _upgrade_patiently(engine)
     finally:
         engine.dispose()
 
 
-def check_schema(url: str) -> None:
-    """Raise `SchemaMismatchError`, which says what to do, where the database does not have this program's schema."""
+def check_schema(url: str) -> SchemaVersions:
+    """Give the schema of the database beside this program's.
+
+    Raises `SchemaMismatchError`, which says what to do, where this program cannot work on it.
+    """
     file = sqlite_file(url)
     if file is not None:
         reject_missing(file)
     engine = open_reading_engine(url, connections=1)
     try:
         with translate_errors(), engine.connect() as connection:
-            check_revision(connection)
+            return check_revision(connection)
     finally:
         engine.dispose()
 
 
-def head_revision() -> str:
-    """Give the newest schema that this program knows."""
-    return max(_known_revisions())
+def _upgrade_patiently(engine: Engine) -> UpgradeOutcome:
+    """Try again where a worker had a table for too long, or each waited for the other: nothing was written by then."""
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return _upgrade(engine)
+        except StoreUnreachableError as exc:
+            in_the_way = isinstance(exc, StoreConflictError) or exc.fault is StoreFault.LOCKED
+            if engine.dialect.name == "sqlite" or not in_the_way:
+                raise
+        time.sleep(attempt)
+    return _upgrade(engine)
 
 
-def current_revision(connection: Connection) -> str | None:
-    """Give the schema of a database; None if it has none yet."""
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return found
+def _upgrade(engine: Engine) -> UpgradeOutcome:
+    from alembic import command  # noqa: PLC0415 - see above
+
+    with translate_errors(), engine.begin() as connection:
+        _acquire_migration_lock(connection)
+        before, program = current_revision(connection), head_revision()
+        reject_newer(connection, before)
+        if before is not None and before > program:
+            return UpgradeOutcome(before, before, program)
+        config = _alembic_config()
+        oldest = _find_oldest_program(config)
+        if before is not None and before != program:
+            _reject_programs_in_use(connection, program, oldest)
+        config.attributes["connection"] = connection
+        with _checked_references(connection):
+            command.upgrade(config, "head")
+        insert_new(connection, key_values, {"key": INSTANCE_ID_KEY, "value": uuid.uuid4().hex})
+        if oldest_program(connection) != oldest:
+            upsert(connection, key_values, {"key": SERVED_KEY, "value": write_served(program, oldest)}, "key")
+        return UpgradeOutcome(before, program, program)
 
 
-def check_revision(connection: Connection) -> None:
-    """Raise `SchemaMismatchError` where the database has another schema than this program."""
-    have, want = current_revision(connection), head_revision()
-    _reject_newer(have)
-    if have is None:
-        raise SchemaMismatchError(f"The database is empty; {_UPGRADE_HINT}.")
-    if have != want:
-        raise SchemaMismatchError(f"The database has the older schema {have}, and this program needs {want}; {_UPGRADE_HINT}.")
+def _find_oldest_program(config: Config) -> str:
+    """The oldest program that our schema serves: what one migration has taken from older ones, no later one gives back."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see above
+
+    scripts = ScriptDirectory.from_config(config).walk_revisions()
+    return max(getattr(each.module, "oldest_program", each.revision) for each in scripts)
 
 
-def check_restorable(connection: Connection) -> None:
-    """Raise `SchemaMismatchError` where this program cannot go on with a copy: of a newer program, or of no database of ours."""
-    reject_unknown_revision(current_revision(connection))
-
-
-def reject_unknown_revision(revision: str | None) -> None:
-    """Raise `SchemaMismatchError` for the schema of a newer program, or none at all (None)."""
-    if revision is None:
-        raise SchemaMismatchError("It is no database of lab-agent: it has no schema.")
-    _reject_newer(revision)
-
-
-def _reject_newer(have: str | None) -> None:
-    if have is not None and have not in _known_revisions():
-        raise SchemaMismatchError(
-            f"The database has schema {have}, which this program (schema {head_revision()}) does not know: "
-            "install the newer program."
+def _reject_programs_in_use(connection: Connection, schema: str, oldest: str) -> None:
+    """Raise `SchemaInUseError` where a program works on the database that could not go on after the upgrade."""
+    now = datetime.now(UTC)
+    unserved = [each for each in read_programs(connection) if each.schema < oldest and each.lives(now)]
+    if unserved:
+        seconds = max(each.stale_after for each in unserved)
+        raise SchemaInUseError(
+            f"Schema {schema} does not serve programs of a schema before {oldest}, and some work on the database: "
+            f"{', '.join(map(str, unserved))}. Stop them, then run `lab-agent db upgrade` again; one that was killed or cut off "
+            f"counts as running for {seconds:.0f} seconds. Nothing was changed."
         )
 
 
-def _known_revisions() -> set[str]:
-    """The schemas that this program knows: the file name of each migration begins with its own."""
-    return {file.name.partition("_")[0] for file in (_MIGRATIONS_FOLDER / "versions").glob("[0-9]*.py")}
-
-
 def _acquire_migration_lock(connection: Connection) -> None:
+    """Let one upgrade run at a time; SQLite does so by itself."""
     if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = '{_OTHERS_SECONDS}s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+        connection.execute(text(f"SET LOCAL lock_timeout = '{_TABLE_SECONDS}s'"))
+
+
+def _leave_references(connection: object, entry: object) -> None:
+    """Let SQLite follow no foreign keys: a migration that makes a table anew drops the former one, whose rows others refer to."""
+    del entry
+    connection.execute("PRAGMA foreign_keys=OFF").close()  # type: ignore[attr-defined]  # a connection of sqlite3
+
+
+@contextmanager
+def _checked_references(connection: Connection) -> Iterator[None]:
+    """Raise `StoreError` where, after the block, a row of SQLite refers to one that is not there."""
+    yield
+    if connection.dialect.name == "sqlite":
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+        if broken is not None:
+            raise StoreError(f"The upgrade would leave rows of {broken[0]} without those of {broken[2]}; nothing was changed.")
 
 
 def _alembic_config() -> Config:
     from alembic.config import Config  # noqa: PLC0415 - see above
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS_FOLDER).replace("%", "%%"))
+    config.set_main_option("script_location", str(schema_versions.MIGRATIONS_FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -35,8 +35,10 @@ from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKe
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.integrity import check_content, check_file, check_identity, read_instance
 from lab_agent.store.jobs import SqlJobRepository
+from lab_agent.store.leases import SqlLeaseRepository
 from lab_agent.store.notifications import SqlNotificationRepository
 from lab_agent.store.orders import SqlOrderRepository
+from lab_agent.store.programs import SqlProgramRepository
 from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
 from lab_agent.store.retention import SqlPurge
@@ -87,6 +89,8 @@ class SqlUnitOfWork(UnitOfWork):
         self.api_tokens = SqlApiTokenRepository(connection)
         self.api_refusals = SqlApiRefusalRepository(session)
         self.workers = SqlWorkerRepository(session)
+        self.programs = SqlProgramRepository(session)
+        self.leases = SqlLeaseRepository(session)
         self.purge = SqlPurge(connection)
 
     @override

@@ -12,9 +12,10 @@ from importlib.metadata import version
 
 import structlog
 
+from lab_agent.domain.programs import ProgramKind, RunningProgram
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import LabAgentError
-from lab_agent.monitoring.agent import STALL_INTERVALS
+from lab_agent.monitoring.agent import STALE_INTERVALS, STALL_INTERVALS
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 
@@ -32,15 +33,45 @@ class WorkerIdentity:
     host: str
     version: str
     mode: str
+    schema: str
+    """The schema of the database that this program was made for."""
 
     @classmethod
-    def of_this_process(cls, name: str, mode: str) -> WorkerIdentity:
+    def of_this_process(cls, name: str, mode: str, schema: str) -> WorkerIdentity:
         """The identity of a worker on this host, of this version."""
-        return cls(name=name, host=socket.gethostname(), version=version("lab-agent"), mode=mode)
+        return cls(name=name, host=socket.gethostname(), version=version("lab-agent"), mode=mode, schema=schema)
+
+
+class ProgramBeat:
+    """Says in the store that a program lives, so that no upgrade takes the schema from it; `interval` is that of its writes."""
+
+    def __init__(self, clock: Clock, name: str, kind: ProgramKind, schema: str, interval: float) -> None:
+        self._clock = clock
+        self._program = RunningProgram(
+            name=name,
+            kind=kind,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            schema=schema,
+            beat_at=clock.now(),
+            stale_after=STALE_INTERVALS * interval,
+        )
+
+    def save(self, uow: UnitOfWork) -> None:
+        """Write that it lives."""
+        uow.programs.save(replace(self._program, beat_at=self._clock.now()))
+
+    def remove(self, uow: UnitOfWork) -> None:
+        """Write that it has ended."""
+        uow.programs.remove(self._program.name)
+
+    def purge(self, uow: UnitOfWork) -> None:
+        """Delete what programs have left that ended long ago without saying so."""
+        uow.programs.purge(before=self._clock.now() - _KEPT)
 
 
 class Presence:
-    """Writes the heartbeat every `interval` seconds: one statement. `take_lag` gives the longest lag since it was asked last.
+    """Writes the heartbeat every `interval` seconds. `take_lag` gives the longest lag since it was asked last.
 
     A heartbeat that cannot be written is left out; what it would have said is in the next one.
     """
@@ -52,6 +83,7 @@ class Presence:
         self._clock = clock
         self._interval = interval
         self._take_lag = take_lag
+        self._beat = ProgramBeat(clock, identity.name, ProgramKind.AGENT, identity.schema, interval)
         now = clock.now()
         self._worker = WorkerRecord(
             name=identity.name,
@@ -65,7 +97,7 @@ class Presence:
 
     async def run(self) -> None:
         """Write heartbeats until cancelled; those of runs that ended long ago are deleted first."""
-        await self._write(lambda uow: uow.workers.purge(before=self._clock.now() - _KEPT))
+        await self._write(self._purge)
         while True:
             self._measure()
             await self._write(self._save)
@@ -81,7 +113,7 @@ class Presence:
         """Write that the worker has ended in order; `by` names the signal that asked for it."""
         now = self._clock.now()
         self._worker = replace(self._worker, beat_at=now, stopped_at=now, stopped_by=by)
-        await self._write(self._save)
+        await self._write(self._save_end)
 
     def _measure(self) -> None:
         now, lag = self._clock.now(), self._take_lag()
@@ -92,6 +124,16 @@ class Presence:
 
     def _save(self, uow: UnitOfWork) -> None:
         uow.workers.save(self._worker)
+        self._beat.save(uow)
+
+    def _save_end(self, uow: UnitOfWork) -> None:
+        uow.workers.save(self._worker)
+        self._beat.remove(uow)
+        uow.leases.release_all(self._worker.name)
+
+    def _purge(self, uow: UnitOfWork) -> None:
+        uow.workers.purge(before=self._clock.now() - _KEPT)
+        self._beat.purge(uow)
 
     async def _write(self, work: Callable[[UnitOfWork], object]) -> None:
         def write(uow: UnitOfWork) -> None:

@@ -30,7 +30,8 @@ async def test_two_workers_share_orders_without_duplicates(harness: ProcessHarne
         placed.append(await harness.clinic.send_bundle(await harness.clinic.build_bundle(plan, prepared)))
 
     for _ in range(2):
-        await harness.start_agent(LAB_AGENT_STORE__URL=postgres_url)
+        await harness.start_agent(LAB_AGENT_STORE__URL=postgres_url, LAB_AGENT_STATUS__PORT="0")  # an address of its own
+    await wait_until(lambda: len(harness.log_lines("action=worker_started")) == 2, "two workers")
 
     async def all_ended() -> bool:
         waiting = await harness.search("task", {"status": "requested", "code": "OrderProcessingTask"})

@@ -28,6 +28,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.job_records import PASSED_IN_REVIEW, FailingJobs, FailureGroup, Job, JobKind, NewJob, ServiceMessage
 from lab_agent.domain.notifications import ChannelRecord, Notification
+from lab_agent.domain.programs import RunningProgram, SchemaVersions
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord, WaitingGroup
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.domain.report_records import HoldReason, HostedDocument, ReportRecord, UploadRecord, result_alert_key
@@ -64,7 +65,9 @@ from lab_agent.ports.credential_repositories import (
 )
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
+from lab_agent.ports.leases import LeaseRepository
 from lab_agent.ports.notifications import NotificationRepository
+from lab_agent.ports.programs import ProgramRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import OrderRepository, Purge, ReportRepository, Store, UnitOfWork, UploadRepository
 from lab_agent.ports.vault import HostedDocumentRepository, Vault
@@ -92,7 +95,7 @@ class MemoryData:
     alerts: list[Alert] = field(default_factory=list)
     notifications: dict[tuple[str, AlertKey], Notification] = field(default_factory=dict)
     notification_channels: dict[str, ChannelRecord] = field(default_factory=dict)
-    notification_lease: tuple[str, datetime] | None = None
+    leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     rejections: list[tuple[str, str, datetime]] = field(default_factory=list)
     refused_messages: dict[RefusedKey, RefusedMessage] = field(default_factory=dict)
@@ -107,6 +110,7 @@ class MemoryData:
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
     api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
+    programs: dict[str, RunningProgram] = field(default_factory=dict)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -278,19 +282,6 @@ class MemoryNotificationRepository(NotificationRepository):
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data
-
-    @override
-    def acquire_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
-        held = self._data.notification_lease
-        if held is not None and held[0] != owner and held[1] > now:
-            return False
-        self._data.notification_lease = (owner, now + lease)
-        return True
-
-    @override
-    def release_lease(self, owner: str) -> None:
-        if self._data.notification_lease and self._data.notification_lease[0] == owner:
-            self._data.notification_lease = None
 
     @override
     def all(self) -> tuple[Notification, ...]:
@@ -1198,6 +1189,60 @@ class MemoryWorkerRepository(WorkerRepository):
         return len(gone)
 
 
+class MemoryLeaseRepository(LeaseRepository):
+    """Leases."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def acquire(self, name: str, owner: str, *, now: datetime, lease: timedelta) -> bool:
+        held = self._data.leases.get(name)
+        if held is not None and held[0] != owner and held[1] > now:
+            return False
+        self._data.leases[name] = owner, now + lease
+        return True
+
+    @override
+    def release(self, name: str, owner: str) -> None:
+        if name in self._data.leases and self._data.leases[name][0] == owner:
+            del self._data.leases[name]
+
+    @override
+    def release_all(self, owner: str) -> None:
+        for name in [each for each, held in self._data.leases.items() if held[0] == owner]:
+            del self._data.leases[name]
+
+
+class MemoryProgramRepository(ProgramRepository):
+    """Programs; the schema is always their own."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, program: RunningProgram) -> None:
+        self._data.programs[program.name] = program
+
+    @override
+    def remove(self, name: str) -> None:
+        self._data.programs.pop(name, None)
+
+    @override
+    def all(self) -> tuple[RunningProgram, ...]:
+        return tuple(self._data.programs[name] for name in sorted(self._data.programs))
+
+    @override
+    def purge(self, *, before: datetime) -> None:
+        for each in self.all():
+            if each.beat_at < before:
+                self.remove(each.name)
+
+    @override
+    def schema(self) -> SchemaVersions:
+        return SchemaVersions("0001", "0001")
+
+
 T = TypeVar("T")
 
 
@@ -1229,6 +1274,8 @@ class MemoryUnitOfWork(UnitOfWork):
         self.api_tokens = MemoryApiTokenRepository(data)
         self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
+        self.programs = MemoryProgramRepository(data)
+        self.leases = MemoryLeaseRepository(data)
         self.purge = MemoryPurge(data)
 
     @override

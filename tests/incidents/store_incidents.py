@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -123,6 +123,20 @@ def schema_is_another(lab: Laboratory) -> Iterator[None]:
     connection.close()
     lab.start_agent()
     yield
+
+
+@incident(ConditionId.STORE_NEWER_SCHEMA)
+def schema_is_newer_and_serves_this_program(lab: Laboratory) -> Iterator[None]:
+    with closing(sqlite3.connect(lab.database, isolation_level=None, timeout=20)) as connection:
+        (former,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        served = json.dumps({"schema": "9999", "oldest_program": former})
+        replaced = connection.execute("SELECT value FROM key_values WHERE key = 'schema.oldest_program'").fetchone()
+        connection.execute("UPDATE key_values SET value = ? WHERE key = 'schema.oldest_program'", (served,))
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    yield
+    with closing(sqlite3.connect(lab.database, isolation_level=None, timeout=20)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (former,))
+        connection.execute("UPDATE key_values SET value = ? WHERE key = 'schema.oldest_program'", replaced)
 
 
 @contextmanager

@@ -41,10 +41,12 @@ def test_keys_rotated_and_old_key_removed(cli, lab):
     new = new_key()
     settings = lab.config.read_text()
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}", "{KEY}"]'))
+    assert "3 stored values need one" in cli("check", "--offline").out
     done = cli("db", "rotate-keys")
     assert done.code == 0
     assert "newest key: 3." in done.out
     assert "can be removed" in done.out
+    assert "no stored value needs one" in cli("check", "--offline").out
     assert cli("db", "rotate-keys", "--json").json()["reencrypted"] == 0
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))
     assert cli("user", "list").code == 0

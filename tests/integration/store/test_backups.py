@@ -123,7 +123,7 @@ async def test_backup_of_newer_program_is_refused(settings: StoreSettings, key: 
             with psycopg.connect(settings.url, autocommit=True) as connection:
                 connection.execute(statement)  # type: ignore[arg-type]  # text of this test
 
-    from lab_agent.store.schema import head_revision  # noqa: PLC0415 - named where it is used
+    from lab_agent.store.schema_versions import head_revision  # noqa: PLC0415 - named where it is used
 
     made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
     change(newer)

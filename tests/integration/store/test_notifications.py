@@ -42,13 +42,13 @@ async def test_channels_are_kept_by_name(transact: UnitOfWorkRunner) -> None:
 async def test_one_worker_may_send_until_its_lease_ends(transact: UnitOfWorkRunner) -> None:
     async def takes(owner: str, seconds: float = 0) -> bool:
         now = NOW + timedelta(seconds=seconds)
-        return bool(await transact(lambda uow: uow.notifications.acquire_lease(owner, now=now, lease=LEASE)))
+        return bool(await transact(lambda uow: uow.leases.acquire("x", owner, now=now, lease=LEASE)))
 
     assert [await takes("one"), await takes("two"), await takes("one", 30)] == [True, False, True]
     assert [await takes("two", 61), await takes("two", 91)] == [False, True]
-    await transact(lambda uow: uow.notifications.release_lease("one"))
+    await transact(lambda uow: uow.leases.release("x", "one"))
     assert not await takes("one", 92)
-    await transact(lambda uow: uow.notifications.release_lease("two"))
+    await transact(lambda uow: uow.leases.release("x", "two"))
     assert await takes("one", 92)
 
 

@@ -23,7 +23,8 @@ from lab_agent.store import table_base, tables, workers
 from lab_agent.store.engine import create_file, open_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.row_mapping import to_values
-from lab_agent.store.schema import _alembic_config, _known_revisions, check_schema, head_revision, upgrade
+from lab_agent.store.schema import _alembic_config, check_schema, upgrade
+from lab_agent.store.schema_versions import head_revision, known_revisions
 from lab_agent.store.unit_of_work import SqlStore
 
 
@@ -36,7 +37,7 @@ def empty_url(request, tmp_path):
 
 def test_each_migration_is_in_its_file():
     scripts = ScriptDirectory.from_config(_alembic_config())
-    assert {script.revision for script in scripts.walk_revisions()} == _known_revisions()
+    assert {script.revision for script in scripts.walk_revisions()} == known_revisions()
     assert scripts.get_current_head() == head_revision()
 
 

@@ -14,6 +14,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.monitoring.exchange_probes import ClockProbe
+from lab_agent.monitoring.hosts import LivingHosts
 from lab_agent.monitoring.monitor import Monitor
 from lab_agent.ports.exchange import ServiceClock
 from tests.integration.worker.conftest import WorkerBench
@@ -115,9 +116,8 @@ async def test_alert_of_a_worker_that_was_killed_ends(bench: WorkerBench) -> Non
     row = WorkerRecord(name="w1", host="one", pid=1, version="1", mode="normal", started_at=now, beat_at=now - timedelta(days=1))
     alert = Alert(condition=ConditionId.CLOCK_DIFFERS, subject="one", since=now, opened_at=now)
     await bench.write(lambda uow: (uow.workers.save(row), uow.alerts.open(alert)))
-    probe = ClockProbe(
-        cast("Any", right), bench.store, bench.clock, timedelta(minutes=2), "two", timedelta(minutes=1), lambda: steady[0]
-    )
+    living = LivingHosts(timedelta(minutes=1), lambda: steady[0])
+    probe = ClockProbe(cast("Any", right), bench.store, bench.clock, timedelta(minutes=2), "two", living)
     monitor = Monitor(bench.store, bench.clock, (probe,))
 
     async def look_after(seconds: float) -> bool:

@@ -20,7 +20,7 @@ LIMITS = AgentLimits(heartbeat_interval=INTERVAL, poll_longest=120.0)
 
 
 def make_presence(bench: WorkerBench, lags: list[float] | None = None) -> Presence:
-    identity = WorkerIdentity.of_this_process("host-1", "normal")
+    identity = WorkerIdentity.of_this_process("host-1", "normal", "0001")
     return Presence(bench.store, bench.clock, identity, INTERVAL, lambda: lags.pop(0) if lags else 0.0)
 
 

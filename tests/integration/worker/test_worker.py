@@ -23,7 +23,7 @@ from lab_agent.worker.worker import BackgroundTaskFailed, Worker
 from tests.harness.clock import DEADLINE
 from tests.integration.worker.conftest import Outcome, WorkerBench
 
-IDENTITY = WorkerIdentity(name="host-1", host="host", version="1", mode="normal")
+IDENTITY = WorkerIdentity(name="host-1", host="host", version="1", mode="normal", schema="0001")
 
 
 async def nothing_to_compare() -> None:

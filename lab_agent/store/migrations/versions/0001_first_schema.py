@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision: str = "0001"
+oldest_program: str = "0001"
 down_revision: str | None = None
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
