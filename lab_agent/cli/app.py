@@ -81,6 +81,9 @@ _COMMANDS = {
         "Write settings, versions, conditions, counts and the end of the log to one file, without patient data or secrets.",
     ),
     "completion": CommandSource("lab_agent.cli.completion:completion", "Print the script for completion in bash, zsh or fish."),
+    "audit": CommandSource(
+        "lab_agent.cli.audit:audit_app", "Who did what, and when: the audit, which shows whether anybody has changed it."
+    ),
     "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
 }
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import typer
 
+from lab_agent.audit_log import record
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_json, print_line
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import StoreError
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
@@ -63,6 +66,9 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
 async def _rotate_keys(settings: Settings) -> KeyRotation:
     store = open_store(settings.store)
     try:
-        return await rotate_store_keys(store)
+        done = await rotate_store_keys(store)
+        details = {"reencrypted": done.reencrypted, "added_meanwhile": done.added_meanwhile, "unreadable": done.unreadable}
+        await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.KEYS_ROTATED, details=details))
+        return done
     finally:
         await store.close()

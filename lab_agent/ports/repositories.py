@@ -19,6 +19,7 @@ from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.api_refusals import ApiRefusalRepository
+from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
@@ -58,6 +59,7 @@ class UnitOfWork(Protocol):
     api_refusals: ApiRefusalRepository
     workers: WorkerRepository
     purge: Purge
+    audit: AuditRepository
 
     def commit(self) -> None:
         """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.audit import AuditOrigin
 from lab_agent.settings.groups import StoreSettings
+from lab_agent.store.audit_mark import open_audit_mark
 from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
 
 
-def open_store(settings: StoreSettings, *, patience: float | None = None) -> SqlStore:
+def open_store(settings: StoreSettings, *, patience: float | None = None, origin: AuditOrigin | None = None) -> SqlStore:
     """Open the store; who writes waits for a lock for `patience` seconds, where that is not the usual time.
 
+    `origin` says in the audit who runs this process; by default it is a command of this user of the operating system.
     Raises `SchemaMismatchError` if the schema is not this program's, `CryptoError`, `StoreError`.
     """
     check_schema(settings.url)
-    return SqlStore(settings.url, build_cipher(settings), patience=patience)
+    return SqlStore(settings.url, build_cipher(settings), patience=patience, origin=origin, audit_mark=open_audit_mark(settings))
 
 
 def build_cipher(settings: StoreSettings) -> Cipher:

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lab_agent.audit_log import record
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import RetentionSettings
@@ -36,6 +38,7 @@ class RetentionPurger:
         documents = now - timedelta(days=self.settings.document_days)
         orders = now - timedelta(days=max(self.settings.journal_days, self.settings.failure_days))
         refused = now - timedelta(days=self.settings.failure_days)
+        audit = now - timedelta(days=self.settings.audit_days)
         baskets = now - timedelta(days=self.settings.label_days)
         removed = {
             "identities": await self._purge_in_batches(lambda uow: uow.purge.identities(before=identities)),
@@ -45,9 +48,12 @@ class RetentionPurger:
             "orders": await self._purge_in_batches(lambda uow: uow.purge.closed_orders(before=orders)),
             "baskets": await self._purge_in_batches(lambda uow: uow.purge.baskets(before=baskets)),
             "catalogues": await self._purge_in_batches(lambda uow: self._purge_catalogues(uow, now)),
+            "audit": await self._purge_in_batches(lambda uow: uow.audit.purge(before=audit)),
         }
         total = sum(removed.values())
         if total:
+            details = {name: count for name, count in removed.items() if count}
+            await record(self.store, AuditEntry(at=now, action=AuditAction.DATA_PURGED, details=details))
             log.info("purged", action="purged", items=[f"{count} {name}" for name, count in removed.items() if count])
         return total
 

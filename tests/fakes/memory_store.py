@@ -23,6 +23,7 @@ from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
+from lab_agent.domain.audit import AuditEntry
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
@@ -54,6 +55,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.api_refusals import ApiRefusalRepository
+from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -107,6 +109,7 @@ class MemoryData:
     api_tokens: dict[str, ApiToken] = field(default_factory=dict)
     api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -1201,6 +1204,35 @@ class MemoryWorkerRepository(WorkerRepository):
 T = TypeVar("T")
 
 
+class MemoryAuditRepository(AuditRepository):
+    """The audit, without its chain."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def add(self, entry: AuditEntry) -> None:
+        self._data.audit.append(entry)
+
+    @override
+    def digest_settings(self, values: Mapping[str, str]) -> Mapping[str, str]:
+        return {name: hashlib.sha256(value.encode()).hexdigest() for name, value in values.items()}
+
+    @override
+    def erase_notes(self, order: OrderKey) -> int:
+        found = [each for each in self._data.audit if each.order == order and each.note is not None]
+        self._data.audit = [replace(each, note=None) if each in found else each for each in self._data.audit]
+        return len(found)
+
+    @override
+    def purge(self, *, before: datetime, limit: int = 500) -> int:
+        old = 0
+        while old < min(limit, len(self._data.audit) - 1) and self._data.audit[old].at < before:
+            old += 1
+        self._data.audit = self._data.audit[old:]
+        return old
+
+
 class MemoryUnitOfWork(UnitOfWork):
     """One transaction: a copy of the data, and the repositories on it."""
 
@@ -1230,6 +1262,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.api_refusals = MemoryApiRefusalRepository(data)
         self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
+        self.audit = MemoryAuditRepository(data)
 
     @override
     def commit(self) -> None:
