@@ -81,6 +81,10 @@ _COMMANDS = {
         "Write settings, versions, conditions, counts and the end of the log to one file, without patient data or secrets.",
     ),
     "completion": CommandSource("lab_agent.cli.completion:completion", "Print the script for completion in bash, zsh or fish."),
+    "purge": CommandSource(
+        "lab_agent.cli.purge:purge",
+        "Remove what has been kept long enough (`retention`), and give its room back to the disk. --dry-run only counts it.",
+    ),
     "audit": CommandSource(
         "lab_agent.cli.audit:audit_app", "Who did what, and when: the audit, which shows whether anybody has changed it."
     ),

@@ -95,6 +95,13 @@ class Store(Protocol):
         """
         ...
 
+    async def reclaim_space(self) -> int:
+        """Give room that was freed in the database back to the disk, in small portions, where that can be done beside the work.
+
+        How many bytes. Raises `StoreUnreachableError`.
+        """
+        ...
+
     async def verify(self) -> None:
         """Read whether the database is still the one that was opened, with its schema and key. Raises `StoreUnreachableError`."""
         ...

@@ -45,6 +45,7 @@ from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
 from lab_agent.store.retention import SqlPurge
 from lab_agent.store.session import Session, SessionConnection, Transaction
+from lab_agent.store.space import free_pages
 from lab_agent.store.vault import SqlVault, verify_key
 from lab_agent.store.workers import SqlWorkerRepository
 
@@ -202,6 +203,15 @@ class SqlStore(Store):
 
         self.health.check(reading=False)
         return await self._write_in_turn(unit)
+
+    @override
+    async def reclaim_space(self) -> int:
+        if self._is_remote:
+            return 0
+        freed = 0
+        while portion := await self.write(lambda connection, _: free_pages(connection)):
+            freed += portion
+        return freed
 
     async def close(self) -> None:
         """Let running units of work end, then close the connections."""

@@ -1303,6 +1303,10 @@ class MemoryStore(Store):
             return work(MemoryUnitOfWork(self._data.copy(), _refuse_commit))
 
     @override
+    async def reclaim_space(self) -> int:
+        return 0
+
+    @override
     async def verify(self) -> None:
         """Find it in order: nobody can exchange it."""
 
