@@ -85,6 +85,10 @@ _COMMANDS = {
         "lab_agent.cli.purge:purge",
         "Remove what has been kept long enough (`retention`), and give its room back to the disk. --dry-run only counts it.",
     ),
+    "erase": CommandSource(
+        "lab_agent.cli.erase:erase",
+        "Erase the data of one patient: identification, results, documents, raw messages, timelines. Without --yes, show it.",
+    ),
     "audit": CommandSource(
         "lab_agent.cli.audit:audit_app", "Who did what, and when: the audit, which shows whether anybody has changed it."
     ),

@@ -73,6 +73,7 @@ class AuditAction(StrEnum):
     DATABASE_COMPACTED = "database_compacted"
     PATIENT_ERASED = "patient_erased"
     ORDER_ERASED = "order_erased"
+    RESULT_ERASED = "result_erased"
     REFUSED_ERASED = "refused_erased"
     USER_ADDED = "user_added"
     USER_REMOVED = "user_removed"

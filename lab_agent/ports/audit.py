@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Protocol
 
 from lab_agent.domain.audit import AuditEntry
-from lab_agent.domain.ids import OrderKey
 
 
 class AuditRepository(Protocol):
@@ -19,10 +18,6 @@ class AuditRepository(Protocol):
 
     def digest_settings(self, values: Mapping[str, str]) -> Mapping[str, str]:
         """Give digests of settings' values, by which changes show, and the values do not."""
-        ...
-
-    def erase_notes(self, order: OrderKey) -> int:
-        """Delete what people wrote about an order; the records stay. How many notes."""
         ...
 
     def purge(self, *, before: datetime, limit: int = 500) -> int:

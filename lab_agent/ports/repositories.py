@@ -22,6 +22,7 @@ from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.erasure import Erasure
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobRepository
 from lab_agent.ports.notifications import NotificationRepository
@@ -60,6 +61,7 @@ class UnitOfWork(Protocol):
     workers: WorkerRepository
     purge: Purge
     audit: AuditRepository
+    erasure: Erasure
 
     def commit(self) -> None:
         """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""

@@ -27,7 +27,6 @@ from lab_agent.domain.audit import (
     pack_details,
     short_name,
 )
-from lab_agent.domain.ids import OrderKey
 from lab_agent.errors import CryptoError, StoreError
 from lab_agent.ports.audit import AuditRepository
 from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
@@ -93,11 +92,6 @@ class SqlAuditRepository(AuditRepository):
     def digest_settings(self, values: Mapping[str, str]) -> Mapping[str, str]:
         chain = self._lock_head(self._session.connection()).chain
         return {name: chain.digest_setting(value) for name, value in values.items()}
-
-    @override
-    def erase_notes(self, order: OrderKey) -> int:
-        gone = delete(audit_notes).where(audit_notes.c.order_key == indexable_text(order))
-        return self._session.connection().execute(gone).rowcount
 
     @override
     def purge(self, *, before: datetime, limit: int = 500) -> int:

@@ -34,6 +34,7 @@ from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepo
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
 from lab_agent.store.engine import is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
+from lab_agent.store.erasure import SqlErasure
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
@@ -92,6 +93,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.api_refusals = SqlApiRefusalRepository(session)
         self.workers = SqlWorkerRepository(session)
         self.purge = SqlPurge(connection)
+        self.erasure = SqlErasure(connection)
         self.audit = SqlAuditRepository(session, cipher, origin)
 
     @override

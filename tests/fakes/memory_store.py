@@ -64,6 +64,7 @@ from lab_agent.ports.credential_repositories import (
     UserRecord,
     UserRepository,
 )
+from lab_agent.ports.erasure import Erasure
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.ports.notifications import NotificationRepository
@@ -1219,18 +1220,43 @@ class MemoryAuditRepository(AuditRepository):
         return {name: hashlib.sha256(value.encode()).hexdigest() for name, value in values.items()}
 
     @override
-    def erase_notes(self, order: OrderKey) -> int:
-        found = [each for each in self._data.audit if each.order == order and each.note is not None]
-        self._data.audit = [replace(each, note=None) if each in found else each for each in self._data.audit]
-        return len(found)
-
-    @override
     def purge(self, *, before: datetime, limit: int = 500) -> int:
         old = 0
         while old < min(limit, len(self._data.audit) - 1) and self._data.audit[old].at < before:
             old += 1
         self._data.audit = self._data.audit[old:]
         return old
+
+
+class MemoryErasure(Erasure):
+    """Erasure, as far as tests of the workflow look."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def count_results(self, key: OrderKey) -> tuple[int, int]:
+        states = [each.state for each in self._data.reports.values() if each.order == key]
+        return sum(state not in FINISHED_REPORTS for state in states), len(states)
+
+    @override
+    def order(self, key: OrderKey, *, at: datetime) -> int:
+        del at
+        self._data.identities.pop(key, None)
+        self._data.events = [each for each in self._data.events if each.order != key]
+        for report in [each.key for each in self._data.reports.values() if each.order == key]:
+            self.report(report)
+        return 0
+
+    @override
+    def report(self, key: ReportKey) -> None:
+        self._data.reports[key] = replace(self._data.reports[key], body=b"{}", outgoing_body=None, reason=None)
+        self._data.reported_patients.pop(key, None)
+
+    @override
+    def refused_message(self, key: RefusedKey) -> None:
+        self._data.refused_contents.pop(key, None)
+        self._data.refused_messages[key] = replace(self._data.refused_messages[key], is_kept=False)
 
 
 class MemoryUnitOfWork(UnitOfWork):
@@ -1263,6 +1289,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.workers = MemoryWorkerRepository(data)
         self.purge = MemoryPurge(data)
         self.audit = MemoryAuditRepository(data)
+        self.erasure = MemoryErasure(data)
 
     @override
     def commit(self) -> None:
