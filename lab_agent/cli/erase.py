@@ -75,6 +75,9 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option of the command
     async def work(context: CommandContext) -> tuple[FoundData, Erased | None]:
         found = await find_data(context, criteria, [OrderKey(each) for each in orders or ()], list(refused or ()))
         if not yes:
+            numbers = {"orders": len(found.orders), "refused_messages": len(found.refused_messages)}
+            action, who = AuditAction.PATIENT_SEARCHED, operator_name(by)
+            await record(context.store, AuditEntry(at=context.now, action=action, by=who, details=numbers, note=written))
             return found, None
         return found, await _erase(context, found, written, include_open=include_open, by=operator_name(by))
 

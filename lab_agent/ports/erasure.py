@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
@@ -15,11 +16,14 @@ class Erasure(Protocol):
         """How many results of an order are not finished, and how many there are."""
         ...
 
-    def order(self, key: OrderKey, *, at: datetime) -> int:
-        """Erase all of an order but keys, states, times and codes; how many documents went."""
+    def order(self, key: OrderKey, empty_message: Callable[[bytes], bytes], *, at: datetime) -> int:
+        """Erase all of an order but keys, states, times and codes; how many documents went.
+
+        `empty_message` gives a stored message (`LabMessage`) without what it says of the patient.
+        """
         ...
 
-    def report(self, key: ReportKey) -> None:
+    def report(self, key: ReportKey, empty_message: Callable[[bytes], bytes]) -> None:
         """Erase the values of a result, and whose it is; its keys and its state stay."""
         ...
 

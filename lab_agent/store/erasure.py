@@ -4,18 +4,15 @@ time or a code is emptied. So nothing is fetched, uploaded or delivered twice af
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
-from lab_agent.domain.lab_messages import LabRejection, LabReport
 from lab_agent.domain.state_machines import FINISHED_REPORTS
-from lab_agent.errors import DataInvalidError
 from lab_agent.ports.erasure import Erasure
-from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.store.audit_tables import audit_notes, audit_records
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.retention import find_documents_in, find_needed_documents
@@ -39,7 +36,7 @@ class SqlErasure(Erasure):
         return sum(state not in FINISHED_REPORTS for state in states), len(states)
 
     @override
-    def order(self, key: OrderKey, *, at: datetime) -> int:
+    def order(self, key: OrderKey, empty_message: Callable[[bytes], bytes], *, at: datetime) -> int:
         self._empty(orders, orders.c.key == key, received=None, lab_order=None, patient_reference=None, reason=None)
         self._empty(work_orders, work_orders.c.order_key == key, reason=None)
         self._empty(lines, lines.c.order_key == key, outputs=())
@@ -49,16 +46,16 @@ class SqlErasure(Erasure):
         for table in (identities, service_messages, hosted_documents, events):
             self._connection.execute(delete(table).where(table.c.order_key == key))
         for report in self._connection.scalars(select(reports.c.key).where(reports.c.order_key == key)).all():
-            self.report(ReportKey(report))
+            self.report(ReportKey(report), empty_message)
         self._erase_notes((audit_notes.c.order_key == key) | _is_about(key))
         return self._delete_documents(mine - find_needed_documents(self._connection, at))
 
     @override
-    def report(self, key: ReportKey) -> None:
+    def report(self, key: ReportKey, empty_message: Callable[[bytes], bytes]) -> None:
         body = self._connection.scalar(select(reports.c.body).where(reports.c.key == key))
         self._connection.execute(delete(reported_patients).where(reported_patients.c.report == key))
         self._connection.execute(delete(events).where(events.c.report == key))
-        self._empty(reports, reports.c.key == key, body=_empty_message(body or b"{}"), outgoing_body=None, reason=None)
+        self._empty(reports, reports.c.key == key, body=empty_message(body or b"{}"), outgoing_body=None, reason=None)
         self._erase_notes(_is_about(key))
 
     @override
@@ -95,17 +92,3 @@ class SqlErasure(Erasure):
 def _is_about(subject: str) -> ColumnElement[bool]:
     """Whether a note is of a record with this subject."""
     return audit_notes.c.number.in_(select(audit_records.c.number).where(audit_records.c.subject == subject))
-
-
-def _empty_message(body: bytes) -> bytes:
-    """A message without values, documents, reasons and patient."""
-    try:
-        message = load_stored_message(body)
-    except DataInvalidError:
-        return b"{}"
-    if isinstance(message, LabReport):
-        message = replace(message, observations=(), documents=(), not_performed=(), patient=None)
-    elif isinstance(message, LabRejection):
-        reasons = tuple(replace(each, reason=_ERASED) for each in message.not_performed)
-        message = replace(message, not_performed=reasons, patient=None)
-    return dump_message(message)

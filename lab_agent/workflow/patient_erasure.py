@@ -6,12 +6,13 @@ laboratory systems is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
+from lab_agent.domain.lab_messages import LabRejection, LabReport
 from lab_agent.domain.patient_search import KnownPatient, plain_identifier, words_of
 from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, ORDERS_BEFORE_HANDOVER, OrderState
@@ -19,8 +20,10 @@ from lab_agent.domain.values import Identifier
 from lab_agent.errors import DataInvalidError, InvalidTransitionError, StoreError
 from lab_agent.fhir.order_parser import parse_patients
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import load_order_patient, load_reported_patient
+from lab_agent.serialization import dump_message, load_order_patient, load_reported_patient, load_stored_message
 from lab_agent.serialization.identity import unpack_lab_patient, unpack_patients
+
+_ERASED = "erased"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,26 +39,49 @@ class ErasureTarget:
 
 
 def known_patient(packed: bytes) -> KnownPatient | None:
-    """What an order's identification says of its patient; None where it cannot be read."""
+    """What an order's identification says of its patient, as fetched and as the laboratory system got it; None if unreadable."""
+    parts = [part for read in (_fetched_patients, _ordered_patient) if (part := _read(read, packed)) is not None]
+    if not parts:
+        return None
+    return KnownPatient(
+        names=tuple(name for part in parts for name in part.names),
+        birth_dates=frozenset().union(*(part.birth_dates for part in parts)),
+        identifiers=frozenset().union(*(part.identifiers for part in parts)),
+    )
+
+
+def _read(read: Callable[[bytes], KnownPatient | None], packed: bytes) -> KnownPatient | None:
     try:
-        patients, ordered = parse_patients(unpack_patients(packed)), unpack_lab_patient(packed)
-        lab = None if ordered is None else load_order_patient(ordered)
+        return read(packed)
     except (DataInvalidError, ValueError, KeyError, TypeError):
         return None
-    names = [" ".join((each.family or "", *each.given, each.text or "")) for patient in patients for each in patient.names]
-    dates = {each.birth_date.isoformat() for each in patients if each.birth_date is not None}
-    identifiers = [each for patient in patients for each in patient.identifiers]
-    if lab is not None:
-        names += [" ".join((lab.family or "", *lab.given, lab.name_text or ""))]
-        names += [" ".join((each.family or "", *each.given, each.text or "")) for each in lab.other_names]
-        dates |= {lab.birth_date.isoformat()} if lab.birth_date is not None else set()
-        own = (lab.service_identifier, lab.global_identifier, *lab.identifiers)
-        identifiers += [each for each in own if each is not None]
+
+
+def _fetched_patients(packed: bytes) -> KnownPatient:
+    patients = parse_patients(unpack_patients(packed))
     return KnownPatient(
-        names=tuple(words_of(name) for name in names),
-        birth_dates=frozenset(dates),
-        identifiers=_plain(identifiers),
+        names=tuple(_words(each.family, each.given, each.text) for patient in patients for each in patient.names),
+        birth_dates=frozenset(each.birth_date.isoformat() for each in patients if each.birth_date is not None),
+        identifiers=_plain([each for patient in patients for each in patient.identifiers]),
     )
+
+
+def _ordered_patient(packed: bytes) -> KnownPatient | None:
+    content = unpack_lab_patient(packed)
+    if content is None:
+        return None
+    patient = load_order_patient(content)
+    others = tuple(_words(each.family, each.given, each.text) for each in patient.other_names)
+    own = (patient.service_identifier, patient.global_identifier, *patient.identifiers)
+    return KnownPatient(
+        names=(_words(patient.family, patient.given, patient.name_text), *others),
+        birth_dates=frozenset((patient.birth_date.isoformat(),) if patient.birth_date is not None else ()),
+        identifiers=_plain([each for each in own if each is not None]),
+    )
+
+
+def _words(family: str | None, given: Sequence[str], text: str | None) -> frozenset[str]:
+    return words_of(" ".join((family or "", *given, text or "")))
 
 
 def reported_patient(sealed: bytes) -> KnownPatient | None:
@@ -94,7 +120,7 @@ async def erase_order(store: Store, key: OrderKey, *, include_open: bool, by: st
         target = _look(uow, key)
         if target.obstacle is not None and not (target.is_open and include_open):
             raise InvalidTransitionError(f"order {key} is not erased: {target.obstacle}")
-        gone = uow.erasure.order(key, at=now)
+        gone = uow.erasure.order(key, empty_message, at=now)
         uow.events.add(Event(order=key, at=now, action="order_erased", text="the patient's data were erased on request"))
         details = {"documents": gone, "results": target.results}
         uow.audit.add(AuditEntry(at=now, action=AuditAction.ORDER_ERASED, subject=key, by=by, details=details))
@@ -111,7 +137,7 @@ async def erase_report(store: Store, key: ReportKey, *, by: str, now: datetime) 
         report = uow.reports.get_for_update(key)
         if report.state not in FINISHED_REPORTS:
             raise InvalidTransitionError(f"result {key} is {report.state.value}: match or dismiss it first")
-        uow.erasure.report(key)
+        uow.erasure.report(key, empty_message)
         uow.audit.add(AuditEntry(at=now, action=AuditAction.RESULT_ERASED, subject=key, by=by))
         uow.commit()
 
@@ -146,3 +172,17 @@ def _look(uow: UnitOfWork, key: OrderKey) -> ErasureTarget:
     if order.state is not OrderState.CLOSED:
         return replace(target, obstacle=f"it is {order.state.value}; --include-open erases it all the same", is_open=True)
     return target
+
+
+def empty_message(body: bytes) -> bytes:
+    """A message without values, documents, reasons and patient."""
+    try:
+        message = load_stored_message(body)
+    except DataInvalidError:
+        return b"{}"
+    if isinstance(message, LabReport):
+        message = replace(message, observations=(), documents=(), not_performed=(), patient=None)
+    elif isinstance(message, LabRejection):
+        reasons = tuple(replace(each, reason=_ERASED) for each in message.not_performed)
+        message = replace(message, not_performed=reasons, patient=None)
+    return dump_message(message)

@@ -1240,17 +1240,18 @@ class MemoryErasure(Erasure):
         return sum(state not in FINISHED_REPORTS for state in states), len(states)
 
     @override
-    def order(self, key: OrderKey, *, at: datetime) -> int:
+    def order(self, key: OrderKey, empty_message: Callable[[bytes], bytes], *, at: datetime) -> int:
         del at
         self._data.identities.pop(key, None)
         self._data.events = [each for each in self._data.events if each.order != key]
         for report in [each.key for each in self._data.reports.values() if each.order == key]:
-            self.report(report)
+            self.report(report, empty_message)
         return 0
 
     @override
-    def report(self, key: ReportKey) -> None:
-        self._data.reports[key] = replace(self._data.reports[key], body=b"{}", outgoing_body=None, reason=None)
+    def report(self, key: ReportKey, empty_message: Callable[[bytes], bytes]) -> None:
+        known = self._data.reports[key]
+        self._data.reports[key] = replace(known, body=empty_message(known.body), outgoing_body=None, reason=None)
         self._data.reported_patients.pop(key, None)
 
     @override

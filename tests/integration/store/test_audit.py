@@ -306,7 +306,7 @@ async def test_rotated_keys_leave_the_chain_whole(sql_url, cipher, key, restored
 
 async def test_erased_notes_leave_the_records(filled, cipher):
     def erase(uow):
-        uow.erasure.order(ORDER, at=NOW)
+        uow.erasure.order(ORDER, bytes, at=NOW)
         uow.commit()
 
     await filled.run(erase)
