@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.crypto import Passwords, hash_token, new_token
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, Problem, StoreError
 from lab_agent.ports.credential_repositories import Role, UserRecord
@@ -60,6 +61,8 @@ class Accounts:
 
         def work(uow: UnitOfWork) -> None:
             uow.users.add(user)
+            details = {"role": role.value}
+            uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_ADDED, subject=user.name, details=details))
             uow.commit()
 
         await self._store.run(work)
@@ -74,11 +77,13 @@ class Accounts:
         user = await self._user(name)
         return None if user is None else _to_account(user)
 
-    async def remove(self, name: str) -> bool:
+    async def remove(self, name: str, *, now: datetime) -> bool:
         """Remove a user. False if there is none of that name."""
 
         def work(uow: UnitOfWork) -> bool:
             removed = uow.users.remove(_normalize_name(name))
+            if removed:
+                uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_REMOVED, subject=_normalize_name(name)))
             uow.commit()
             return removed
 
@@ -89,11 +94,14 @@ class Accounts:
         if problems := _password_problems(password):
             raise DataInvalidError(problems)
         hashed = await self._hash(password)
-        await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now))
+        entry = AuditEntry(at=now, action=AuditAction.USER_PASSWORD_CHANGED, subject=_normalize_name(name))
+        await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now), entry)
 
     async def set_role(self, name: str, role: Role, *, now: datetime) -> None:
         """Give a user another role. Raises `StoreError` for an unknown user."""
-        await self._change(name, lambda user: replace(user, role=role, changed_at=now))
+        details = {"role": role.value}
+        entry = AuditEntry(at=now, action=AuditAction.USER_ROLE_CHANGED, subject=_normalize_name(name), details=details)
+        await self._change(name, lambda user: replace(user, role=role, changed_at=now), entry)
 
     async def verify(self, name: str, password: str) -> Account | None:
         """Give the user if name and password are right, else None, after the same time for an unknown name."""
@@ -114,12 +122,14 @@ class Accounts:
     async def _hash(self, password: str) -> str:
         return await asyncio.to_thread(self._passwords.hash, password)
 
-    async def _change(self, name: str, change: Callable[[UserRecord], UserRecord]) -> None:
+    async def _change(self, name: str, change: Callable[[UserRecord], UserRecord], entry: AuditEntry | None = None) -> None:
         def work(uow: UnitOfWork) -> None:
             user = uow.users.get(_normalize_name(name))
             if user is None:
                 raise StoreError(f"There is no user {_normalize_name(name)}; `lab-agent user list` shows them.")
             uow.users.save(change(user))
+            if entry is not None:
+                uow.audit.add(entry)
             uow.commit()
 
         await self._store.run(work)
@@ -150,6 +160,8 @@ class ApiClients:
 
         def work(uow: UnitOfWork) -> None:
             uow.api_tokens.add(made)
+            details = {"client": made.name}
+            uow.audit.add(AuditEntry(at=now, action=AuditAction.API_TOKEN_CREATED, subject=made.id, details=details))
             _update_change_stamp(uow)
             uow.commit()
 
@@ -165,6 +177,9 @@ class ApiClients:
 
         def work(uow: UnitOfWork) -> int:
             revoked = uow.api_tokens.revoke(id_or_name, now=now)
+            if revoked:
+                details = {"tokens": revoked}
+                uow.audit.add(AuditEntry(at=now, action=AuditAction.API_TOKEN_REVOKED, subject=id_or_name, details=details))
             _update_change_stamp(uow)
             uow.commit()
             return revoked

@@ -14,6 +14,7 @@ from typing_extensions import override
 from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.versions import VersionHorizon
 from lab_agent.documents.service import DocumentService
+from lab_agent.domain.audit import AuditOrigin
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
 from lab_agent.domain.job_records import JobKind
@@ -95,10 +96,11 @@ async def open_components(
     wrap_exchange: Callable[[Exchange], Exchange] = lambda exchange: exchange,
     clock: Clock | None = None,
     config: Path | None = None,
+    origin: AuditOrigin | None = None,
 ) -> AsyncIterator[Components]:
-    """Open everything that a command or the daemon needs, and close it again."""
+    """Open everything that a command or the daemon needs, and close it again. `origin` is as in `open_store`."""
     clock = clock or SystemClock()
-    opened = open_store(settings.store) if store is None else store
+    opened = open_store(settings.store, origin=origin) if store is None else store
     owner = worker_name(socket.gethostname())
     metrics, call_durations = Metrics(), CallDurations()
 

@@ -15,6 +15,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import ARGON2_VERSION
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from lab_agent.errors import CryptoError
 
@@ -43,7 +45,14 @@ class Cipher:
             fernets = [Fernet(key.strip()) for key in keys]
         except ValueError as exc:
             raise CryptoError(_BAD_KEY) from exc
+        self._keys = tuple(base64.urlsafe_b64decode(key.strip()) for key in keys)
         self._fernet, self._newest = MultiFernet(fernets), fernets[0]
+
+    def derive(self, purpose: str) -> Cipher:
+        """Give a cipher of keys that are derived from these for one purpose: neither reads what the other has encrypted."""
+        info = f"lab-agent {purpose}".encode()
+        derived = (HKDF(SHA256(), length=32, salt=None, info=info).derive(key) for key in self._keys)
+        return Cipher(*(base64.urlsafe_b64encode(key).decode("ascii") for key in derived))
 
     def encrypt(self, content: bytes) -> bytes:
         """Give `content` encrypted and authenticated."""

@@ -22,20 +22,24 @@ from lab_agent.bootstrap import Components
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.crypto import Passwords
+from lab_agent.domain.audit import AuditChannel
 from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.groups import StatusSettings
+from lab_agent.settings.introspection import iter_plain_values
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, StatusContext
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.opening import build_cipher
 from lab_agent.store_start import StoreStart
 from lab_agent.worker.store_watch import record_outages
 from lab_agent.worker.worker import BackgroundTask, Worker
+from lab_agent.workflow.audit_trail import note_settings
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
@@ -91,10 +95,11 @@ async def _run(
     start: StoreStart,
     signals: StopSignals,
 ) -> None:
-    async with bootstrap.open_components(settings, config=config) as opened:
+    async with bootstrap.open_components(settings, config=config, origin=find_origin(AuditChannel.AGENT)) as opened:
         components = replace_components(opened)
         if start.outages:
             await components.store.run(lambda uow: record_outages(uow, start.outages, components.clock.now()))
+        await note_settings(components.store, dict(iter_plain_values(settings)), components.clock.now())
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
 

@@ -18,11 +18,13 @@ from lab_agent.bootstrap import SystemClock
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
+from lab_agent.domain.audit import AuditChannel
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.stop_signals import StopSignals
+from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.opening import open_store
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.worker.store_watch import StoreWatch
@@ -65,7 +67,7 @@ async def _run(settings: Settings, sock: socket.socket) -> None:
     with StopSignals() as signals:
         if not await wait_for_store(settings.store, settings.api.prefix, sock, signals.received):
             return
-        store = open_store(settings.store)
+        store = open_store(settings.store, origin=find_origin(AuditChannel.API))
         try:
             server = await _build_server(settings, store)
             signals.pass_to(server.stop)

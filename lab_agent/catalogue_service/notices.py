@@ -17,6 +17,7 @@ from lab_agent.catalogue.turnaround import Delayed, Notice, most_severe_notice
 from lab_agent.catalogue_service.cache import UNREAD_STAMP, to_notices
 from lab_agent.catalogue_service.fallback import ReadableVersion, load_newest_readable
 from lab_agent.catalogue_service.versions import mark_changed
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, TurnaroundNotice
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem, did_you_mean
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -67,6 +68,7 @@ async def announce(store: Store, announcement: Announcement, *, by: str | None, 
 
     def work(uow: UnitOfWork) -> None:
         uow.turnaround_notices.add(notice)
+        uow.audit.add(_entry(AuditAction.NOTICE_ANNOUNCED, notice.item, notice.contract, by, now, kind=_kind_of(notice)))
         mark_changed(uow)
         uow.commit()
 
@@ -74,16 +76,27 @@ async def announce(store: Store, announcement: Announcement, *, by: str | None, 
     return notice
 
 
-async def lift_notices(store: Store, item: str, contract: str | None, *, now: datetime) -> int:
+async def lift_notices(store: Store, item: str, contract: str | None, *, by: str | None = None, now: datetime) -> int:
     """Lift the notices of a test, of one contract or of all; their number."""
 
     def work(uow: UnitOfWork) -> int:
         lifted = uow.turnaround_notices.lift(item, contract, now=now)
+        if lifted:
+            uow.audit.add(_entry(AuditAction.NOTICES_LIFTED, item, contract, by, now))
         mark_changed(uow)
         uow.commit()
         return lifted
 
     return await store.run(work)
+
+
+def _entry(action: AuditAction, item: str, contract: str | None, by: str | None, now: datetime, **details: str) -> AuditEntry:
+    named = {"contract": contract, **details} if contract else details
+    return AuditEntry(at=now, action=action, subject=item, by=by, details=named)
+
+
+def _kind_of(notice: TurnaroundNotice) -> str:
+    return "stopped" if notice.delay_hours is None else "delayed"
 
 
 async def load_notices(store: Store, now: datetime) -> tuple[TurnaroundNotice, ...]:

@@ -24,6 +24,7 @@ from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetRow, SheetTable
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, CatalogueVersion
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -228,6 +229,8 @@ def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalog
     added = uow.catalogues.add(new_version) or recorded
     uow.alerts.close_all([UNREADABLE_ALERT, INVALID_ALERT], now=new_version.since)
     if added:
+        made = AuditAction.CATALOGUE_ACTIVATED
+        uow.audit.add(AuditEntry(at=new_version.since, action=made, subject=new_version.version, by=new_version.by))
         store_longest_lifetime(uow, catalogue)
         mark_changed(uow)
     uow.commit()

@@ -175,7 +175,7 @@ def remove(name: UserNameArgument, config: ConfigOption = None) -> None:
     """Remove a user; that user's sessions end."""
 
     async def work(context: CommandContext) -> bool:
-        return await Accounts(context.store, Passwords()).remove(name)
+        return await Accounts(context.store, Passwords()).remove(name, now=context.now)
 
     if not run_with_store(config, work):
         raise StoreError(f"No user {name}; `lab-agent user list` lists them.")

@@ -81,6 +81,17 @@ _COMMANDS = {
         "Write settings, versions, conditions, counts and the end of the log to one file, without patient data or secrets.",
     ),
     "completion": CommandSource("lab_agent.cli.completion:completion", "Print the script for completion in bash, zsh or fish."),
+    "purge": CommandSource(
+        "lab_agent.cli.purge:purge",
+        "Remove what has been kept long enough (`retention`), and give its room back to the disk. --dry-run only counts it.",
+    ),
+    "erase": CommandSource(
+        "lab_agent.cli.erase:erase",
+        "Erase the data of one patient: identification, results, documents, raw messages, timelines. Without --yes, show it.",
+    ),
+    "audit": CommandSource(
+        "lab_agent.cli.audit:audit_app", "Who did what, and when: the audit, which shows whether anybody has changed it."
+    ),
     "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
 }
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lab_agent.audit_log import record
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -23,11 +24,13 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
+from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
 from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
 from lab_agent.errors import InputError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.audit_mark import accept_restore
 from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
 from lab_agent.store.store_mark import open_mark
@@ -97,7 +100,7 @@ def restore(
         raise typer.Exit(1)
     now = datetime.now(UTC)
     done = restore_backup(settings.store, file, now)
-    restoration = asyncio.run(_note_restored(settings, now))
+    restoration = asyncio.run(_note_restored(settings, now, done.made_at))
     if as_json:
         print_json({"restored": done, "restoration": restoration})
         return
@@ -166,6 +169,8 @@ async def _backup(settings: Settings, folder: Path) -> BackupDone:
     store = open_store(settings.store)
     try:
         made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=settings.backup.encrypt)
+        details = {"encrypted": "yes" if made.is_encrypted else "no", "bytes": made.size}
+        await record(store, AuditEntry(at=now, action=AuditAction.BACKUP_MADE, details=details))
         await _advance(settings, store, now)
         deleted = await asyncio.to_thread(prune_backups, settings.backup, folder, now)
     finally:
@@ -189,11 +194,16 @@ async def _advance(settings: Settings, store: Store, now: datetime) -> None:
         await asyncio.to_thread(mark.write, reached)
 
 
-async def _note_restored(settings: Settings, now: datetime) -> Restoration:
+async def _note_restored(settings: Settings, now: datetime, made_at: datetime | None) -> Restoration:
     store = open_store(settings.store)
+    ends_at = await asyncio.to_thread(accept_restore, settings.store)
+    details: dict[str, AuditValue] = {"audit_known_to": ends_at}
+    if made_at is not None:
+        details["backup_of"] = made_at.isoformat()
 
     def note(uow: UnitOfWork) -> Restoration:
         restored = note_restoration(uow, RestoreSign.COMMAND, now)
+        uow.audit.add(AuditEntry(at=now, action=AuditAction.BACKUP_RESTORED, details=details))
         uow.commit()
         return restored
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lab_agent.audit_log import record
 from lab_agent.catalogue import basket as baskets
 from lab_agent.catalogue import preanalytics
 from lab_agent.catalogue.basket import decode_basket
@@ -26,6 +27,7 @@ from lab_agent.catalogue_service.label_allocation import check_contracts
 from lab_agent.catalogue_service.versions import activate, load_active_catalogue, load_active_tables, unpack_tables
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.output import print_error, print_json, print_line, print_raw
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.settings.root import load_settings
 from lab_agent.shipped_files import shipped_path
@@ -156,6 +158,7 @@ def _compare(source: Path, config: Path | None) -> CatalogueComparison:
 
 
 async def _tables_to_export(context: CommandContext) -> dict[str, SheetTable] | None:
+    await record(context.store, AuditEntry(at=context.now, action=AuditAction.CATALOGUE_EXPORTED))
     try:
         return await load_active_tables(context.store)
     except CatalogueError:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import typer
 
+from lab_agent.audit_log import record
 from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_json, print_line
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import StoreError
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
@@ -15,6 +19,7 @@ from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
 from lab_agent.store.opening import open_store
 from lab_agent.store.schema import upgrade as upgrade_schema
+from lab_agent.store.space import compact, read_space
 
 db_app = typer.Typer(help="The database.", no_args_is_help=True)
 
@@ -37,6 +42,29 @@ def upgrade(config: ConfigOption = None) -> None:
         print_line(f"{database} has schema {done.after} of a newer program, which serves this one ({done.program}) too.")
     else:
         print_line(f"{database} has the current schema.")
+
+
+@db_app.command("compact")
+def compact_database(config: ConfigOption = None, yes: YesOption = False) -> None:
+    """Write the database anew without its free room. With SQLite: stop lab-agent and lab-api first.
+
+    A SQLite database made by an older version gives room back by itself from then on. PostgreSQL runs a plain VACUUM meanwhile.
+    """
+    settings = load_settings(config, requires_login=False)
+    address = mask_url_password(settings.store.url)
+    if not yes and not typer.confirm(f"Write {address} anew?", err=True):
+        raise typer.Exit(1)
+    compact(settings.store.url, datetime.now(UTC))
+    print_line(f"{address} has {asyncio.run(_note_compacted(settings))} bytes.")
+
+
+async def _note_compacted(settings: Settings) -> int:
+    store = open_store(settings.store)
+    try:
+        await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.DATABASE_COMPACTED))
+        return (await store.read(read_space)).size
+    finally:
+        await store.close()
 
 
 @db_app.command("rotate-keys")
@@ -70,6 +98,9 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
 async def _rotate_keys(settings: Settings) -> KeyRotation:
     store = open_store(settings.store)
     try:
-        return await rotate_store_keys(store)
+        done = await rotate_store_keys(store)
+        details = {"reencrypted": done.reencrypted, "added_meanwhile": done.added_meanwhile, "unreadable": done.unreadable}
+        await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.KEYS_ROTATED, details=details))
+        return done
     finally:
         await store.close()

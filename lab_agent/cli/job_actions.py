@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from lab_agent.audit_log import note_look
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.group_actions import AllOf, GroupCommand, YesOption, choose
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import Row, print_fields, print_json, print_line
 from lab_agent.conditions.table import explain
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
@@ -43,7 +45,10 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
         found = await context.queries.job(JobId(job))
         if found is None:
             raise _unknown_job(job)
-        return found, await operator_jobs.find_service_messages(context.store, found)
+        said = await operator_jobs.find_service_messages(context.store, found)
+        if said:
+            await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, found.order or "", by=None, now=context.now)
+        return found, said
 
     shown, messages = run_with_store(config, work)
     print_fields(_job_fields(shown, messages), as_json=as_json)

@@ -168,7 +168,7 @@ def release_rule(rule: RuleArgument, config: ConfigOption = None, by: ByOption =
     """Let a rule reject orders again that was stopped because it rejected too many. Held orders are assessed again at once."""
 
     async def work(context: CommandContext) -> bool:
-        return await operator_jobs.reset_tripped_rule(context.store, rule, now=context.now)
+        return await operator_jobs.reset_tripped_rule(context.store, rule, by=operator_name(by), now=context.now)
 
     if not run_with_store(config, work):
         raise InputError(f"Rule {rule!r} is not stopped; somebody may have released it already.")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lab_agent.audit_log import note_look
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ColumnsOption,
@@ -22,6 +23,7 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_list, print_remaining
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.state_machines import OrderState
@@ -135,7 +137,10 @@ def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption 
         detail = await context.queries.order(OrderKey(order))
         if detail is None:
             raise StoreError(f"No order {order}; search with `lab-agent orders list --search`.")
-        return detail, await context.store.run_read_only(lambda uow: uow.vault.service_messages(detail.order.key))
+        said = await context.store.run_read_only(lambda uow: uow.vault.service_messages(detail.order.key))
+        if said:
+            await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, detail.order.key, by=None, now=context.now)
+        return detail, said
 
     detail, messages = run_with_store(config, work)
     if as_json:

@@ -83,7 +83,7 @@ def show(
         if found is None:
             raise StoreError(f"There is no refused message {key}; `lab-agent results refused list` shows them.")
         history = await context.store.run_read_only(lambda uow: uow.refused_messages.events(key))
-        name = await _desk(context).find_sender_name(key)
+        name = await _desk(context).find_sender_name(key, by=operator_name(by))
         try:
             return found, name, history, await _desk(context).preview(key), None
         except (Failure, InvalidTransitionError) as exc:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lab_agent import bootstrap, exact_json
+from lab_agent.audit_log import note_look
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -33,6 +34,7 @@ from lab_agent.cli.output import (
     print_remaining,
     to_plain,
 )
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import ReportRecord
@@ -59,7 +61,10 @@ def show(result: ResultArgument, config: ConfigOption = None, as_json: JsonOptio
     """Show one result with its history and content."""
 
     async def work(context: CommandContext) -> tuple[ReportRecord | None, tuple[Event, ...]]:
-        return await context.queries.report(ReportKey(result)), await context.queries.report_events(ReportKey(result))
+        report = await context.queries.report(ReportKey(result))
+        if report is not None:
+            await note_look(context.store, AuditAction.RESULT_SHOWN, report.key, by=None, now=context.now)
+        return report, await context.queries.report_events(ReportKey(result))
 
     report, history = run_with_store(config, work)
     if report is None:

@@ -14,6 +14,7 @@ import re
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
@@ -22,14 +23,16 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, SecretStr
 
+from lab_agent.audit_log import record
 from lab_agent.cli.cause_list import load_cause_rows
 from lab_agent.cli.context import CommandContext, ConfigOption, run_with_store
 from lab_agent.cli.operation import Operation
 from lab_agent.cli.operation_output import operation_to_json
 from lab_agent.cli.output import Row, print_line, to_plain
 from lab_agent.cli.status import read_status
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.records import Alert
-from lab_agent.errors import CryptoError, InputError, LabAgentError, StoreError
+from lab_agent.errors import CryptoError, InputError, LabAgentError, StoreError, StoreUnreachableError
 from lab_agent.ports.queries import Overview
 from lab_agent.settings.introspection import MASK, is_secret_name, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
@@ -155,6 +158,8 @@ def _store_state(config: Path | None) -> dict[str, Any]:
 
     async def work(context: CommandContext) -> tuple[Overview, list[Row], tuple[Alert, ...]]:
         queries = context.queries
+        with suppress(StoreUnreachableError):  # a bundle is made above all where the database is out
+            await record(context.store, AuditEntry(at=context.now, action=AuditAction.SUPPORT_BUNDLE_WRITTEN))
         alerts = await queries.alerts(limit=_ALERTS, offset=0)
         return await queries.overview(now=context.now), await load_cause_rows(context), alerts.items
 

@@ -19,8 +19,10 @@ from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.api_refusals import ApiRefusalRepository
+from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.erasure import Erasure
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobRepository
 from lab_agent.ports.leases import LeaseRepository
@@ -62,6 +64,8 @@ class UnitOfWork(Protocol):
     programs: ProgramRepository
     leases: LeaseRepository
     purge: Purge
+    audit: AuditRepository
+    erasure: Erasure
 
     def commit(self) -> None:
         """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
@@ -94,6 +98,13 @@ class Store(Protocol):
         """Run `work` on what is committed, beside whoever writes: it sees one moment, locks nothing, and cannot write.
 
         Raises `StoreUnreachableError`, and what `work` raises.
+        """
+        ...
+
+    async def reclaim_space(self) -> int:
+        """Give room that was freed in the database back to the disk, in small portions, where that can be done beside the work.
+
+        How many bytes. Raises `StoreUnreachableError`.
         """
         ...
 

@@ -176,6 +176,8 @@ class RetentionSettings(SettingsGroup):
     order may still be assessed by it (`rules.look_back_days`)."""
     failure_days: Annotated[Days, Field(ge=90)] = 180
     """Days that failures (rejected, in dead letter, dismissed) stay visible; at least 90."""
+    audit_days: Annotated[Days, Field(ge=365)] = 3650
+    """Days that records of the audit are kept; at least 365. The oldest go, and the rest stays verifiable."""
 
 
 class RulesSettings(SettingsGroup):

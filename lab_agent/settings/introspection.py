@@ -115,6 +115,19 @@ def iter_masked_values(settings: BaseModel) -> Iterator[tuple[str, str]]:
     yield from _flatten("", mask_secrets(settings))
 
 
+def iter_plain_values(settings: BaseModel) -> Iterator[tuple[str, str]]:
+    """Give every dotted key with its value as text, secrets as they are: for digests alone, never to be shown or stored."""
+    yield from _flatten("", _reveal(settings.model_dump()))
+
+
+def _reveal(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Mapping):
+        return {key: _reveal(item) for key, item in value.items()}
+    return [_reveal(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a key is named like one that holds a secret."""
     return _SECRET_NAME.search(name) is not None

@@ -102,7 +102,7 @@ async def retry_order(key: str, user: Operator, _: Form, context: Context) -> Re
 @router.post("/rules/{rule}/release")
 async def release_rule(rule: str, user: Operator, _: Form, context: Context) -> Response:
     """Let a tripped rule reject orders again."""
-    if not await operator_jobs.reset_tripped_rule(context.store, one_line(rule), now=context.clock.now()):
+    if not await operator_jobs.reset_tripped_rule(context.store, one_line(rule), by=user.name, now=context.clock.now()):
         raise HttpError("This rule is not stopped; somebody may have released it just now.", 409)
     _log.info("rule released", action="rule_released", rule=rule, by=user.name)
     return RedirectResponse("/?flash=rule-released", 303)

@@ -10,9 +10,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.accounts import Account
+from lab_agent.audit_log import record
+from lab_agent.domain.audit import AuditAction, AuditEntry
+from lab_agent.errors import StoreError
 from lab_agent.logs import get_logger
 from lab_agent.status.auth import SESSION_COOKIE, Form, Sessions, UnverifiedForm, Viewer, one_line
-from lab_agent.status.context import Context, Renderer
+from lab_agent.status.context import Context, Renderer, StatusContext
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -102,22 +105,37 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
         account = await context.accounts.verify(name, form.get("password", ""))
     if account is None:
         limit.record_failure(name, address, now)
+        known = await context.accounts.get(name)
+        subject = known.name if known else ""
+        await _note(context, AuditEntry(at=now, action=AuditAction.SIGN_IN_REJECTED, subject=subject, address=address))
         # Without the name: people type passwords into the wrong field.
         _log.warning("sign-in rejected", action="sign_in_rejected", address=address)
         return renderer.render("login.html", status=401, next_path=next_path, error="Wrong name or password.", conditions=())
     limit.record_success(name)
+    entry = AuditEntry(at=now, action=AuditAction.SIGNED_IN, subject=account.name, by=account.name, address=address)
+    await _note(context, entry)
     _log.info("signed in", action="signed_in", by=account.name)
     return _start_session(request, account, next_path)
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, user: Viewer, form: Form) -> Response:  # noqa: ARG001 - the form's token is checked
+async def sign_out(request: Request, user: Viewer, form: Form, context: Context) -> Response:  # noqa: ARG001 - the form's token is checked
     """End the session, also for whoever else holds its cookie."""
     sessions: Sessions = request.app.state.sessions
     sessions.end(user.session)
+    now = context.clock.now()
+    await _note(context, AuditEntry(at=now, action=AuditAction.SIGNED_OUT, subject=user.name, by=user.name))
     response = RedirectResponse("/sign-in", 303)
     response.delete_cookie(SESSION_COOKIE)
     return response
+
+
+async def _note(context: StatusContext, entry: AuditEntry) -> None:
+    """Record it. While the database takes no writes, operators must get in to see why: then the log alone tells."""
+    try:
+        await record(context.store, entry)
+    except StoreError as exc:
+        _log.error("not in the audit", action="audit_failed", state=entry.action, by=entry.by, reason=str(exc))
 
 
 def _start_session(request: Request, account: Account, next_path: str) -> Response:

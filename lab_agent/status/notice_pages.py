@@ -67,7 +67,7 @@ async def lift_notices(user: Operator, form: Form, context: Context, board: Boar
     """Lift what was announced for a test, in one contract or in all."""
     item, contract = form.get("item", ""), form.get("contract") or None
     now = context.clock.now()
-    if not await notices.lift_notices(context.store, item, contract, now=now):
+    if not await notices.lift_notices(context.store, item, contract, by=user.name, now=now):
         raise HttpError("This test has no notice to lift; somebody may have lifted it just now.", 409)
     _log.info("notices lifted", action="eta_lifted", item=item, contract=contract, by=user.name)
     return RedirectResponse(f"/turnaround?flash={_lift_flash(await board.load_overview(now), item)}", 303)

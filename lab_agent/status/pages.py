@@ -12,8 +12,10 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from lab_agent.accounts import Role
+from lab_agent.audit_log import note_look
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.records import Event, OrderRecord
@@ -111,6 +113,8 @@ async def show_order(key: str, user: Viewer, context: Context, renderer: Rendere
     is_operator = user.account.has_role(Role.OPERATOR)  # what the service says may name the patient
     order = detail.order.key
     said = await context.store.run_read_only(lambda uow: uow.vault.service_messages(order)) if is_operator else {}
+    if said:
+        await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, order, by=user.name, now=context.clock.now())
     return await renderer.render_page(
         "order.html",
         user,

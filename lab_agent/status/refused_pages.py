@@ -88,7 +88,7 @@ async def show_refused_message(user: Viewer, context: Context, renderer: Rendere
         parts=[(part, describe_content(part.part.content)) for part in preview.parts],
         suggestions=preview.suggestions,
         preview_problem=problem,
-        sent_as=await context.refused_messages.find_sender_name(message.key) if may_see else None,
+        sent_as=await context.refused_messages.find_sender_name(message.key, by=user.name) if may_see else None,
         history=await context.store.run_read_only(lambda uow: uow.refused_messages.events(message.key)),
         flash=flash,
     )

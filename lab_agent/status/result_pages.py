@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
+from lab_agent.audit_log import note_look
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.job_records import Job
 from lab_agent.domain.lab_messages import LabRejection, LabReport
@@ -131,7 +133,8 @@ def _preview_digest(reports: Sequence[ReportRecord]) -> str:
 
 @router.get("/results/{key}")
 async def show_result(user: Viewer, context: Context, renderer: Renderer, report: Report, flash: Flash) -> Response:
-    """One result, with all that belongs to it."""
+    """One result, with all that belongs to it. The look is in the audit before it is shown."""
+    await note_look(context.store, AuditAction.RESULT_SHOWN, report.key, by=user.name, now=context.clock.now())
     result, queries = load_result(report), context.queries
     files = {document.file for document in result.documents if document.file}
     order = None if report.order is None else await queries.order(report.order)
@@ -176,6 +179,7 @@ async def show_assign_form(
     """The way to the order of a result: search, select, tick lines."""
     if report.state not in REPORTS_NEEDING_OPERATOR:
         return RedirectResponse(f"/results/{report.key}", 303)
+    await note_look(context.store, AuditAction.RESULT_SHOWN, report.key, by=user.name, now=context.clock.now())
     candidates = await context.queries.orders(search=search, limit=_MAX_CANDIDATES) if search else None
     order_key = one_line(order)
     if not order_key and candidates is not None and candidates.total == 1:

@@ -1,7 +1,8 @@
 """Opening the database: SQLite for one machine, PostgreSQL for several workers.
 
 SQLite: write-ahead log, synchronous=FULL (a commit is on the disk when it returns), foreign keys, a busy timeout, and BEGIN
-IMMEDIATE for everything that may write: a transaction that begins with a read cannot be upgraded while another one writes.
+IMMEDIATE for everything that may write: a transaction that begins with a read cannot be upgraded while another one writes. What
+is deleted is overwritten (secure_delete), and a new file can give room back (auto_vacuum).
 """
 
 from __future__ import annotations
@@ -114,7 +115,9 @@ def _create_sqlite_engine(
             raise missing_file_error(path) from exc
 
     def set_up(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        # The first takes effect in a file that is still empty, and must come before the write-ahead log.
+        first = () if read_only else ("auto_vacuum=INCREMENTAL", "secure_delete=ON")
+        for pragma in (*first, "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
         if files is not None:
             attach_files(entry.info, files)

@@ -12,6 +12,8 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, select, update
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
+from lab_agent.store.audit import rotate_audit_key
+from lab_agent.store.audit_tables import audit_notes
 from lab_agent.store.refused_tables import refused_contents
 from lab_agent.store.tables import oauth_tokens
 from lab_agent.store.unit_of_work import SqlStore
@@ -24,6 +26,7 @@ _ENCRYPTED_COLUMNS = (
     (service_messages, service_messages.c.job_id, "ciphertext"),
     (documents, documents.c.id, "ciphertext"),
     (refused_contents, refused_contents.c.refused_key, "ciphertext"),
+    (audit_notes, audit_notes.c.number, "ciphertext"),
     (oauth_tokens, oauth_tokens.c.generation, "access_token"),
     (oauth_tokens, oauth_tokens.c.generation, "refresh_token"),
 )
@@ -47,6 +50,7 @@ class KeyRotation:
 async def rotate_keys(store: SqlStore) -> KeyRotation:
     """Encrypt everything with the newest key of the store's cipher; the only one needed if nothing was added meanwhile."""
     first, unreadable = await _rotate_all(store)
+    first += await store.write(rotate_audit_key)
     second, _ = await _rotate_all(store)
     if not second:
         await store.write(store_key_check)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import structlog
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.audit import AuditOrigin
 from lab_agent.settings.groups import StoreSettings
+from lab_agent.store.audit_mark import open_audit_mark
 from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
 
 log = structlog.get_logger(__name__)
 
 
-def open_store(settings: StoreSettings, *, patience: float | None = None) -> SqlStore:
+def open_store(settings: StoreSettings, *, patience: float | None = None, origin: AuditOrigin | None = None) -> SqlStore:
     """Open the store; who writes waits for a lock for `patience` seconds, where that is not the usual time.
 
+    `origin` says in the audit who runs this process; by default it is a command of this user of the operating system.
     Raises `SchemaMismatchError` if this program cannot work on its schema, `CryptoError`, `StoreError`.
     """
     schema = check_schema(settings.url)
@@ -25,7 +28,7 @@ def open_store(settings: StoreSettings, *, patience: float | None = None) -> Sql
             schema=schema.database,
             known=schema.program,
         )
-    return SqlStore(settings.url, build_cipher(settings), patience=patience)
+    return SqlStore(settings.url, build_cipher(settings), patience=patience, origin=origin, audit_mark=open_audit_mark(settings))
 
 
 def build_cipher(settings: StoreSettings) -> Cipher:

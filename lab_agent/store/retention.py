@@ -53,16 +53,13 @@ class SqlPurge(Purge):
 
     @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
-        needed = self._document_ids_in_use() | self._hosted_document_ids(before)
+        needed = find_needed_documents(self._connection, before)
         old = select(documents.c.id).where(documents.c.kept_at < before).order_by(documents.c.kept_at).limit(limit + len(needed))
         return self._delete(documents.c.id, [name for name in self._connection.scalars(old) if name not in needed][:limit])
 
     @override
     def closed_orders(self, *, before: datetime, limit: int = 500) -> int:
-        unfinished = select(reports.c.key).where(
-            reports.c.order_key == orders.c.key, ~in_states(reports.c.state, FINISHED_REPORTS)
-        )
-        oldest_first = _select_finished_orders(before, limit).where(~unfinished.exists()).order_by(orders.c.changed_at)
+        oldest_first = _select_finished_orders(before, limit).where(HAS_FINISHED_REPORTS).order_by(orders.c.changed_at)
         keys = self._connection.scalars(oldest_first).all()
         for table in _ORDER_TABLES:
             self._delete(table.c.order_key, keys)
@@ -71,7 +68,7 @@ class SqlPurge(Purge):
 
     @override
     def baskets(self, *, before: datetime, limit: int = 500) -> int:
-        old = (issued_labels.c.issued_at < before) & issued_labels.c.basket.is_not(None)
+        old = is_old_basket(before)
         numbers = self._connection.scalars(select(issued_labels.c.number).where(old).limit(limit)).all()
         return sum(
             self._connection.execute(update(issued_labels).where(issued_labels.c.number.in_(batch)).values(basket=None)).rowcount
@@ -80,12 +77,8 @@ class SqlPurge(Purge):
 
     @override
     def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
-        newest_first = select(catalogues.c.number).order_by(catalogues.c.number.desc())
-        in_force = self._connection.scalar(newest_first.where(catalogues.c.since <= before).limit(1))
-        kept = self._connection.scalar(newest_first.offset(keep - 1).limit(1))
-        if in_force is None or kept is None:
-            return 0
-        gone = select(catalogues.c.number).where(catalogues.c.number < min(in_force, kept)).order_by(catalogues.c.number)
+        first = find_first_kept_catalogue(self._connection, before, keep)
+        gone = select(catalogues.c.number).where(catalogues.c.number < first).order_by(catalogues.c.number)
         return self._delete(catalogues.c.number, self._connection.scalars(gone.limit(limit)).all())
 
     def _purge_rows_without_order(self, before: datetime, limit: int) -> None:
@@ -101,20 +94,8 @@ class SqlPurge(Purge):
 
     def _purge_reported_patients(self, before: datetime, limit: int) -> int:
         """Delete what finished reports said of their patients; one that waits is still to be compared."""
-        is_old = in_states(unindexed(reports.c.state), FINISHED_REPORTS) & (reports.c.changed_at < before)
-        old = (
-            select(reported_patients.c.report).join(reports, reports.c.key == unindexed(reported_patients.c.report)).where(is_old)
-        )
-        return self._delete(reported_patients.c.report, self._connection.scalars(old.limit(limit)).all())
-
-    def _document_ids_in_use(self) -> frozenset[str]:
-        bodies = select(reports.c.body, reports.c.outgoing_body).where(in_states(reports.c.state, UNFINISHED_REPORTS))
-        found = (body for row in self._connection.execute(bodies) for body in row if body is not None)
-        return frozenset(name.decode() for body in found for name in _DOCUMENT_ID.findall(body))
-
-    def _hosted_document_ids(self, since: datetime) -> frozenset[str]:
-        lasting = hosted_documents.c.expires_at.is_(None) | (hosted_documents.c.expires_at >= since)
-        return frozenset(self._connection.scalars(select(hosted_documents.c.document).where(lasting)))
+        old = select_old_patients(before).limit(limit)
+        return self._delete(reported_patients.c.report, self._connection.scalars(old).all())
 
     def _delete_where(self, table: Table, key: Any, which: Any, limit: int) -> None:
         self._delete(key, self._connection.scalars(select(key).select_from(table).where(which).limit(limit)).all())
@@ -123,11 +104,56 @@ class SqlPurge(Purge):
         return sum(self._connection.execute(delete(column.table).where(column.in_(batch))).rowcount for batch in chunked(keys))
 
 
+HAS_FINISHED_REPORTS = (
+    ~select(reports.c.key)
+    .where(reports.c.order_key == orders.c.key, ~in_states(reports.c.state, FINISHED_REPORTS))
+    .correlate(orders)
+    .exists()
+)
+"""Whether no report of an order waits, or is being delivered."""
+
+
+def is_finished_order(before: datetime, state: ColumnElement[Any] = orders.c.state) -> ColumnElement[bool]:
+    """Whether an order closed before then, and has no open job."""
+    open_jobs = select(jobs.c.id).where(jobs.c.order_key == orders.c.key, in_states(jobs.c.state, OPEN_JOBS)).correlate(orders)
+    return (state == literal_column("'closed'")) & (orders.c.changed_at < before) & ~open_jobs.exists()
+
+
+def is_old_basket(before: datetime) -> ColumnElement[bool]:
+    """Whether a label was issued before then, and its basket is known."""
+    return (issued_labels.c.issued_at < before) & issued_labels.c.basket.is_not(None)
+
+
+def select_old_patients(before: datetime) -> Select[Any]:
+    """What reports say of their patients that were finished before then."""
+    is_old = in_states(unindexed(reports.c.state), FINISHED_REPORTS) & (reports.c.changed_at < before)
+    return select(reported_patients.c.report).join(reports, reports.c.key == unindexed(reported_patients.c.report)).where(is_old)
+
+
+def find_first_kept_catalogue(connection: Connection, before: datetime, keep: int) -> int:
+    """The number of the first catalogue version that stays: that in force then, and the newest `keep`."""
+    newest_first = select(catalogues.c.number).order_by(catalogues.c.number.desc())
+    in_force = connection.scalar(newest_first.where(catalogues.c.since <= before).limit(1))
+    kept = connection.scalar(newest_first.offset(keep - 1).limit(1))
+    return 0 if in_force is None or kept is None else min(in_force, kept)
+
+
+def find_needed_documents(connection: Connection, since: datetime) -> frozenset[str]:
+    """The documents that unfinished reports name, or that are served."""
+    return find_documents_in(connection, in_states(reports.c.state, UNFINISHED_REPORTS)) | _hosted_document_ids(connection, since)
+
+
+def find_documents_in(connection: Connection, which: ColumnElement[bool]) -> frozenset[str]:
+    """The documents that these reports name."""
+    rows = connection.execute(select(reports.c.body, reports.c.outgoing_body).where(which))
+    found = (body for row in rows for body in row if body is not None)
+    return frozenset(name.decode() for body in found for name in _DOCUMENT_ID.findall(body))
+
+
+def _hosted_document_ids(connection: Connection, since: datetime) -> frozenset[str]:
+    lasting = hosted_documents.c.expires_at.is_(None) | (hosted_documents.c.expires_at >= since)
+    return frozenset(connection.scalars(select(hosted_documents.c.document).where(lasting)))
+
+
 def _select_finished_orders(before: datetime, limit: int, state: ColumnElement[Any] = orders.c.state) -> Select[Any]:
-    open_jobs = select(jobs.c.id).where(jobs.c.order_key == orders.c.key, in_states(jobs.c.state, OPEN_JOBS))
-    return (
-        select(orders.c.key)
-        .where(state == literal_column("'closed'"), orders.c.changed_at < before, ~open_jobs.exists())
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=orders)
-    )
+    return select(orders.c.key).where(is_finished_order(before, state)).limit(limit).with_for_update(skip_locked=True, of=orders)

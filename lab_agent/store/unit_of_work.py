@@ -21,15 +21,20 @@ from sqlalchemy import Connection
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.audit import AuditHead, AuditOrigin
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.store_health import StoreHealth
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.api_refusals import SqlApiRefusalRepository
+from lab_agent.store.audit import SqlAuditRepository
+from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
+from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
 from lab_agent.store.engine import is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
+from lab_agent.store.erasure import SqlErasure
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
@@ -43,11 +48,11 @@ from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
 from lab_agent.store.retention import SqlPurge
 from lab_agent.store.session import Session, SessionConnection, Transaction
+from lab_agent.store.space import free_pages
 from lab_agent.store.vault import SqlVault, verify_key
 from lab_agent.store.workers import SqlWorkerRepository
 
 T = TypeVar("T")
-
 _PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
 """How many threads read for `read`, and how many for `run_read_only`."""
 _WRITERS = {"sqlite": (1, 50), "postgresql": (6, 1)}
@@ -66,7 +71,7 @@ _PROBE_SIZE = 64 * 1024
 class SqlUnitOfWork(UnitOfWork):
     """The repositories on the session of one unit of work."""
 
-    def __init__(self, session: Session, cipher: Cipher) -> None:
+    def __init__(self, session: Session, cipher: Cipher, origin: AuditOrigin) -> None:
         self._session = session
         connection = cast("Connection", SessionConnection(session))  # it has what these repositories use of a connection
         self.orders = SqlOrderRepository(session)
@@ -92,9 +97,12 @@ class SqlUnitOfWork(UnitOfWork):
         self.programs = SqlProgramRepository(session)
         self.leases = SqlLeaseRepository(session)
         self.purge = SqlPurge(connection)
+        self.erasure = SqlErasure(connection)
+        self.audit = SqlAuditRepository(session, cipher, origin)
 
     @override
     def commit(self) -> None:
+        self.audit.flush()
         self._session.commit()
 
     @override
@@ -106,10 +114,19 @@ class SqlStore(Store):
     """The store in the database at `url`; `cipher` encrypts identification data, documents and tokens.
 
     Nothing is opened before the first unit of work. `patience` is how many seconds who writes waits for a lock, where that is
-    not the usual time. Raises `StoreError` for an invalid URL.
+    not the usual time. `origin` says in the audit who runs this process, `audit_mark` is the file that marks how far the audit
+    is. Raises `StoreError` for an invalid URL.
     """
 
-    def __init__(self, url: str, cipher: Cipher, *, patience: float | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        cipher: Cipher,
+        *,
+        patience: float | None = None,
+        origin: AuditOrigin | None = None,
+        audit_mark: AuditMarkFile | None = None,
+    ) -> None:
         threads, group_size = _WRITERS[parse_url(url).drivername.partition("+")[0]]
         path = sqlite_file(url)
         files = None if path is None else DatabaseFiles(path)
@@ -118,6 +135,8 @@ class SqlStore(Store):
         self._url = url
         self._is_remote = path is None
         self._cipher = cipher
+        self._origin = origin or find_origin()
+        self.audit_mark = audit_mark
         self._key_verified = False
         self._instance: str | None = None
         self._writers = GroupCommitter(
@@ -143,12 +162,21 @@ class SqlStore(Store):
         cancelled does not stop the thread: what `work` committed is committed.
         """
         self.health.check(reading=False)
-        return await self._write_in_turn(lambda session: work(SqlUnitOfWork(session, self._cipher)))
+        opened: list[SqlUnitOfWork] = []
+
+        def unit(session: Session) -> T:
+            opened.append(SqlUnitOfWork(session, self._cipher, self._origin))
+            return work(opened[-1])
+
+        result = await self._write_in_turn(unit)
+        if self.audit_mark is not None and (reached := opened[-1].audit.reached) is not None:
+            await self._advance_audit_mark(self.audit_mark, reached)
+        return result
 
     @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         def look(connection: Connection) -> T:
-            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self._cipher))
+            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self._cipher, self._origin))
 
         self.health.check(reading=True)
         return await self._read_in(self._worker_readers, look)
@@ -182,6 +210,15 @@ class SqlStore(Store):
         self.health.check(reading=False)
         return await self._write_in_turn(unit)
 
+    @override
+    async def reclaim_space(self) -> int:
+        if self._is_remote:
+            return 0
+        freed = 0
+        while portion := await self.write(lambda connection, _: free_pages(connection)):
+            freed += portion
+        return freed
+
     async def close(self) -> None:
         """Let running units of work end, then close the connections."""
         await asyncio.to_thread(self._close)
@@ -192,6 +229,19 @@ class SqlStore(Store):
         except StoreUnreachableError as exc:
             self.health.failed(exc, datetime.now(UTC))
             raise
+
+    async def _advance_audit_mark(self, mark: AuditMarkFile, reached: AuditHead) -> None:
+        """Let the file follow what is committed. Where it cannot be written, the next record tries again."""
+        try:
+            instance = self._instance
+            if instance is None:
+                instance = await self._read_in(self._worker_readers, read_instance)
+            await asyncio.to_thread(mark.advance, AuditMark(instance, reached.number, reached.hash))
+        except StoreError as exc:
+            from lab_agent.logs import get_logger  # noqa: PLC0415 - commands begin without the log
+
+            reason = str(exc)
+            get_logger(__name__).error("the mark of the audit cannot be written", action="audit_mark_failed", reason=reason)
 
     def _before_transaction(self, connection: Connection) -> None:
         check_files(connection)

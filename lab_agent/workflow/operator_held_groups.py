@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.order_holds import HoldCause
 from lab_agent.domain.records import Event, OrderRecord, WaitingGroup
@@ -16,6 +17,7 @@ from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, 
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES, RULES, RULES_RELEASED_TOGETHER
 from lab_agent.rules.rule import Finding
+from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.group_alerts import held_orders_alert_key
 from lab_agent.workflow.operator_groups import (
     PORTION,
@@ -76,7 +78,8 @@ async def assess_held_orders(store: Store, cause: str, *, by: str, now: datetime
         if not make_assessment_due(uow, seen.key, now):
             return _ASSESSED_ALREADY
         text = f"to be assessed now, with all that are held for {cause}"
-        uow.events.add(Event(order=seen.key, at=now, action="operator", text=text, by=by))
+        event = Event(order=seen.key, at=now, action="operator", text=text, by=by)
+        note_decision(uow, event, AuditAction.ORDER_REASSESSED, details={"cause": cause})
         return None
 
     return await change_in_portions(store, lambda uow, last: _load_held(uow, cause, last), change)

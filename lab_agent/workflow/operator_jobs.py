@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES, adapter_of
@@ -16,6 +17,7 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.handover import cancel_unsubmitted_part, is_of_earlier_decision, mark_handed_over
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, close_order, record_line_end, reopen_lines
 from lab_agent.workflow.rejection_breaker import reset_rule
@@ -39,10 +41,12 @@ _RETRY_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """What a person decided about a job: what it is called in the timeline, and how the job is changed by it."""
+    """What a person decided about a job: how it is called in the audit and in the timeline, and how the job is changed by it."""
 
+    action: AuditAction
     description: str
     apply: Callable[[UnitOfWork, Job], Job]
+    note: str | None = None
 
 
 def validate_note(note: str) -> str:
@@ -94,7 +98,7 @@ def retrial(by: str, now: datetime) -> JobChange:
             f"job {current.id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )
 
-    return JobChange("retried", change)
+    return JobChange(AuditAction.JOB_RETRIED, "retried", change)
 
 
 async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
@@ -119,7 +123,7 @@ def dismissal(reason: str, now: datetime) -> JobChange:
             _dismiss_report(uow, current, now, reason)
         return dismissed
 
-    return JobChange(f"dismissed ({reason})", change)
+    return JobChange(AuditAction.JOB_DISMISSED, f"dismissed ({reason})", change, reason)
 
 
 async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
@@ -135,7 +139,8 @@ async def mark_job_done(store: Store, job_id: JobId, *, by: str, note: str, now:
             mark_handed_over(uow, OrderKey(current.target), adapter_of(current), now)
         return current.complete(now, reason)
 
-    return await _change_job(store, job_id, JobChange(f"marked done ({reason})", change), by=by, now=now)
+    marked = JobChange(AuditAction.JOB_MARKED_DONE, f"marked done ({reason})", change, reason)
+    return await _change_job(store, job_id, marked, by=by, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +179,14 @@ def describe_unverified(job: Job) -> str:
     )
 
 
-async def reset_tripped_rule(store: Store, rule: str, *, now: datetime) -> bool:
+async def reset_tripped_rule(store: Store, rule: str, *, by: str, now: datetime) -> bool:
     """Let a tripped rule reject again. False if it was not tripped."""
 
     def write(uow: UnitOfWork) -> bool:
         was_tripped = reset_rule(uow, rule, now)
         if was_tripped:
             uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)
+            uow.audit.add(AuditEntry(at=now, action=AuditAction.RULE_RELEASED, subject=rule, by=by))
         uow.commit()
         return was_tripped
 
@@ -225,9 +231,13 @@ def change_job(uow: UnitOfWork, current: Job, change: JobChange, *, by: str, now
     changed = change.apply(uow, current)
     uow.jobs.save(changed)
     report = ReportKey(changed.target) if changed.kind in _REPORT_JOBS else None
+    details = {"job": int(current.id), "kind": current.kind.value}
     if report is not None or changed.order is not None:
         text = f"{current.kind.value} (job {current.id}) {change.description}"
-        uow.events.add(Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by))
+        event = Event(order=changed.order, report=report, at=now, action="operator", text=text, by=by)
+        note_decision(uow, event, change.action, note=change.note, details=details)
+    else:
+        uow.audit.add(AuditEntry(at=now, action=change.action, by=by, note=change.note, details=details))
     if changed.order is not None:
         _advance_order_after(uow, changed, changed.order, now)
     return changed

@@ -6,11 +6,12 @@ is entered in the laboratory by hand, or rejected.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain import jobs
+from lab_agent.domain.audit import AuditAction, AuditValue
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
@@ -23,6 +24,7 @@ from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.rules.rule import Finding
+from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.line_lifecycle import advance_order
 from lab_agent.workflow.operator_jobs import validate_note
 
@@ -46,7 +48,8 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
             if line.task.status not in TERMINAL_TASK_STATUSES:
                 _add_rejected_line(uow, key, base_url, line.id, reason, now)
         uow.orders.save(order.transition_to(OrderState.REJECTED, now, reason))
-        uow.events.add(Event(order=key, at=now, action="operator", text=f"rejected: {reason}", by=by))
+        event = Event(order=key, at=now, action="operator", text=f"rejected: {reason}", by=by)
+        note_decision(uow, event, AuditAction.ORDER_REJECTED, note=reason)
         advance_order(uow, key, now)
         uow.commit()
 
@@ -88,7 +91,8 @@ def override_holds(
     digests = {*order.released_findings, *(each.digest for each in findings)}
     uow.orders.save(replace(order, released_findings=tuple(sorted(digests))))
     text = f"released in spite of {', '.join(sorted(released))}: {note}"
-    uow.events.add(Event(order=key, at=now, action="operator", text=text, by=by))
+    event = Event(order=key, at=now, action="operator", text=text, by=by)
+    note_decision(uow, event, AuditAction.ORDER_RELEASED, note=note, details={"rules": tuple(sorted(released))})
     make_assessment_due(uow, key, now)
     return released
 
@@ -109,7 +113,8 @@ async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: 
         line = _get_held_line(uow, key).transition_to(LineState.REJECTED, now, (reason,))
         uow.orders.save_line(line)
         uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, now))
-        _save_decision(uow, line, now, f"line {key} rejected: {reason}", by)
+        event = Event(order=line.order, at=now, action="operator", text=f"line {key} rejected: {reason}", by=by)
+        _save_decision(uow, event, line, AuditAction.LINE_REJECTED, {"line": key}, note=reason)
 
     await store.run(write)
 
@@ -144,7 +149,9 @@ async def accept_line(store: Store, key: LineKey, *, adapter: str | None = None,
         line = route_line(line.transition_to(LineState.ACCEPTED, now), name)
         uow.orders.save_line(line)
         uow.orders.save_work_order(part.transition_to(WorkOrderState.HANDED_OVER, now))
-        _save_decision(uow, line, now, f"line {key} was entered in the laboratory system {name} by hand", by)
+        text = f"line {key} was entered in the laboratory system {name} by hand"
+        event = Event(order=line.order, at=now, action="operator", text=text, by=by)
+        _save_decision(uow, event, line, AuditAction.LINE_ACCEPTED, {"line": key, "system": name})
 
     await store.run(write)
 
@@ -190,7 +197,15 @@ def _get_held_line(uow: UnitOfWork, key: LineKey) -> LineRecord:
     return line
 
 
-def _save_decision(uow: UnitOfWork, line: LineRecord, now: datetime, text: str, by: str) -> None:
-    uow.events.add(Event(order=line.order, at=now, action="operator", text=text, by=by))
-    advance_order(uow, line.order, now)
+def _save_decision(
+    uow: UnitOfWork,
+    event: Event,
+    line: LineRecord,
+    action: AuditAction,
+    details: Mapping[str, AuditValue],
+    *,
+    note: str | None = None,
+) -> None:
+    note_decision(uow, event, action, note=note, details=details)
+    advance_order(uow, line.order, event.at)
     uow.commit()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport, NotPerformed
@@ -22,6 +23,7 @@ from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDI
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
+from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.order_lookup import load_part
@@ -69,9 +71,8 @@ async def match_result(  # noqa: PLR0913 - what is decided, and who, when and wh
         uow.reports.save(replace(report, body=dump_message(named), order=order, matched_adapter=adapter))
         return matcher.match(uow, report.key, now)
 
-    return await _change_result(
-        store, key, _Decision(f"matched to order {order}", by, validate_note(note), now, seen_changed_at), change
-    )
+    action, text = AuditAction.RESULT_MATCHED, f"matched to order {order}"
+    return await _change_result(store, key, _Decision(action, text, by, validate_note(note), now, seen_changed_at), change)
 
 
 async def release_result(
@@ -92,7 +93,8 @@ async def release_result(
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
         return matcher.match(uow, report.key, now, released=True)
 
-    return await _change_result(store, key, _Decision("released", by, validate_note(note), now, seen_changed_at), change)
+    decision = _Decision(AuditAction.RESULT_RELEASED, "released", by, validate_note(note), now, seen_changed_at)
+    return await _change_result(store, key, decision, change)
 
 
 async def dismiss_result(
@@ -113,7 +115,8 @@ async def dismiss_result(
             advance_order(uow, gone.order, now)
         return gone
 
-    decision = _Decision("dismissed", by, validate_note(note), now, seen_changed_at, _DISMISSIBLE_STATES)
+    note = validate_note(note)
+    decision = _Decision(AuditAction.RESULT_DISMISSED, "dismissed", by, note, now, seen_changed_at, _DISMISSIBLE_STATES)
     return await _change_result(store, key, decision, change)
 
 
@@ -139,7 +142,7 @@ async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: st
     decided = []
     for key in keys:
         with suppress(InvalidTransitionError):
-            decision = _Decision("released", by, "the mapping tables were changed", now)
+            decision = _Decision(AuditAction.RESULT_RELEASED, "released", by, "the mapping tables were changed", now)
             decided.append(await _change_result(store, key, decision, change))
     return tuple(decided)
 
@@ -184,6 +187,7 @@ def _deliveries_needing_operator(uow: UnitOfWork, report: ReportRecord) -> list[
 class _Decision:
     """A decision about a result in one of `from_states`: what is done, by whom, why and when."""
 
+    action: AuditAction
     description: str
     by: str
     note: str
@@ -204,7 +208,8 @@ async def _change_result(
         after = change(uow, before)
         if after.state is not ReportState.MATCHED or after.order != before.order:
             rematch_waiting_versions(uow, before, decision.now)
-        uow.events.add(_decision_event(decision, after))
+        details = {"state": after.state.value, **({"order": after.order} if after.order else {})}
+        note_decision(uow, _decision_event(decision, after), decision.action, note=decision.note, details=details)
         uow.commit()
         return ResultDecision(report=after, moved=after.state not in REPORTS_NEEDING_OPERATOR)
 

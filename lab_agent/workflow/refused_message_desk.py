@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -10,6 +10,7 @@ from typing import Protocol
 
 import structlog
 
+from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.records import Event
@@ -18,6 +19,7 @@ from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.refused_messages import one_line, refresh_alert
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -197,7 +199,8 @@ class RefusedMessageDesk:
         reason = one_line("; ".join(problems)) or message.reason
         done = replace(message, state=message.state if problems else RefusedState.REPLAYED, reason=reason, changed_at=now)
         text = f"replayed: {new} new, {known} accepted before"
-        _save(uow, done, "refused_replayed", f"{text}, refused again: {reason}" if problems else text, by, now)
+        event = _event(done, "refused_replayed", f"{text}, refused again: {reason}" if problems else text, by, now)
+        _save(uow, done, event, AuditAction.REFUSED_REPLAYED, details={"new": new, "known": known, "problems": len(problems)})
         uow.commit()
         log.info("refused message replayed", action="refused_replayed", adapter=message.source, count=new, state=done.state)
         return ReplayOutcome(done, new, known, problems, is_overtaken=_Acceptance.OVERTAKEN in accepted)
@@ -230,15 +233,23 @@ class RefusedMessageDesk:
         now, message = self.clock.now(), _get(uow, key)
         _require_waiting(message)
         done = replace(message, state=RefusedState.DISMISSED, changed_at=now)
-        _save(uow, done, "refused_dismissed", f"dismissed: {note}", by, now)
+        event = _event(done, "refused_dismissed", f"dismissed: {note}", by, now)
+        _save(uow, done, event, AuditAction.REFUSED_DISMISSED, note=note)
         return done
 
-    async def find_sender_name(self, key: RefusedKey) -> str | None:
-        """What the sender called the message, such as a file's name: for operators alone. None once it is not kept any more."""
+    async def find_sender_name(self, key: RefusedKey, *, by: str) -> str | None:
+        """What the sender called the message, such as a file's name: for operators alone. None once it is not kept any more.
+
+        It may name a patient, so the look is in the audit.
+        """
 
         def read(uow: UnitOfWork) -> str | None:
             content = uow.refused_messages.content(key) if _get(uow, key).is_kept else None
-            return None if content is None else sender_name(content)
+            name = None if content is None else sender_name(content)
+            if name is not None:
+                uow.audit.add(AuditEntry(at=self.clock.now(), action=AuditAction.SENDER_NAME_SHOWN, subject=key, by=by))
+                uow.commit()
+            return name
 
         return await self.store.run(read)
 
@@ -247,7 +258,8 @@ class RefusedMessageDesk:
 
         def note_look(uow: UnitOfWork) -> RefusedContent:
             message, content = _load(uow, key)
-            _add_event(uow, message, "refused_looked_at", "the raw text was shown", by, self.clock.now())
+            event = _event(message, "refused_looked_at", "the raw text was shown", by, self.clock.now())
+            note_decision(uow, event, AuditAction.RAW_MESSAGE_SHOWN)
             uow.commit()
             return content
 
@@ -321,11 +333,19 @@ def _problem_text(part: ParsedPart, problem: str) -> str:
     return problem if not part.place or part.place in problem else f"{part.place}: {problem}"
 
 
-def _save(uow: UnitOfWork, message: RefusedMessage, action: str, text: str, by: str, now: datetime) -> None:
+def _save(
+    uow: UnitOfWork,
+    message: RefusedMessage,
+    event: Event,
+    action: AuditAction,
+    *,
+    note: str | None = None,
+    details: Mapping[str, AuditValue] | None = None,
+) -> None:
     uow.refused_messages.save(message)
-    _add_event(uow, message, action, text, by, now)
-    refresh_alert(uow, message.source, now)
+    note_decision(uow, event, action, note=note, details=details)
+    refresh_alert(uow, message.source, event.at)
 
 
-def _add_event(uow: UnitOfWork, message: RefusedMessage, action: str, text: str, by: str, now: datetime) -> None:
-    uow.events.add(Event(order=None, refused_message=message.key, at=now, action=action, text=text, by=by))
+def _event(message: RefusedMessage, action: str, text: str, by: str, now: datetime) -> Event:
+    return Event(order=None, refused_message=message.key, at=now, action=action, text=text, by=by)

@@ -16,6 +16,7 @@ import structlog
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.records import Alert
 from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign
 from lab_agent.errors import InvalidTransitionError
@@ -95,5 +96,7 @@ def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdra
     released = known.released(now, by, tells_withdrawals=tell_withdrawals)
     uow.key_values.set(_KEY, released.to_json())
     close_alert(uow, RESTORED_ALERT, now)
+    details = {"tells_withdrawals": "yes" if tell_withdrawals else "no"}
+    uow.audit.add(AuditEntry(at=now, action=AuditAction.RESTORE_RELEASED, by=by, details=details))
     log.warning("the restored database was released", action="restore_released", by=by)
     return released

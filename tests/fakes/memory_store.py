@@ -23,6 +23,7 @@ from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
+from lab_agent.domain.audit import AuditEntry
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
@@ -55,6 +56,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
 from lab_agent.ports.api_refusals import ApiRefusalRepository
+from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
@@ -63,6 +65,7 @@ from lab_agent.ports.credential_repositories import (
     UserRecord,
     UserRepository,
 )
+from lab_agent.ports.erasure import Erasure
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.ports.leases import LeaseRepository
@@ -111,6 +114,7 @@ class MemoryData:
     api_refusals: list[ApiRefusals] = field(default_factory=list)
     workers: dict[str, WorkerRecord] = field(default_factory=dict)
     programs: dict[str, RunningProgram] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
     last_job_id: int = 0
     last_report_sequence: int = 0
 
@@ -1246,6 +1250,61 @@ class MemoryProgramRepository(ProgramRepository):
 T = TypeVar("T")
 
 
+class MemoryAuditRepository(AuditRepository):
+    """The audit, without its chain."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def add(self, entry: AuditEntry) -> None:
+        self._data.audit.append(entry)
+
+    @override
+    def digest_settings(self, values: Mapping[str, str]) -> Mapping[str, str]:
+        return {name: hashlib.sha256(value.encode()).hexdigest() for name, value in values.items()}
+
+    @override
+    def purge(self, *, before: datetime, limit: int = 500) -> int:
+        old = 0
+        while old < min(limit, len(self._data.audit) - 1) and self._data.audit[old].at < before:
+            old += 1
+        self._data.audit = self._data.audit[old:]
+        return old
+
+
+class MemoryErasure(Erasure):
+    """Erasure, as far as tests of the workflow look."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def count_results(self, key: OrderKey) -> tuple[int, int]:
+        states = [each.state for each in self._data.reports.values() if each.order == key]
+        return sum(state not in FINISHED_REPORTS for state in states), len(states)
+
+    @override
+    def order(self, key: OrderKey, empty_message: Callable[[bytes], bytes], *, at: datetime) -> int:
+        del at
+        self._data.identities.pop(key, None)
+        self._data.events = [each for each in self._data.events if each.order != key]
+        for report in [each.key for each in self._data.reports.values() if each.order == key]:
+            self.report(report, empty_message)
+        return 0
+
+    @override
+    def report(self, key: ReportKey, empty_message: Callable[[bytes], bytes]) -> None:
+        known = self._data.reports[key]
+        self._data.reports[key] = replace(known, body=empty_message(known.body), outgoing_body=None, reason=None)
+        self._data.reported_patients.pop(key, None)
+
+    @override
+    def refused_message(self, key: RefusedKey) -> None:
+        self._data.refused_contents.pop(key, None)
+        self._data.refused_messages[key] = replace(self._data.refused_messages[key], is_kept=False)
+
+
 class MemoryUnitOfWork(UnitOfWork):
     """One transaction: a copy of the data, and the repositories on it."""
 
@@ -1277,6 +1336,8 @@ class MemoryUnitOfWork(UnitOfWork):
         self.programs = MemoryProgramRepository(data)
         self.leases = MemoryLeaseRepository(data)
         self.purge = MemoryPurge(data)
+        self.audit = MemoryAuditRepository(data)
+        self.erasure = MemoryErasure(data)
 
     @override
     def commit(self) -> None:
@@ -1315,6 +1376,10 @@ class MemoryStore(Store):
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         with self._lock:
             return work(MemoryUnitOfWork(self._data.copy(), _refuse_commit))
+
+    @override
+    async def reclaim_space(self) -> int:
+        return 0
 
     @override
     async def verify(self) -> None:

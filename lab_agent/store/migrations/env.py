@@ -2,11 +2,29 @@
 
 from alembic import context
 
-from lab_agent.store import api_refusals, catalogue_tables, notification_tables, refused_tables, tables, vault_tables, workers
+from lab_agent.store import (
+    api_refusals,
+    audit_tables,
+    catalogue_tables,
+    notification_tables,
+    refused_tables,
+    tables,
+    vault_tables,
+    workers,
+)
 from lab_agent.store.table_base import METADATA
 
 # Imported to declare their tables in METADATA.
-__all__ = ["api_refusals", "catalogue_tables", "notification_tables", "refused_tables", "tables", "vault_tables", "workers"]
+__all__ = [
+    "api_refusals",
+    "audit_tables",
+    "catalogue_tables",
+    "notification_tables",
+    "refused_tables",
+    "tables",
+    "vault_tables",
+    "workers",
+]
 
 context.configure(
     connection=context.config.attributes["connection"],

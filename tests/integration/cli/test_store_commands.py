@@ -233,3 +233,22 @@ def test_job_shown_with_cause_and_service_words(cli, seeded):
 def test_job_without_service_words_is_shown(cli, seeded):
     shown = cli("outbox", "show", number(cli, "fetch_order"))
     assert (shown.code, "service said" in shown.out) == (0, False)
+
+
+def test_purge_is_counted_then_done(cli, lab):
+    old = datetime.now(UTC) - timedelta(days=40)
+    lab.write(lambda uow: uow.vault.save_document(b"%PDF", "application/pdf", at=old))
+    counted = {each["name"]: each for each in cli("purge", "--dry-run", "--json").json()["classes"]}
+    assert counted["documents"]["number"] == 1
+    assert "documents" in cli("purge", "--dry-run").out
+    assert cli("purge").code == 2
+    assert cli("purge", "--yes", "--json").json()["documents"] == 1
+    (noted,) = cli("audit", "list", "--json").json()
+    assert (noted["action"], noted["details"]) == ("data_purged", '{"documents":1}')
+    assert "Removed" not in cli("purge", "--yes").out
+
+
+def test_database_is_compacted(cli, lab):
+    assert "has the current schema" in cli("db", "upgrade").out
+    assert "bytes" in cli("db", "compact", "--yes").out
+    assert [each["action"] for each in cli("audit", "list", "--json").json()] == ["database_compacted"]

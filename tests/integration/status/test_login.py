@@ -101,7 +101,7 @@ async def test_account_change_ends_sessions(pages: Any):
     await pages.context.accounts.set_password("viewer", "another password", now=now)
     assert (await client.get("/")).status_code == 303
     client = await pages.signed_in_client(Role.ADMIN)
-    await pages.context.accounts.remove("admin")
+    await pages.context.accounts.remove("admin", now=now)
     assert (await client.get("/")).status_code == 303
 
 

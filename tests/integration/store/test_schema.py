@@ -77,7 +77,7 @@ def test_migrations_and_tables_agree(empty_url):
 def test_partial_indexes_of_migrations_and_tables_agree(empty_url):
     upgrade(empty_url)
     wanted = {index.name for table in table_base.METADATA.tables.values() for index in table.indexes if index.dialect_kwargs}
-    listed = "SELECT name FROM sqlite_master WHERE sql LIKE '% WHERE %'"
+    listed = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'"
     if empty_url.startswith("postgresql"):
         listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
     assert {name for (name,) in _run(empty_url, listed)} == wanted

@@ -170,7 +170,7 @@ async def test_tripped_breaker_holds_orders_until_reset() -> None:
     assert states.count(OrderState.HELD) == 3
     held = [task for task, state in zip(tasks, states, strict=True) if state is OrderState.HELD]
     assert {world.get_task(task)["status"] for task in held} == {"requested"}
-    assert await operator_jobs.reset_tripped_rule(world.store, "line.item", now=world.clock.now())
+    assert await operator_jobs.reset_tripped_rule(world.store, "line.item", by="anna", now=world.clock.now())
     assert not await scenario.is_alert_open(tripped_rule_alert_key("line.item"))
     assert await scenario.agent.run_jobs(JobKind.FETCH_ORDER) == 3, "the orders that it held are fetched at once"
     assert {(await world.stored_order(task))[0].state for task in held}.isdisjoint({OrderState.HELD, OrderState.SEEN})

@@ -1,0 +1,145 @@
+"""What is stored of one patient, or of the orders that were named: found by decrypting it, as nothing else names a patient."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab_agent import bootstrap
+from lab_agent.cli.context import CommandContext
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.patient_search import MessageSearch, PatientCriteria, search_terms
+from lab_agent.errors import InputError, StoreError
+from lab_agent.settings.root import Settings
+from lab_agent.store import patient_search
+from lab_agent.store.opening import build_cipher
+from lab_agent.store.patient_search import Sealed
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.patient_erasure import ErasureTarget, known_patient, look_at_orders, raw_message, reported_patient
+
+_MAX_FILE_BYTES = 20_000_000
+_FOLDER_KEYS = frozenset({"folder", "orders", "results", "done", "failed"})
+"""Keys of an adapter's table that name folders with whole messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundData:
+    """What is about the patient: orders, results of no order, refused messages, files of adapters; and what cannot be read."""
+
+    orders: tuple[ErasureTarget, ...]
+    results: tuple[str, ...] = ()
+    refused_messages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    unreadable: int = 0
+
+
+async def find_data(
+    context: CommandContext, criteria: PatientCriteria | None, orders: Sequence[OrderKey], refused: Sequence[str]
+) -> FoundData:
+    """Find it, with the progress on standard error. Raises `StoreError` for an unknown order."""
+    store = context.store
+    if not isinstance(store, SqlStore):
+        raise StoreError("This command needs a database.")
+    search = _Search(store, context.settings, criteria, await patient_search.count_sealed(store))
+    keys, results = {str(key) for key in orders}, list[str]()
+    if criteria is not None:
+        keys |= await search.find_orders()
+        keys = await store.read(lambda connection: patient_search.find_same_patient(connection, sorted(keys)))
+        results = await search.find_results()
+    names = await store.read(lambda connection: patient_search.find_names(connection, sorted(keys)))
+    about = MessageSearch(criteria, search_terms(names))
+    if unknown := [key for key in refused if await _is_unknown(store, key)]:
+        raise InputError(f"There is no refused message {unknown[0]}; `lab-agent results refused list` shows them.")
+    messages = {*refused, *(await search.find_refused(about) if keys or criteria else ())}
+    return FoundData(
+        orders=await look_at_orders(store, [OrderKey(key) for key in sorted(keys)]),
+        results=tuple(results),
+        refused_messages=tuple(sorted(messages)),
+        files=tuple(await asyncio.to_thread(lambda: sorted(find_files(context.settings, about)))),
+        unreadable=search.unreadable,
+    )
+
+
+async def _is_unknown(store: SqlStore, key: str) -> bool:
+    return await store.run_read_only(lambda uow: uow.refused_messages.get(key) is None)  # type: ignore[arg-type]
+
+
+class _Search:
+    """Reads through what is sealed, and shows how far it is."""
+
+    def __init__(self, store: SqlStore, settings: Settings, criteria: PatientCriteria | None, total: int) -> None:
+        self._store, self._settings, self._criteria, self._total = store, settings, criteria, total
+        self._cipher = build_cipher(settings.store)
+        self._done = self.unreadable = 0
+
+    async def find_orders(self) -> set[str]:
+        """Orders whose identification is that of the patient."""
+        found: set[str] = set()
+        async for portion in patient_search.read_identities(self._store, self._cipher):
+            found |= {each.key for each in self._readable(portion) if self._is_patient(known_patient(each.content or b""))}
+        return found
+
+    async def find_results(self) -> list[str]:
+        """Results of no order that name the patient by an identifier; a birth date alone is many persons'."""
+        named: list[str] = []
+        async for portion in patient_search.read_reported_patients(self._store, self._cipher):
+            if self._criteria is not None and self._criteria.identifier:
+                own = PatientCriteria(identifier=self._criteria.identifier, birth_date=self._criteria.birth_date)
+                readable = [(each.key, reported_patient(each.content or b"")) for each in self._readable(portion)]
+                named += [key for key, patient in readable if patient is not None and own.matches(patient)]
+        return await self._store.read(lambda connection: patient_search.find_unassigned(connection, named))
+
+    async def find_refused(self, about: MessageSearch) -> set[str]:
+        """Refused messages that name the patient, or one of the orders."""
+        found: set[str] = set()
+        async for portion in patient_search.read_refused_contents(self._store, self._cipher):
+            for each in self._readable(portion):
+                encoding = bootstrap.adapter_encoding(self._settings, each.source) if each.source else None
+                if about.is_about(raw_message(each.content or b""), encoding):
+                    found.add(each.key)
+        return found
+
+    def _is_patient(self, patient: Any) -> bool:
+        if patient is None:
+            self.unreadable += 1
+            return False
+        return self._criteria is not None and self._criteria.matches(patient)
+
+    def _readable(self, portion: Sequence[Sealed]) -> Iterator[Sealed]:
+        self._done += len(portion)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\rread {self._done} of {self._total}")
+            sys.stderr.write("\n" if self._done >= self._total else "")
+        for each in portion:
+            if each.content is None:
+                self.unreadable += 1
+            else:
+                yield each
+
+
+def find_files(settings: Settings, about: MessageSearch) -> Iterator[str]:
+    """Files of adapters that are about the patient, in the folders that their tables name."""
+    for name, table in settings.lis.tables.items():
+        encoding = bootstrap.adapter_encoding(settings, name)
+        for folder in dict.fromkeys(_folders(table)):
+            for path in _files_in(folder):
+                if about.is_about(path.read_bytes() + b"\n" + path.name.encode("utf-8", "replace"), encoding):
+                    yield str(path)
+
+
+def _folders(table: Mapping[str, Any]) -> Iterable[Path]:
+    for key, value in table.items():
+        if key in _FOLDER_KEYS and isinstance(value, str | Path):
+            yield Path(value)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
+            yield path

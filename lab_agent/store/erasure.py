@@ -1,0 +1,94 @@
+"""Erasing what is stored of one patient: rows that may name them go, and in what stays everything that is not a key, a state, a
+time or a code is emptied. So nothing is fetched, uploaded or delivered twice afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, delete, select, update
+from typing_extensions import override
+
+from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
+from lab_agent.domain.state_machines import FINISHED_REPORTS
+from lab_agent.ports.erasure import Erasure
+from lab_agent.store.audit_tables import audit_notes, audit_records
+from lab_agent.store.refused_tables import refused_contents, refused_messages
+from lab_agent.store.retention import find_documents_in, find_needed_documents
+from lab_agent.store.row_mapping import chunked
+from lab_agent.store.tables import events, jobs, label_uses, lines, orders, reports, work_orders
+from lab_agent.store.vault_tables import documents, hosted_documents, identities, reported_patients, service_messages
+
+_ERASED = "erased"
+_KEPT_PAYLOAD = frozenset({"adapter", "reopened", "status"})
+
+
+class SqlErasure(Erasure):
+    """Erases in the tables."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @override
+    def count_results(self, key: OrderKey) -> tuple[int, int]:
+        states = self._connection.scalars(select(reports.c.state).where(reports.c.order_key == key)).all()
+        return sum(state not in FINISHED_REPORTS for state in states), len(states)
+
+    @override
+    def order(self, key: OrderKey, empty_message: Callable[[bytes], bytes], *, at: datetime) -> int:
+        self._empty(orders, orders.c.key == key, received=None, lab_order=None, patient_reference=None, reason=None)
+        self._empty(work_orders, work_orders.c.order_key == key, reason=None)
+        self._empty(lines, lines.c.order_key == key, outputs=())
+        self._empty(label_uses, label_uses.c.order_key == key, patient_reference="")
+        self._empty_jobs(key)
+        mine = find_documents_in(self._connection, reports.c.order_key == key) | self._hosted_documents(key)
+        for table in (identities, service_messages, hosted_documents, events):
+            self._connection.execute(delete(table).where(table.c.order_key == key))
+        for report in self._connection.scalars(select(reports.c.key).where(reports.c.order_key == key)).all():
+            self.report(ReportKey(report), empty_message)
+        self._erase_notes((audit_notes.c.order_key == key) | _is_about(key))
+        return self._delete_documents(mine - find_needed_documents(self._connection, at))
+
+    @override
+    def report(self, key: ReportKey, empty_message: Callable[[bytes], bytes]) -> None:
+        body = self._connection.scalar(select(reports.c.body).where(reports.c.key == key))
+        self._connection.execute(delete(reported_patients).where(reported_patients.c.report == key))
+        self._connection.execute(delete(events).where(events.c.report == key))
+        self._empty(reports, reports.c.key == key, body=empty_message(body or b"{}"), outgoing_body=None, reason=None)
+        self._erase_notes(_is_about(key))
+
+    @override
+    def refused_message(self, key: RefusedKey) -> None:
+        self._connection.execute(delete(refused_contents).where(refused_contents.c.refused_key == key))
+        self._connection.execute(delete(events).where(events.c.refused_message == key))
+        self._empty(refused_messages, refused_messages.c.key == key, is_kept=False, reason=_ERASED)
+        self._erase_notes(_is_about(key))
+
+    def _empty(self, table: object, which: ColumnElement[bool], **values: object) -> None:
+        self._connection.execute(update(table).where(which).values(**values))  # type: ignore[arg-type]
+
+    def _empty_jobs(self, key: OrderKey) -> None:
+        """Keep of a job what it was about; why it failed, and the words that it was to send, go."""
+        rows = self._connection.execute(select(jobs.c.id, jobs.c.payload).where(jobs.c.order_key == key)).all()
+        for row in rows:
+            payload = {name: value for name, value in row.payload.items() if name in _KEPT_PAYLOAD}
+            self._empty(jobs, jobs.c.id == row.id, payload=payload, reason=None)
+
+    def _hosted_documents(self, key: OrderKey) -> frozenset[str]:
+        hosted = select(hosted_documents.c.document).where(hosted_documents.c.order_key == key)
+        return frozenset(self._connection.scalars(hosted))
+
+    def _delete_documents(self, names: frozenset[str]) -> int:
+        return sum(
+            self._connection.execute(delete(documents).where(documents.c.id.in_(batch))).rowcount
+            for batch in chunked(sorted(names))
+        )
+
+    def _erase_notes(self, which: ColumnElement[bool]) -> None:
+        self._connection.execute(delete(audit_notes).where(which))
+
+
+def _is_about(subject: str) -> ColumnElement[bool]:
+    """Whether a note is of a record with this subject."""
+    return audit_notes.c.number.in_(select(audit_records.c.number).where(audit_records.c.subject == subject))

@@ -1,0 +1,145 @@
+"""`lab-agent audit …`, and what commands leave in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.audit import AuditAction, AuditEntry
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.report_records import ReportRecord
+from lab_agent.store.audit_origin import find_origin
+
+PASSWORD = "correct horse battery\n"
+
+
+@pytest.fixture
+def used(cli: Any, lab: Any) -> Any:
+    """A laboratory where somebody has worked."""
+    assert cli("user", "add", "anna", "--role", "operator", stdin=PASSWORD).code == 0
+    assert cli("user", "role", "anna", "admin").code == 0
+    assert cli("api-token", "create", "clinic").code == 0
+    return lab
+
+
+def actions(cli: Any, *options: str) -> list[str]:
+    return [each["action"] for each in cli("audit", "list", "--json", *options).json()]
+
+
+def alter(lab: Any, statement: str) -> None:
+    with closing(sqlite3.connect(lab.folder / "lab.db")) as connection, connection:
+        connection.execute("DROP TRIGGER IF EXISTS audit_records_no_update")
+        connection.execute("DROP TRIGGER IF EXISTS audit_records_no_delete")
+        connection.execute(statement)
+
+
+def test_commands_are_recorded_with_user_and_host(cli: Any, used: Any) -> None:
+    found = cli("audit", "list", "--json").json()
+    assert [each["action"] for each in found] == ["api_token_created", "user_role_changed", "user_added"]
+    assert {(each["actor"], each["origin"], each["channel"]) for each in found} == {
+        (find_origin().user, find_origin().user, "command")
+    }
+    assert (found[1]["subject"], found[1]["details"]) == ("anna", '{"role":"admin"}')
+
+
+def test_list_is_filtered(cli: Any, used: Any) -> None:
+    assert actions(cli, "--subject", "anna") == ["user_role_changed", "user_added"]
+    assert actions(cli, "--action", "user_added") == ["user_added"]
+    assert actions(cli, "--actor", "nobody") == []
+    assert actions(cli, "--since", "2099-01-01") == []
+    assert len(actions(cli, "--until", "2099-01-01T00:00:00", "--limit", "2")) == 2
+
+
+def test_whole_audit_verifies(cli: Any, used: Any) -> None:
+    done = cli("audit", "verify", "--json").json()
+    assert (done["broken"], done["records"], done["is_marked"]) == (None, 3, True)
+    assert cli("audit", "verify").code == 0
+
+
+def test_empty_audit_verifies(cli: Any, lab: Any) -> None:
+    assert cli("audit", "verify", "--json").json()["records"] == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "record"),
+    [
+        ("UPDATE audit_records SET subject = 'eve' WHERE number = 2", "(record 2)"),
+        ("DELETE FROM audit_records WHERE number = 1", "(record 1)"),
+        ("DELETE FROM audit_records WHERE number = 3", "(record 3)"),
+    ],
+)
+def test_broken_audit_says_first_broken_record(cli: Any, used: Any, statement: str, record: str) -> None:
+    alter(used, statement)
+    done = cli("audit", "verify")
+    assert done.code == 1
+    assert record in done.err
+
+
+def test_removed_audit_is_found_by_mark(cli: Any, used: Any) -> None:
+    for table in ("audit_records", "audit_notes", "audit_head"):
+        alter(used, f"DELETE FROM {table}")
+    done = cli("audit", "verify")
+    assert done.code == 1
+    assert "head of the audit is missing" in done.err
+
+
+def test_export_has_hashes_in_both_forms(cli: Any, used: Any, tmp_path: Any) -> None:
+    assert cli("audit", "export", "--to", "audit.jsonl").code == 0
+    rows = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [each["number"] for each in rows] == [1, 2, 3, 4]
+    assert rows[-1]["action"] == "audit_exported"
+    assert all(len(each["hash"]) == 64 for each in rows)
+    table = list(csv.DictReader(io.StringIO(cli("audit", "export", "--format", "csv").out)))
+    assert [each["hash"] for each in table][:4] == [each["hash"] for each in rows]
+    assert cli("audit", "export", "--to", "audit.jsonl").code == 2
+
+
+def test_look_at_result_is_recorded(cli: Any, lab: Any) -> None:
+    now = datetime.now(UTC)
+    report = ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}")
+    lab.write(lambda uow: uow.reports.add(report))
+    assert cli("results", "show", "P1").code == 0
+    (look,) = cli("audit", "list", "--json").json()
+    assert (look["action"], look["subject"]) == ("result_shown", "P1")
+    assert cli("results", "show", "P2").code == 1
+    assert len(actions(cli)) == 1
+
+
+def test_notes_are_shown_on_request_and_that_is_recorded(cli: Any, lab: Any) -> None:
+    at = datetime.now(UTC)
+    entry = AuditEntry(at=at, action=AuditAction.ORDER_REJECTED, subject="R1", by="anna", note="why", order=OrderKey("R1"))
+    lab.write(lambda uow: uow.audit.add(entry))
+    assert "why" not in cli("audit", "list", "--json").out
+    rows = cli("audit", "list", "--notes", "--json").json()
+    assert [(each["action"], each["note"]) for each in rows] == [("order_rejected", "why")]
+    assert actions(cli)[0] == "audit_notes_shown"
+
+
+def test_backup_and_restore_are_recorded_and_verify(cli: Any, used: Any, tmp_path: Any) -> None:
+    assert cli("backup", "--folder", "backups").code == 0
+    assert cli("user", "remove", "anna").code == 0
+    (copy,) = (tmp_path / "backups").glob("*.db")
+    assert cli("restore", str(copy), "--yes").code == 0
+    assert cli("audit", "verify").code == 0
+    found = cli("audit", "list", "--json").json()
+    assert [each["action"] for each in found][:2] == ["backup_restored", "api_token_created"]
+    assert '"audit_known_to":5' in found[0]["details"]
+
+
+def test_copied_back_database_is_behind_its_mark(cli: Any, used: Any, tmp_path: Any) -> None:
+    with closing(sqlite3.connect(tmp_path / "lab.db")) as source, closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        source.backup(copy)
+    assert cli("user", "remove", "anna").code == 0
+    for ending in ("", "-wal", "-shm"):
+        (tmp_path / f"lab.db{ending}").unlink(missing_ok=True)
+    (tmp_path / "copy.db").rename(tmp_path / "lab.db")
+    done = cli("audit", "verify")
+    assert done.code == 1
+    assert "cut off" in done.err

@@ -1,0 +1,350 @@
+"""The audit: chained, kept with what it tells of, and every way to alter it found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import delete, insert, select, text, update
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry, AuditOrigin
+from lab_agent.domain.ids import OrderKey
+from lab_agent.errors import StoreError
+from lab_agent.store.audit_mark import AuditMarkFile
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
+from lab_agent.store.audit_verification import AuditBreak, AuditFilter, head_mark, iterate_records, list_records, verify_audit
+from lab_agent.store.engine import open_engine
+from lab_agent.store.key_rotation import rotate_keys
+from lab_agent.store.unit_of_work import SqlStore
+from tests.integration.store.conftest import NOW
+
+ORDER = OrderKey("R1")
+
+
+def entry(subject="1", **fields):
+    return AuditEntry(**{"at": NOW, "action": AuditAction.JOB_RETRIED, "subject": subject, "by": "anna", **fields})
+
+
+async def add(store, *entries):
+    def work(uow):
+        for each in entries:
+            uow.audit.add(each)
+        uow.commit()
+
+    await store.run(work)
+
+
+async def records(store):
+    return await store.read(lambda connection: tuple(iterate_records(connection)))
+
+
+async def verdict(store, cipher, mark=None):
+    return await store.read(lambda connection: verify_audit(connection, cipher, mark))
+
+
+async def alter(store, *statements):
+    """Do to the tables what somebody does who may write to the database: triggers are dropped first."""
+
+    def work(connection, _):
+        on = " ON audit_records" if connection.dialect.name == "postgresql" else ""
+        for trigger in ("audit_records_no_update", "audit_records_no_delete", "audit_records_no_change"):
+            connection.execute(text(f"DROP TRIGGER IF EXISTS {trigger}{on}"))
+        for statement in statements:
+            connection.execute(statement)
+
+    await store.write(work)
+
+
+@pytest.fixture
+def restored_triggers(request, sql_url):
+    """The PostgreSQL database is shared by the tests: what a test drops is made again."""
+    yield
+    if sql_url.startswith("postgresql"):
+        engine = open_engine(sql_url, connections=1)
+        with engine.begin() as connection:
+            connection.execute(text("DROP TRIGGER IF EXISTS audit_records_no_change ON audit_records"))
+            connection.execute(
+                text(
+                    "CREATE TRIGGER audit_records_no_change BEFORE UPDATE OR DELETE ON audit_records "
+                    "FOR EACH ROW EXECUTE FUNCTION reject_audit_change()"
+                )
+            )
+        engine.dispose()
+
+
+@pytest.fixture
+async def filled(sql_store, restored_triggers):
+    await add(sql_store, *(entry(str(number), note=f"note {number}", order=ORDER) for number in range(1, 6)))
+    return sql_store
+
+
+async def test_records_are_numbered_and_whole(filled, cipher):
+    await add(filled, entry("6"))
+    assert [each.number for each in await records(filled)] == [1, 2, 3, 4, 5, 6]
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.records, found.last, found.notes) == (None, 6, 6, 5)
+
+
+async def test_unit_of_work_that_fails_leaves_no_record(filled, cipher):
+    def work(uow):
+        uow.audit.add(entry("never"))
+        uow.audit.flush()
+        raise StoreError("undone")
+
+    with pytest.raises(StoreError, match="undone"):
+        await filled.run(work)
+    assert len(await records(filled)) == 5
+    assert (await verdict(filled, cipher)).broken is None
+
+
+async def test_record_lasts_with_what_it_tells_of(sql_store):
+    def work(uow):
+        uow.key_values.set("a", "1")
+        uow.audit.add(entry())
+
+    await sql_store.run(work)  # without a commit
+    assert await records(sql_store) == ()
+
+
+async def test_many_writers_make_one_chain(sql_url, cipher, restored_triggers):
+    stores = [SqlStore(sql_url, cipher) for _ in range(3)]
+    await asyncio.gather(*(add(store, entry(f"{number}")) for number in range(20) for store in stores))
+    found = await verdict(stores[0], cipher)
+    assert (found.broken, found.records) == (None, 60)
+    for store in stores:
+        await store.close()
+
+
+async def test_page_command_and_agent_are_told_apart(sql_url, cipher):
+    store = SqlStore(sql_url, cipher, origin=AuditOrigin(AuditChannel.AGENT, "svc@lab"))
+    await add(store, entry(by="anna"), entry(by=None), entry(by=None, address="10.0.0.1"))
+    command = SqlStore(sql_url, cipher)
+    await add(command, entry(by=None), entry(by="anna"))
+    found = [(each.channel, each.actor, each.origin) for each in await records(store)]
+    me = find_origin().user
+    assert found == [
+        ("page", "anna", ""),
+        ("agent", "svc@lab", "svc@lab"),
+        ("page", "", "10.0.0.1"),
+        ("command", me, me),
+        ("command", "anna", me),
+    ]
+    await store.close()
+    await command.close()
+
+
+@pytest.mark.parametrize("column", ["at", "action", "channel", "actor", "origin", "subject", "details", "note_digest", "hash"])
+async def test_changed_record_is_found(filled, cipher, column):
+    value = NOW + timedelta(microseconds=1) if column == "at" else "other"
+    await alter(filled, update(audit_records).where(audit_records.c.number == 3).values({column: value}))
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.RECORD_ALTERED, 3)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_missing_record_is_found(filled, cipher, number):
+    await alter(filled, delete(audit_records).where(audit_records.c.number == number))
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.RECORD_MISSING, number)
+
+
+async def test_missing_end_is_found(filled, cipher):
+    await alter(filled, delete(audit_records).where(audit_records.c.number > 3))
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.END_CUT_OFF, 4)
+
+
+async def test_cut_end_with_moved_head_is_found(filled, cipher):
+    third = (await records(filled))[2]
+    await alter(
+        filled,
+        delete(audit_records).where(audit_records.c.number > 3),
+        update(audit_head).values(number=3, hash=third.hash),
+    )
+    assert (await verdict(filled, cipher)).broken is AuditBreak.HEAD_ALTERED
+    with pytest.raises(StoreError, match="head of the audit was altered"):
+        await add(filled, entry())
+
+
+async def test_forged_prefix_purge_is_found(filled, cipher):
+    third = (await records(filled))[2]
+    await alter(
+        filled,
+        update(audit_head).values(anchor_number=3, anchor_hash=third.hash),
+        delete(audit_records).where(audit_records.c.number <= 3),
+    )
+    assert (await verdict(filled, cipher)).broken is AuditBreak.HEAD_ALTERED
+
+
+async def test_added_record_is_found(filled, cipher):
+    values = {"number": 6, "at": NOW, "action": "signed_in", "channel": "page", "actor": "eve", "origin": ""}
+    await alter(filled, insert(audit_records).values(**values, subject="", details="{}", hash="0" * 64))
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.RECORD_ADDED, 6)
+
+
+async def test_changed_note_is_found_and_erased_one_is_not(filled, cipher):
+    await filled.write(lambda connection, _: connection.execute(delete(audit_notes).where(audit_notes.c.number == 2)))
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.notes, found.erased_notes) == (None, 5, 1)
+    other = cipher.encrypt(b"another note")
+    await filled.write(
+        lambda connection, _: connection.execute(update(audit_notes).where(audit_notes.c.number == 4).values(ciphertext=other))
+    )
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.NOTE_ALTERED, 4)
+
+
+async def test_head_without_key_is_found(filled, cipher):
+    forged = cipher.encrypt(b"0" * 32)  # by whoever has another value that this program encrypted
+    await alter(filled, update(audit_head).values(sealed_key=forged))
+    assert (await verdict(filled, cipher)).broken is AuditBreak.KEY_UNREADABLE
+
+
+async def test_everything_removed_is_found_by_mark(filled, cipher):
+    mark = await filled.read(lambda connection: head_mark(connection, cipher))
+    await alter(filled, delete(audit_records), delete(audit_notes), delete(audit_head))
+    assert (await verdict(filled, cipher, mark)).broken is AuditBreak.HEAD_MISSING
+
+
+async def test_older_copy_is_behind_its_mark(sql_url, cipher, filled):
+    head = await filled.read(lambda connection: connection.execute(select(audit_head)).mappings().one())
+    await add(filled, entry("6"), entry("7"))
+    mark = await filled.read(lambda connection: head_mark(connection, cipher))
+    await alter(filled, delete(audit_records).where(audit_records.c.number > 5), update(audit_head).values(**head))
+    assert (await verdict(filled, cipher)).broken is None
+    found = await verdict(filled, cipher, mark)
+    assert (found.broken, found.at_record) == (AuditBreak.BEHIND_MARK, 6)
+
+
+async def test_rewritten_end_differs_from_mark(filled, cipher):
+    head = await filled.read(lambda connection: connection.execute(select(audit_head)).mappings().one())
+    await add(filled, entry("6"))
+    mark = await filled.read(lambda connection: head_mark(connection, cipher))
+    await alter(filled, delete(audit_records).where(audit_records.c.number > 5), update(audit_head).values(**head))
+    await add(filled, entry("another"), entry("7"))
+    found = await verdict(filled, cipher, mark)
+    assert (found.broken, found.at_record) == (AuditBreak.DIFFERS_FROM_MARK, 6)
+
+
+async def test_mark_follows_each_record_and_never_goes_back(sql_url, cipher, tmp_path):
+    mark = AuditMarkFile(tmp_path / "lab.audit")
+    store = SqlStore(sql_url, cipher, audit_mark=mark)
+    await add(store, entry(), entry())
+    known = mark.read()
+    assert known == await store.read(lambda connection: head_mark(connection, cipher))
+    await store.run(lambda uow: uow.commit())
+    assert mark.read() == known
+    mark.advance(type(known)(known.instance, 1, "older"))
+    assert mark.read() == known
+    await store.close()
+
+
+async def test_mark_that_cannot_be_written_stops_nothing(sql_url, cipher, tmp_path, capsys):
+    store = SqlStore(sql_url, cipher, audit_mark=AuditMarkFile(tmp_path / "missing" / "lab.audit"))
+    await add(store, entry())
+    assert len(await records(store)) == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE audit_records SET actor = 'x'", "DELETE FROM audit_records WHERE number = 1"])
+async def test_triggers_reject_changes(sql_store, statement):
+    await add(sql_store, entry())
+    with pytest.raises(StoreError):
+        await sql_store.write(lambda connection, _: connection.execute(text(statement)))
+    assert len(await records(sql_store)) == 1
+
+
+async def test_purge_cuts_off_the_oldest_and_the_rest_is_whole(sql_store, cipher):
+    for day in range(5):
+        await add(sql_store, entry(str(day), at=NOW + timedelta(days=day), note="why"))
+
+    def purge(uow):
+        gone = uow.audit.purge(before=NOW + timedelta(days=3))
+        uow.commit()
+        return gone
+
+    assert await sql_store.run(purge) == 3
+    assert await sql_store.run(purge) == 0
+    found = await verdict(sql_store, cipher)
+    assert (found.broken, found.first, found.last, found.records) == (None, 4, 5, 2)
+    await add(sql_store, entry())
+    assert (await verdict(sql_store, cipher)).records == 3
+
+
+async def test_purge_leaves_the_newest_record(sql_store, cipher):
+    await add(sql_store, entry(), entry())
+
+    def purge(uow):
+        gone = uow.audit.purge(before=NOW + timedelta(days=1))
+        uow.commit()
+        return gone
+
+    assert await sql_store.run(purge) == 1
+    assert (await verdict(sql_store, cipher)).broken is None
+
+
+async def test_rotated_keys_leave_the_chain_whole(sql_url, cipher, key, restored_triggers):
+    store = SqlStore(sql_url, cipher)
+    await add(store, entry(note="why"))
+    await store.close()
+    newest = new_key()
+    both = SqlStore(sql_url, Cipher(newest, key))
+    await rotate_keys(both)
+    await both.close()
+    alone = Cipher(newest)
+    store = SqlStore(sql_url, alone)
+    await add(store, entry())
+    found = await verdict(store, alone)
+    assert (found.broken, found.records) == (None, 2)
+    await store.close()
+
+
+async def test_erased_notes_leave_the_records(filled, cipher):
+    def erase(uow):
+        uow.erasure.order(ORDER, bytes, at=NOW)
+        uow.commit()
+
+    await filled.run(erase)
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.records, found.erased_notes) == (None, 5, 5)
+
+
+async def test_note_is_in_no_record(filled):
+    stored = await filled.read(lambda connection: connection.execute(select(audit_records)).all())
+    sealed = await filled.read(lambda connection: connection.execute(select(audit_notes)).all())
+    assert "note 1" not in repr((stored, sealed))
+
+
+async def test_list_is_newest_first_and_filtered(filled):
+    await add(filled, entry("6", by="boris", action=AuditAction.SIGNED_IN, at=NOW + timedelta(hours=1)))
+
+    async def numbers(**wanted):
+        found = await filled.read(lambda connection: list_records(connection, AuditFilter(**wanted), limit=10))
+        return [each.number for each in found]
+
+    assert await numbers() == [6, 5, 4, 3, 2, 1]
+    assert await numbers(actor="boris") == [6]
+    assert await numbers(action="signed_in") == [6]
+    assert await numbers(subject="2") == [2]
+    assert await numbers(since=NOW + timedelta(minutes=1)) == [6]
+    assert await numbers(until=NOW + timedelta(minutes=1)) == [5, 4, 3, 2, 1]
+
+
+async def test_settings_digests_show_changes_and_no_values(sql_store):
+    async def digest(value):
+        def work(uow):
+            found = uow.audit.digest_settings({"a": value})
+            uow.commit()
+            return found
+
+        return await sql_store.run(work)
+
+    first, same, other = await digest("secret"), await digest("secret"), await digest("other")
+    assert first != other
+    assert "secret" not in json.dumps(dict(first))
+    assert same == first

@@ -1,0 +1,66 @@
+"""Who is meant, and which message is about that person: nothing is guessed."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from lab_agent.domain.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms, words_of
+
+BORN = date(1961, 4, 12)
+ANNA = KnownPatient(
+    names=(words_of("Petrova Anna Sergeevna"), words_of("Sidorova Anna")),
+    birth_dates=frozenset({"1961-04-12"}),
+    identifiers=frozenset({"11223344595"}),
+)
+HL7 = "PID|1||4711||Петрова^Анна^^||19610412|F\rOBR|1|R0123456789ABCDE\r"
+
+
+@pytest.mark.parametrize(
+    ("criteria", "found"),
+    [
+        (PatientCriteria(name="anna PETROVA", birth_date=BORN), True),
+        (PatientCriteria(name="Sidorova", birth_date=BORN), True),
+        (PatientCriteria(name="Sidorova Sergeevna", birth_date=BORN), False),  # words of two names
+        (PatientCriteria(name="Petrova", birth_date=date(1961, 12, 4)), False),
+        (PatientCriteria(name="Petrov", birth_date=BORN), False),
+        (PatientCriteria(identifier="112-233-445 95"), True),
+        (PatientCriteria(identifier="112-233-445 96"), False),
+        (PatientCriteria(identifier="112-233-445 95", name="Ivanova"), False),
+    ],
+)
+def test_criteria_match_all_or_nothing(criteria, found):
+    assert criteria.matches(ANNA) is found
+
+
+@pytest.mark.parametrize(
+    ("criteria", "enough"),
+    [
+        (PatientCriteria(name="Petrova"), False),
+        (PatientCriteria(birth_date=BORN), False),
+        (PatientCriteria(identifier=" - "), False),
+        (PatientCriteria(name="Petrova", birth_date=BORN), True),
+        (PatientCriteria(identifier="4711"), True),
+    ],
+)
+def test_name_alone_is_not_enough(criteria, enough):
+    assert criteria.is_enough is enough
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1251", "cp866"])
+def test_message_is_read_in_common_code_pages(encoding):
+    search = MessageSearch(PatientCriteria(name="Петрова Анна", birth_date=BORN))
+    assert search.is_about(HL7.encode(encoding))
+    assert not search.is_about(HL7.replace("19610412", "19610413").encode(encoding))
+
+
+def test_message_is_found_by_key_as_whole_word():
+    search = MessageSearch(None, search_terms(["R0123456789ABCDE", "12", None]))
+    assert search.terms == {"R0123456789ABCDE"}
+    assert search.is_about(HL7.encode())
+    assert not search.is_about(HL7.replace("ABCDE", "ABCDEF").encode())
+
+
+def test_search_for_nothing_finds_nothing():
+    assert not MessageSearch(None).is_about(HL7.encode())
