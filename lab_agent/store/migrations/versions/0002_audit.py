@@ -9,6 +9,7 @@ revision: str = "0002"
 down_revision: str | None = "0001"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
+oldest_program: str = "0001"
 
 _MAY_GO = "{row}.number <= COALESCE((SELECT anchor_number FROM audit_head WHERE id = 1), 0)"
 _SQLITE_UPDATE = """
