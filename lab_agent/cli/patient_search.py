@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,19 @@ def find_files(settings: Settings, about: MessageSearch) -> Iterator[str]:
         encoding = bootstrap.adapter_encoding(settings, name)
         for folder in dict.fromkeys(_folders(table)):
             for path in _files_in(folder):
-                if about.is_about(path.read_bytes() + b"\n" + path.name.encode("utf-8", "replace"), encoding):
-                    yield str(path)
+                if (why := _why_about(path, about, encoding)) is not None:
+                    yield f"{path}{why}"
+
+
+def _why_about(path: Path, about: MessageSearch, encoding: str | None) -> str | None:
+    """What to say behind the path of a file that is, or may be, about the patient; None for any other."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:  # the adapter has taken it meanwhile
+        return None
+    except OSError as exc:
+        return f" (cannot be read: {exc.strerror})"
+    return "" if about.is_about(content + b"\n" + path.name.encode("utf-8", "replace"), encoding) else None
 
 
 def _folders(table: Mapping[str, Any]) -> Iterable[Path]:
@@ -141,5 +153,6 @@ def _files_in(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         return
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
-            yield path
+        with suppress(FileNotFoundError):  # the adapter has taken it meanwhile
+            if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
+                yield path

@@ -62,6 +62,7 @@ class AuditAction(StrEnum):
     NOTICES_LIFTED = "notices_lifted"
     CATALOGUE_EXPORTED = "catalogue_exported"
     SUPPORT_BUNDLE_WRITTEN = "support_bundle_written"
+    AUDIT_BROKEN = "audit_broken"
     AUDIT_EXPORTED = "audit_exported"
     AUDIT_NOTES_SHOWN = "audit_notes_shown"
     BACKUP_MADE = "backup_made"

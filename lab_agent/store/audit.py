@@ -36,11 +36,6 @@ from lab_agent.store.session import Session
 
 _PURPOSE = "audit chain"
 _HEAD_ID = 1
-_UNREADABLE = (
-    "The key of the audit cannot be read: it was altered, or needs an encryption key that is not among those set; "
-    "nothing was written. `lab-agent audit verify` says more."
-)
-_FORGED = "The head of the audit was altered; nothing was written. `lab-agent audit verify` says more."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +92,8 @@ class SqlAuditRepository(AuditRepository):
     def purge(self, *, before: datetime, limit: int = 500) -> int:
         connection = self._session.connection()
         opened = self._lock_head(connection)
+        if not opened.is_sound:  # what is left is evidence
+            return 0
         last = self._find_last(connection, opened.head, before, limit)
         if last is None:
             return 0
@@ -107,12 +104,15 @@ class SqlAuditRepository(AuditRepository):
         return connection.execute(delete(audit_records).where(audit_records.c.number <= last_number)).rowcount
 
     def flush(self) -> None:
-        """Chain and write what was added. Raises `StoreError` where the head was altered: nothing hides behind a new record."""
+        """Chain and write what was added. Where the head was altered, a record says so first: nothing hides behind it."""
         if not self._added:
             return
         connection = self._session.connection()
         opened = self._lock_head(connection)
         entries, self._added = self._added, []
+        if not opened.is_sound:
+            details = {"head_number": opened.head.number}
+            entries.insert(0, AuditEntry(at=entries[0].at, action=AuditAction.AUDIT_BROKEN, details=details))
         head = self._write(connection, opened, entries)
         self._save_head(connection, opened.chain, head)
         self.reached = head
@@ -121,14 +121,22 @@ class SqlAuditRepository(AuditRepository):
         """The head, which nobody else reads for writing until this unit of work has ended."""
         try:
             opened = load_head(connection, self._cipher, lock=True)
-            if opened is None:
-                self._make_head(connection)
-                opened = load_head(connection, self._cipher, lock=True)
-        except CryptoError as exc:
-            raise StoreError(_UNREADABLE) from exc
-        if opened is None or not opened.is_sound:
-            raise StoreError(_FORGED)
+        except CryptoError:
+            return self._replace_key(connection)
+        if opened is None:
+            self._make_head(connection)
+            opened = load_head(connection, self._cipher, lock=True)
+        if opened is None:
+            raise StoreError("The head of the audit could not be written; nothing was written.")
         return opened
+
+    def _replace_key(self, connection: Connection) -> OpenedHead:
+        """Go on with a new key where the old one was altered: what was recorded before cannot be verified, and that shows."""
+        key = secrets.token_bytes(32)
+        sealed = self._cipher.derive(_PURPOSE).encrypt(key)
+        connection.execute(update(audit_head).where(audit_head.c.id == _HEAD_ID).values(sealed_key=sealed))
+        opened = load_head(connection, self._cipher)
+        return OpenedHead(AuditHead() if opened is None else opened.head, AuditChain(key), is_sound=False)
 
     def _make_head(self, connection: Connection) -> None:
         key, head = secrets.token_bytes(32), AuditHead()

@@ -11,7 +11,7 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, Connection, select
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditChain, AuditHead, AuditRecord
+from lab_agent.domain.audit import AuditAction, AuditChain, AuditHead, AuditRecord
 from lab_agent.errors import CryptoError
 from lab_agent.store.audit import OpenedHead, load_head, read_notes
 from lab_agent.store.audit_mark import AuditMark
@@ -31,6 +31,7 @@ class AuditBreak(StrEnum):
     RECORD_MISSING = "record_missing"
     RECORD_ALTERED = "record_altered"
     NOTE_ALTERED = "note_altered"
+    NOTICED_BEFORE = "noticed_before"
     END_CUT_OFF = "end_cut_off"
     RECORD_ADDED = "record_added"
     BEHIND_MARK = "behind_mark"
@@ -45,6 +46,7 @@ BREAK_WORDS = {
     AuditBreak.RECORD_MISSING: "this record is missing",
     AuditBreak.RECORD_ALTERED: "this record, or the one before it, was altered",
     AuditBreak.NOTE_ALTERED: "the note of this record was altered",
+    AuditBreak.NOTICED_BEFORE: "the head of the audit, or its key, had been altered: this record says when that was noticed",
     AuditBreak.END_CUT_OFF: "the records from this one to the end of the audit are missing",
     AuditBreak.RECORD_ADDED: "this record was added behind the end of the audit",
     AuditBreak.BEHIND_MARK: "the mark outside the database knows this record and later ones, and the audit ends before: they were"
@@ -174,6 +176,8 @@ class _Verification:
             return AuditBreak.RECORD_ALTERED, number
         if self._mark is not None and self._mark.number == number and self._mark.hash != record.hash:
             return AuditBreak.DIFFERS_FROM_MARK, number
+        if record.action == AuditAction.AUDIT_BROKEN:
+            return AuditBreak.NOTICED_BEFORE, number
         return None if self._is_note_whole(record, notes) else (AuditBreak.NOTE_ALTERED, number)
 
     def _is_note_whole(self, record: AuditRecord, notes: dict[int, str | None]) -> bool:

@@ -166,8 +166,10 @@ async def test_cut_end_with_moved_head_is_found(filled, cipher):
         update(audit_head).values(number=3, hash=third.hash),
     )
     assert (await verdict(filled, cipher)).broken is AuditBreak.HEAD_ALTERED
-    with pytest.raises(StoreError, match="head of the audit was altered"):
-        await add(filled, entry())
+    await add(filled, entry())  # work goes on, and the audit stays broken
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.NOTICED_BEFORE, 4)
+    assert [each.action for each in await records(filled)][3:] == ["audit_broken", "job_retried"]
 
 
 async def test_forged_prefix_purge_is_found(filled, cipher):
@@ -203,6 +205,9 @@ async def test_head_without_key_is_found(filled, cipher):
     forged = cipher.encrypt(b"0" * 32)  # by whoever has another value that this program encrypted
     await alter(filled, update(audit_head).values(sealed_key=forged))
     assert (await verdict(filled, cipher)).broken is AuditBreak.KEY_UNREADABLE
+    await add(filled, entry())
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.at_record) == (AuditBreak.RECORD_ALTERED, 1)
 
 
 async def test_everything_removed_is_found_by_mark(filled, cipher):
