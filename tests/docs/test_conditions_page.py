@@ -20,7 +20,7 @@ from lab_agent.conditions.table import CONDITIONS
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings
 from lab_agent.status.app import create_app
-from tests.docs.test_references import known
+from tests.docs.documented import is_setting
 from tests.harness.paths import ROOT
 from tools.docs.conditions import GROUPS, render_conditions_page
 
@@ -90,7 +90,7 @@ def test_named_settings_exist(entry: Condition) -> None:
     texts = " ".join((entry.cause, entry.affects, entry.mend, entry.noticed, entry.opens, entry.ends, entry.title))
     texts = texts.replace("{subject}", "webhook")
     named = [*re.findall(r"`([a-z_]+\.[a-z_.]+)`", texts), *re.findall(r"\[([a-z_]+(?:\.[a-z_]+)*)\]", texts)]
-    assert [name for name in named if not (name.split(".")[0] in Settings.model_fields and known(name))] == []
+    assert [name for name in named if not (name.split(".")[0] in Settings.model_fields and is_setting(name))] == []
 
 
 @pytest.mark.parametrize("entry", [each for each in ENTRIES if each.values[0].page])  # type: ignore[attr-defined]
