@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
-
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditOrigin
+from lab_agent.domain.programs import SchemaVersions
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.audit_mark import open_audit_mark
 from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
-
-log = structlog.get_logger(__name__)
 
 
 def open_store(settings: StoreSettings, *, patience: float | None = None, origin: AuditOrigin | None = None) -> SqlStore:
@@ -22,15 +19,19 @@ def open_store(settings: StoreSettings, *, patience: float | None = None, origin
     """
     schema = check_schema(settings.url)
     if schema.is_newer:
-        log.info(
-            "the database has a newer schema, which serves this program too",
-            action="schema_newer",
-            schema=schema.database,
-            known=schema.program,
-        )
+        _log_newer(schema)
     return SqlStore(settings.url, build_cipher(settings), patience=patience, origin=origin, audit_mark=open_audit_mark(settings))
 
 
 def build_cipher(settings: StoreSettings) -> Cipher:
     """Build the cipher of what must not be readable in the database."""
     return Cipher(*(key.get_secret_value() for key in settings.encryption_keys))
+
+
+def _log_newer(schema: SchemaVersions) -> None:
+    import structlog  # noqa: PLC0415 - commands open the store too, and have no use for it
+
+    log = structlog.get_logger(__name__)
+    what = "the database has a newer schema, which serves this program too"
+    reason = f"the database has {schema.database}, this program {schema.program}"
+    log.info(what, action="schema_newer", reason=reason)

@@ -9,6 +9,7 @@ delays them.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -303,7 +304,7 @@ class SqlStore(Store):
 
 def _write_probe(session: Session) -> None:
     values = SqlKeyValueRepository(session)
-    values.set(_PROBE_KEY, "0" * _PROBE_SIZE)
+    values.set(_PROBE_KEY, secrets.token_urlsafe(_PROBE_SIZE * 3 // 4))  # PostgreSQL would compress what repeats itself
     session.commit()
     values.set(_PROBE_KEY, "")
     session.commit()
