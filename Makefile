@@ -12,7 +12,7 @@ LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof bench lint docs screenshots wheelhouse lock clean
+.PHONY: demo test proof bench lint docs screenshots wheelhouse sbom audit lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
@@ -40,6 +40,21 @@ wheelhouse: .venv/.run
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheelhouse .
 	@echo 'build/wheelhouse has all that an installation without a network needs'
 
+# What the program consists of, as CycloneDX: each package with version and hashes, from the lock file.
+sbom: build/supply-chain/.installed
+	build/supply-chain/bin/cyclonedx-py requirements requirements/run.txt --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --output-format JSON --output-file build/sbom.json
+	@echo 'build/sbom.json'
+
+# Asks an advisory database, which needs a network, whether something known is wrong with what runs.
+audit: build/supply-chain/.installed
+	build/supply-chain/bin/pip-audit --disable-pip --require-hashes --requirement requirements/run.txt
+
+build/supply-chain/.installed: requirements/supply-chain.txt
+	$(PYTHON) -m venv --clear build/supply-chain
+	build/supply-chain/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/supply-chain.txt
+	touch $@
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,11 +70,12 @@ screenshots: .venv/.dev
 	$(BIN)/python -m tools.screenshots
 
 # Updates the dependencies. The lock files contain hashes and no registry.
-LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet --upgrade
 lock: .venv/.dev
-	$(LOCK) --group build -o requirements/run.txt
-	$(LOCK) --group build --group test --group bench -c requirements/run.txt -o requirements/dev.txt
+	$(LOCK) pyproject.toml --group build -o requirements/run.txt
+	$(LOCK) pyproject.toml --group build --group test --group bench -c requirements/run.txt -o requirements/dev.txt
+	$(LOCK) --group pyproject.toml:supply-chain -o requirements/supply-chain.txt
 
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'

@@ -11,6 +11,7 @@ from tools.docs.conditions import render_conditions_page
 from tools.docs.configuration import built_in_adapter_settings, settings_page
 from tools.docs.dashboard import render_dashboard
 from tools.docs.dialects import read_dialects, render_dialects_page
+from tools.docs.metrics import render_metrics_page
 from tools.docs.rules import render_rules_page
 from tools.docs.states import states_page
 from tools.docs.unit_templates import UNITS, render_unit_templates
@@ -26,6 +27,7 @@ def main() -> None:
         "conditions.md": render_conditions_page(),
         "configuration.md": settings_page(built_in_adapter_settings()),
         "dialects.md": render_dialects_page(read_dialects()),
+        "metrics.md": render_metrics_page(),
         "rules.md": render_rules_page(RULES),
         "states.md": states_page(),
     }
