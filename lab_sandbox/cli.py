@@ -8,6 +8,7 @@ import typer
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config, read_config
 from lab_sandbox.demo.cli import add_commands
 from lab_sandbox.faults.plan import FaultPlanError
+from lab_sandbox.order_command import order
 from lab_sandbox.resource_store import ResourceStoreError
 from lab_sandbox.server import AddressInUseError, serve
 
@@ -54,6 +55,7 @@ def _apply_options(settings: SandboxConfig, options: dict[str, object]) -> Sandb
     return read_config({**settings.model_dump(), **options}, "options")
 
 
+app.command()(order)
 add_commands(app)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab_sandbox.config import Counterparty
 from lab_sandbox.demo.checks import CheckList, LisRecord
 from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.errors import DemoError
@@ -22,8 +21,9 @@ from lab_sandbox.demo.processes import STATUS_PASSWORD, STATUS_USER, ProcessGrou
 from lab_sandbox.demo.scenario_mapping import MappingScenario
 from lab_sandbox.demo.scenario_microbiology import MicrobiologyScenario
 from lab_sandbox.demo.verification import ResultVerification
-from lab_sandbox.demo.workspace import SERVICE_CONFIG_FILE, Workspace, create_workspace
+from lab_sandbox.demo.workspace import Workspace, create_workspace
 from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.account_file import sandbox_account
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.errors import Json, PartnerError
@@ -139,33 +139,10 @@ async def _cancel_if_program_exits(processes: ProcessGroup, work: Coroutine[Any,
 
 def build_account(workspace: Workspace) -> PartnerAccount:
     """The partner of the first contract, as registered in the service's settings."""
-    service = workspace.service_config.resolve_addresses()
-    contract = service.contracts[0]
-    partner = service.counterparty(contract.partner)
-    if partner is None or not partner.redirect_uris:
-        raise DemoError(f"{workspace.service_settings}: the partner of contract {contract.code} has no redirect_uris. Set one.")
-    return PartnerAccount(
-        base_url=service.base_url,
-        auth_url=service.auth_url,
-        login=_require_field(partner, "login"),
-        password=_require_field(partner, "password"),
-        client_id=_require_field(partner, "client_id"),
-        client_secret=_require_field(partner, "client_secret"),
-        redirect_uri=partner.redirect_uris[0],
-        guid=partner.guid,
-        laboratory=contract.laboratory,
-        contract=contract.code,
-        lab_codes_url=service.lab_codes_url.rstrip("/"),
-        second_labels_system=service.second_labels_system,
-        spelling="fhir" if service.strict else "lower",
-    )
-
-
-def _require_field(partner: Counterparty, name: str) -> str:
-    value: str | None = getattr(partner, name)
-    if value is None:
-        raise DemoError(f"{SERVICE_CONFIG_FILE}: the partner {partner.name} has no {name}. Set one.")
-    return value
+    try:
+        return sandbox_account(workspace.service_config)
+    except PartnerError as exc:
+        raise DemoError(f"{workspace.service_settings}: {exc}") from exc
 
 
 def _print_addresses(console: DemoConsole, workspace: Workspace) -> None:

@@ -1,0 +1,54 @@
+"""`lab-sandbox order` as a person runs it: real orders through real processes, to their results."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio.subprocess import PIPE
+
+from lab_sandbox.demo.processes import program_path
+from tests.harness.clock import DEADLINE
+from tests.harness.installation import ProcessHarness
+
+
+async def order(harness: ProcessHarness, *words: str) -> tuple[int, str, str]:
+    """Exit code and output of the command."""
+    command = (program_path("lab-sandbox"), "order", "--service", str(harness.workspace.service_settings), *words)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    out, err = await asyncio.wait_for(process.communicate(), DEADLINE)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_orders_are_followed_to_their_results(harness: ProcessHarness) -> None:
+    await harness.start_agent()
+    code, out, err = await order(harness, "--tests", "001.001,002.001", "--count", "2", "--seed", "one")
+    assert (code, err) == (0, "")
+    assert "TEST-one-one-0: sent, 001.001, 002.001; Task " in out
+    assert "2 of 2 orders completed." in out
+    assert len(re.findall(r"final report, 1 documents\n    .* = 1\.20 g/L", out)) == 4, "digits as they were reported"
+    assert re.search(r"TEST-one-one-1: order completed; lines: 2 completed \(\d+\.\d s\)", out)
+
+
+async def test_order_that_takes_longer_is_taken_up_again(harness: ProcessHarness) -> None:
+    code, out, err = await order(harness, "--tests", "001.001", "--timeout", "1")
+    assert code == 1
+    assert "0 of 1 orders completed." in out
+    task = re.search(r"lab-sandbox order (--watch \S+)", err)
+    assert task is not None, err
+    await harness.start_agent()
+    code, out, _ = await order(harness, *task[1].split())
+    assert code == 0
+    assert "final report" in out
+
+
+async def test_unknown_test_is_named(harness: ProcessHarness) -> None:
+    code, _, err = await order(harness, "--tests", "001.001,999.999")
+    assert (code, err) == (2, "not offered now under contract C-100: 999.999\n")
+
+
+async def test_faults_need_a_service_that_takes_them(harness: ProcessHarness) -> None:
+    code, out, err = await order(harness, "--faults", "config/sandbox-faults.toml")
+    assert code == 2
+    assert "lab-sandbox run --fault-admin" in err
+    assert "sent" not in out
