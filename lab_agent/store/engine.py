@@ -115,9 +115,10 @@ def _create_sqlite_engine(
             raise missing_file_error(path) from exc
 
     def set_up(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-        # The first takes effect in a file that is still empty, and must come before the write-ahead log.
-        first = () if read_only else ("auto_vacuum=INCREMENTAL", "secure_delete=ON")
-        for pragma in (*first, "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        # Before the write-ahead log, and in a file that is still empty: in another one it would be a write with each connection.
+        is_new = not read_only and connection.execute("PRAGMA page_count").fetchone() == (0,)
+        first = ("auto_vacuum=INCREMENTAL",) if is_new else ()
+        for pragma in (*first, "secure_delete=ON", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
         if files is not None:
             attach_files(entry.info, files)
