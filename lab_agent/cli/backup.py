@@ -23,7 +23,7 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
-from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
+from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import InputError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.introspection import mask_url_password
@@ -31,7 +31,7 @@ from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
 from lab_agent.store.store_mark import open_mark
-from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, release_restoration
+from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
 FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]
@@ -179,13 +179,14 @@ async def _advance(settings: Settings, store: Store, now: datetime) -> None:
         return
     known = await asyncio.to_thread(mark.read)
 
-    def advance(uow: UnitOfWork) -> Any:
+    def advance(uow: UnitOfWork) -> MarkedNumber | None:
+        if find_sign(known, read_number(uow)) is not None:
+            return None  # it tells of a restore that the agent has not noticed yet, and must go on to
         number = advance_number(uow, now)
         uow.commit()
         return number
 
-    reached = await store.run(advance)
-    if known is None or (known.instance == reached.instance and known.number < reached.number):  # else it tells of a restore
+    if (reached := await store.run(advance)) is not None:
         await asyncio.to_thread(mark.write, reached)
 
 
@@ -211,6 +212,7 @@ async def _describe(context: CommandContext, restored: Restoration) -> dict[str,
         "noticed_at": restored.noticed_at,
         "known_until": restored.known_until,
         "compared_with_the_service": restored.reconciled_at or "not yet",
+        "orders_not_compared": restored.not_compared,
         "orders_found_completed": found.orders_completed_before,
         "orders_found_withdrawn": found.orders_withdrawn,
         "cancellations_to_tell": found.cancellations,

@@ -1,0 +1,25 @@
+"""`lab-agent backup` beside the mark outside the database: no backup hides that another one was put back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from lab_agent.domain.restoration import RestoreSign, find_sign
+from lab_agent.store.backups import list_backups
+from lab_agent.store.store_mark import FileMark
+from lab_agent.workflow.restored_store import read_number
+from tests.integration.cli.conftest import Cli, LaboratoryFolder
+
+
+def test_backup_of_a_database_put_back_by_hand_hides_nothing(cli: Cli, lab: LaboratoryFolder, tmp_path: Path) -> None:
+    """The nightly backup runs before the agent is started again."""
+    database, mark = tmp_path / "lab.db", FileMark(tmp_path / "lab.db.mark")
+    assert cli("backup", "--folder", "first").code == 0
+    assert find_sign(mark.read(), lab.write(read_number)) is None
+    (backup,) = list_backups(tmp_path / "first")
+    for ending in ("-wal", "-shm"):
+        database.with_name(database.name + ending).unlink(missing_ok=True)
+    shutil.copy(backup.path, database)
+    assert cli("backup", "--folder", "second").code == 0
+    assert find_sign(mark.read(), lab.write(read_number)) is RestoreSign.OLDER_THAN_MARK
