@@ -25,11 +25,14 @@ from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
 from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import InputError
+from lab_agent.monitoring.agent import AgentLimits
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
+from lab_agent.store.schema import upgrade
 from lab_agent.store.store_mark import open_mark
 from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
 
@@ -95,9 +98,16 @@ def restore(
     address = mask_url_password(settings.store.url)
     if not yes and not typer.confirm(f"Put {file} in the place of the database {address}?", err=True):
         raise typer.Exit(1)
-    now = datetime.now(UTC)
-    done = restore_backup(settings.store, file, now)
-    restoration = asyncio.run(_note_restored(settings, now))
+    now, noted = datetime.now(UTC), list[Restoration]()
+
+    def prepare(url: str) -> None:
+        """So that no agent ever finds a backup there that does not say what it is."""
+        upgrade(url)
+        noted.append(asyncio.run(_note_restored(settings.store.model_copy(update={"url": url}), now)))
+
+    stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
+    done = restore_backup(settings.store, file, now, stale_after=stale_after, prepare=prepare)
+    (restoration,) = noted
     if as_json:
         print_json({"restored": done, "restoration": restoration})
         return
@@ -190,8 +200,8 @@ async def _advance(settings: Settings, store: Store, now: datetime) -> None:
         await asyncio.to_thread(mark.write, reached)
 
 
-async def _note_restored(settings: Settings, now: datetime) -> Restoration:
-    store = open_store(settings.store)
+async def _note_restored(settings: StoreSettings, now: datetime) -> Restoration:
+    store = open_store(settings)
 
     def note(uow: UnitOfWork) -> Restoration:
         restored = note_restoration(uow, RestoreSign.COMMAND, now)

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,8 +24,9 @@ from lab_agent.errors import InputError, StoreError
 from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.agent_lock import AgentLock
-from lab_agent.store.database_copy import copy_database, put_back, verify_copy
+from lab_agent.store.database_copy import copy_database, join_log, put_back, verify_copy
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.living_workers import reject_living_workers
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.schema import upgrade
 from lab_agent.store.sealed_file import is_sealed, seal, unseal
@@ -33,6 +34,7 @@ from lab_agent.store.sealed_file import is_sealed, seal, unseal
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"lab-agent-(\d{8}T\d{6}Z)\.(?:db|pgdump)(\.sealed)?")
 _TEMPORARY = ".backup.tmp"
+_STALE_AFTER = timedelta(seconds=30)
 _LEFT_AFTER = timedelta(days=1)
 
 
@@ -96,8 +98,18 @@ def prune_backups(settings: BackupSettings, folder: Path, now: datetime) -> tupl
     return tuple(beyond)
 
 
-def restore_backup(store: StoreSettings, backup: Path, now: datetime) -> RestoredBackup:
+def restore_backup(
+    store: StoreSettings,
+    backup: Path,
+    now: datetime,
+    *,
+    stale_after: timedelta = _STALE_AFTER,
+    prepare: Callable[[str], object] = upgrade,
+) -> RestoredBackup:
     """Put a backup in the place of the database, after it was read whole; the database that was there is kept beside it.
+
+    `prepare` brings the database at a URL to what programs are to find: SQLite's copy before it is put there, PostgreSQL's after
+    that. `stale_after` is how old the heartbeat of a worker must be.
 
     Raises `InputError` for a file that is no backup, `StoreUnreachableError` while an agent works on the database,
     `SchemaMismatchError` for a backup of a newer program, `CryptoError` for one of another key, and `StoreError`.
@@ -110,13 +122,19 @@ def restore_backup(store: StoreSettings, backup: Path, now: datetime) -> Restore
         folder.mkdir(parents=True, exist_ok=True)
     lock.acquire(now, needs_database=False)
     try:
+        if file is None:
+            reject_living_workers(store.url, now, stale_after)
         with _os_errors(f"The backup cannot be read, or not be copied into {folder}"), _temporary_file(folder) as copy:
             with copy.open("wb") as opened:
                 _copy_plain(backup, opened, cipher)
             copy.chmod(0o600)
             verify_copy(store.url, copy, cipher)
+            if file is not None:
+                prepare(f"sqlite:///{copy}")
+                join_log(copy)
             kept = put_back(store.url, copy, f".replaced-{now.astimezone(UTC):{_TIME_FORMAT}}")
-        upgrade(store.url)
+        if file is None:
+            prepare(store.url)
     finally:
         lock.release()
     return RestoredBackup(made_at=_time_in(backup.name), replaced=kept)

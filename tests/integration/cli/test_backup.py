@@ -8,7 +8,7 @@ from pathlib import Path
 from lab_agent.domain.restoration import RestoreSign, find_sign
 from lab_agent.store.backups import list_backups
 from lab_agent.store.store_mark import FileMark
-from lab_agent.workflow.restored_store import read_number
+from lab_agent.workflow.restored_store import load_restoration, read_number
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
 
@@ -23,3 +23,14 @@ def test_backup_of_a_database_put_back_by_hand_hides_nothing(cli: Cli, lab: Labo
     shutil.copy(backup.path, database)
     assert cli("backup", "--folder", "second").code == 0
     assert find_sign(mark.read(), lab.write(read_number)) is RestoreSign.OLDER_THAN_MARK
+
+
+def test_restore_says_in_the_database_what_it_is(cli: Cli, lab: LaboratoryFolder, tmp_path: Path) -> None:
+    assert cli("backup", "--folder", "first").code == 0
+    (backup,) = list_backups(tmp_path / "first")
+    assert cli("restore", str(backup.path), "--yes").code == 0
+    restored = lab.write(load_restoration)
+    assert restored is not None
+    assert restored.sign is RestoreSign.COMMAND
+    assert restored.is_open
+    assert not list(tmp_path.glob("*.backup.tmp*")), "nothing is left beside it"
