@@ -23,6 +23,7 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
+from lab_agent.cli.progress import progress_bar
 from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import InputError
 from lab_agent.monitoring.agent import AgentLimits
@@ -32,6 +33,7 @@ from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
+from lab_agent.store.progress import Tell
 from lab_agent.store.schema import upgrade
 from lab_agent.store.store_mark import open_mark
 from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
@@ -74,7 +76,8 @@ def backup(
         ]
         print_list(rows, as_json=as_json, columns=chosen, empty_text=f"There is no backup in {target}.")
         return
-    done = asyncio.run(_backup(settings, target))
+    with progress_bar("Backing up", as_json=as_json) as tell:
+        done = asyncio.run(_backup(settings, target, tell))
     if as_json:
         print_json(done)
         return
@@ -106,7 +109,8 @@ def restore(
         noted.append(asyncio.run(_note_restored(settings.store.model_copy(update={"url": url}), now)))
 
     stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
-    done = restore_backup(settings.store, file, now, stale_after=stale_after, prepare=prepare)
+    with progress_bar("Restoring", as_json=as_json) as tell:
+        done = restore_backup(settings.store, file, now, stale_after=stale_after, prepare=prepare, tell=tell)
     (restoration,) = noted
     if as_json:
         print_json({"restored": done, "restoration": restoration})
@@ -170,12 +174,13 @@ def release(
     print_line("Released. Handovers that nobody can verify wait for you: `lab-agent outbox list`.")
 
 
-async def _backup(settings: Settings, folder: Path) -> BackupDone:
+async def _backup(settings: Settings, folder: Path, tell: Tell) -> BackupDone:
     """Make a backup; then the database is advanced, so that it is noticed where the backup is put back."""
     now = datetime.now(UTC)
     store = open_store(settings.store)
     try:
-        made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=settings.backup.encrypt)
+        encrypt = settings.backup.encrypt
+        made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=encrypt, tell=tell)
         await _advance(settings, store, now)
         deleted = await asyncio.to_thread(prune_backups, settings.backup, folder, now)
     finally:

@@ -8,12 +8,14 @@ import typer
 
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_json, print_line
+from lab_agent.cli.progress import progress_bar
 from lab_agent.errors import StoreError
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
 from lab_agent.store.opening import open_store
+from lab_agent.store.progress import Tell
 from lab_agent.store.schema import upgrade as upgrade_schema
 
 db_app = typer.Typer(help="The database.", no_args_is_help=True)
@@ -38,7 +40,9 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
 
     It works in batches while the programs run. It may be interrupted and repeated: data under the newest key is skipped.
     """
-    done = asyncio.run(_rotate_keys(load_settings(config)))
+    settings = load_settings(config)
+    with progress_bar("Encrypting anew", as_json=as_json) as tell:
+        done = asyncio.run(_rotate_keys(settings, tell))
     if as_json:
         print_json(done)
     else:
@@ -60,9 +64,9 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
         )
 
 
-async def _rotate_keys(settings: Settings) -> KeyRotation:
+async def _rotate_keys(settings: Settings, tell: Tell) -> KeyRotation:
     store = open_store(settings.store)
     try:
-        return await rotate_store_keys(store)
+        return await rotate_store_keys(store, tell)
     finally:
         await store.close()
