@@ -26,31 +26,33 @@ class Screen(io.StringIO):
         return True
 
 
-@pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+def watch(monkeypatch: pytest.MonkeyPatch, shown_after: float = 0) -> Screen:
+    """Let standard error be a terminal from now on; pytest puts its own there after the fixtures."""
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 0)
+    monkeypatch.setattr(progress, "SHOWN_AFTER", shown_after)
     return screen
 
 
-async def test_long_work_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str], screen: Screen) -> None:
+async def test_long_work_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
     with progress_bar("Backing up") as tell:
         tell(30, 100)
         await wait_until(lambda: "Backing up" in screen.getvalue() and "30%" in screen.getvalue(), "the bar is shown")
     assert capsys.readouterr().out == ""
 
 
-def test_short_work_shows_nothing(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 60)
+def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch, shown_after=60)
     with progress_bar("Backing up") as tell:
         tell(100, 100)
     assert screen.getvalue() == ""
 
 
-def test_programs_see_no_bar(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_see_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
     with progress_bar("Backing up", as_json=True) as tell:
         tell(1, 2)
     assert screen.getvalue() == ""
