@@ -41,6 +41,10 @@ from lab_agent.workflow.restored_store import advance_number, load_restoration, 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
 FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]
 _COLUMNS = ("made_at", "file", "bytes", "encrypted")
+_LABELS_FORGOTTEN = (
+    "Labels that were issued since the backup would be issued again: `api.label_mark` is not set. Give lab-api a pool of other "
+    "numbers before you start it."
+)
 _NO_FOLDER = "There is no folder for backups: set `backup.folder`, or name one with --folder."
 
 
@@ -118,6 +122,8 @@ def restore(
     print_line(f"{address} is the backup {file}.")
     if done.replaced is not None:
         print_line(f"The database that was there is {done.replaced}; delete it when nothing of it is needed any more.")
+    if settings.api.pools and settings.api.label_mark is None:
+        print_line(_LABELS_FORGOTTEN)
     print_line("Start lab-agent and lab-api. `lab-agent restored show` says how far the agent is, and docs/restore.md the rest.")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from lab_agent.domain.restoration import RestoreSign, find_sign
 from lab_agent.store.backups import list_backups
 from lab_agent.store.store_mark import FileMark
@@ -34,3 +36,18 @@ def test_restore_says_in_the_database_what_it_is(cli: Cli, lab: LaboratoryFolder
     assert restored.sign is RestoreSign.COMMAND
     assert restored.is_open
     assert not list(tmp_path.glob("*.backup.tmp*")), "nothing is left beside it"
+
+
+@pytest.mark.parametrize("has_mark", [False, True])
+def test_restore_warns_of_labels_that_would_be_issued_again(
+    cli: Cli, lab: LaboratoryFolder, tmp_path: Path, has_mark: bool
+) -> None:
+    mark = 'label_mark = "labels.mark"' if has_mark else ""
+    pool = '[[api.pools]]\nname = "main"\npattern = "77########"\nlast = 99\n'
+    lab.config.write_text(lab.config.read_text().replace("[api]", f"[api]\n{mark}") + pool)
+    made = cli("backup", "--folder", "first")
+    assert made.code == 0, made.err
+    (backup,) = list_backups(tmp_path / "first")
+    restored = cli("restore", str(backup.path), "--yes")
+    assert restored.code == 0
+    assert ("api.label_mark" in restored.out) is not has_mark
