@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 import structlog
 
@@ -51,6 +52,8 @@ from lab_agent.workflow.task_standing import DELETED, describe_other_task
 log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 50
+_TRIES = 3
+"""How often an order is compared that changes meanwhile: a job, or another comparison, has decided about it."""
 _CAN_GET_LINES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
 """A rejected order looks for late lines itself, right before its Task is ended."""
 _TASK_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
@@ -158,13 +161,16 @@ class Reconciler:
     async def _reconcile_order(self, order: OrderRecord) -> bool:
         """Compare one order; most are as they were, and nothing is written then. Raises what the ports raise.
 
-        False where a Task of it could not be read, or it changed meanwhile.
+        False where a Task of it could not be read, or it changed each time meanwhile.
         """
-        known = await self.store.run_read_only(lambda uow: _load_open_order(uow, order.key))
-        reading = await self._read_reports(known, await self._read(known.order, known.lines))
-        if known.is_confirmed_by(reading):
-            return True
-        return await self.store.run(lambda uow: self._compare(uow, known, reading)) and reading.is_whole
+        for _ in range(_TRIES):
+            known = await self.store.run_read_only(partial(_load_open_order, key=order.key))
+            reading = await self._read_reports(known, await self._read(known.order, known.lines))
+            if known.is_confirmed_by(reading):
+                return True
+            if await self.store.run(partial(self._compare, known=known, reading=reading)):
+                return reading.is_whole
+        return False
 
     async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
         """Read the Tasks. What a search says may be out of date: a line is read by its id before anything is done about it."""
