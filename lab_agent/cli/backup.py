@@ -24,21 +24,30 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
+from lab_agent.cli.progress import progress_bar
 from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
-from lab_agent.domain.restoration import SIGN_WORDS, Restoration, RestoreSign
+from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import InputError
+from lab_agent.monitoring.agent import AgentLimits
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.audit_mark import accept_restore
-from lab_agent.store.backups import Backup, list_backups, make_backup, prune_backups, restore_backup
+from lab_agent.store.backups import Backup, backup_time, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
+from lab_agent.store.progress import Tell
+from lab_agent.store.schema import upgrade
 from lab_agent.store.store_mark import open_mark
-from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, release_restoration
+from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
 FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]
 _COLUMNS = ("made_at", "file", "bytes", "encrypted")
+_LABELS_FORGOTTEN = (
+    "Labels that were issued since the backup would be issued again: `api.label_mark` is not set. Give lab-api a pool of other "
+    "numbers before you start it."
+)
 _NO_FOLDER = "There is no folder for backups: set `backup.folder`, or name one with --folder."
 
 
@@ -74,7 +83,8 @@ def backup(
         ]
         print_list(rows, as_json=as_json, columns=chosen, empty_text=f"There is no backup in {target}.")
         return
-    done = asyncio.run(_backup(settings, target))
+    with progress_bar("Backing up", as_json=as_json) as tell:
+        done = asyncio.run(_backup(settings, target, tell))
     if as_json:
         print_json(done)
         return
@@ -98,15 +108,25 @@ def restore(
     address = mask_url_password(settings.store.url)
     if not yes and not typer.confirm(f"Put {file} in the place of the database {address}?", err=True):
         raise typer.Exit(1)
-    now = datetime.now(UTC)
-    done = restore_backup(settings.store, file, now)
-    restoration = asyncio.run(_note_restored(settings, now, done.made_at))
+    now, noted = datetime.now(UTC), list[Restoration]()
+
+    def prepare(url: str) -> None:
+        """So that no agent ever finds a backup there that does not say what it is."""
+        upgrade(url)
+        noted.append(asyncio.run(_note_restored(settings.store, url, now, backup_time(file.name))))
+
+    stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
+    with progress_bar("Restoring", as_json=as_json) as tell:
+        done = restore_backup(settings.store, file, now, stale_after=stale_after, prepare=prepare, tell=tell)
+    (restoration,) = noted
     if as_json:
         print_json({"restored": done, "restoration": restoration})
         return
     print_line(f"{address} is the backup {file}.")
     if done.replaced is not None:
         print_line(f"The database that was there is {done.replaced}; delete it when nothing of it is needed any more.")
+    if settings.api.pools and settings.api.label_mark is None:
+        print_line(_LABELS_FORGOTTEN)
     print_line("Start lab-agent and lab-api. `lab-agent restored show` says how far the agent is, and docs/restore.md the rest.")
 
 
@@ -163,12 +183,13 @@ def release(
     print_line("Released. Handovers that nobody can verify wait for you: `lab-agent outbox list`.")
 
 
-async def _backup(settings: Settings, folder: Path) -> BackupDone:
+async def _backup(settings: Settings, folder: Path, tell: Tell) -> BackupDone:
     """Make a backup; then the database is advanced, so that it is noticed where the backup is put back."""
     now = datetime.now(UTC)
     store = open_store(settings.store)
     try:
-        made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=settings.backup.encrypt)
+        encrypt = settings.backup.encrypt
+        made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=encrypt, tell=tell)
         details = {"encrypted": "yes" if made.is_encrypted else "no", "bytes": made.size}
         await record(store, AuditEntry(at=now, action=AuditAction.BACKUP_MADE, details=details))
         await _advance(settings, store, now)
@@ -184,19 +205,21 @@ async def _advance(settings: Settings, store: Store, now: datetime) -> None:
         return
     known = await asyncio.to_thread(mark.read)
 
-    def advance(uow: UnitOfWork) -> Any:
+    def advance(uow: UnitOfWork) -> MarkedNumber | None:
+        if find_sign(known, read_number(uow)) is not None:
+            return None  # it tells of a restore that the agent has not noticed yet, and must go on to
         number = advance_number(uow, now)
         uow.commit()
         return number
 
-    reached = await store.run(advance)
-    if known is None or (known.instance == reached.instance and known.number < reached.number):  # else it tells of a restore
+    if (reached := await store.run(advance)) is not None:
         await asyncio.to_thread(mark.write, reached)
 
 
-async def _note_restored(settings: Settings, now: datetime, made_at: datetime | None) -> Restoration:
-    store = open_store(settings.store)
-    ends_at = await asyncio.to_thread(accept_restore, settings.store)
+async def _note_restored(settings: StoreSettings, url: str, now: datetime, made_at: datetime | None) -> Restoration:
+    """Note it in the database at `url`, which is the one of the settings, or is about to be put in its place."""
+    store = open_store(settings.model_copy(update={"url": url}), marked_as=settings)
+    ends_at = await asyncio.to_thread(accept_restore, settings)
     details: dict[str, AuditValue] = {"audit_known_to": ends_at}
     if made_at is not None:
         details["backup_of"] = made_at.isoformat()
@@ -221,6 +244,7 @@ async def _describe(context: CommandContext, restored: Restoration) -> dict[str,
         "noticed_at": restored.noticed_at,
         "known_until": restored.known_until,
         "compared_with_the_service": restored.reconciled_at or "not yet",
+        "orders_not_compared": restored.not_compared,
         "orders_found_completed": found.orders_completed_before,
         "orders_found_withdrawn": found.orders_withdrawn,
         "cancellations_to_tell": found.cancellations,

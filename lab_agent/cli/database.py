@@ -11,6 +11,7 @@ from lab_agent.audit_log import record
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_json, print_line
+from lab_agent.cli.progress import progress_bar
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import StoreError
 from lab_agent.settings.introspection import mask_url_password
@@ -18,6 +19,7 @@ from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
 from lab_agent.store.opening import open_store
+from lab_agent.store.progress import Tell
 from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.space import compact, read_space
 
@@ -73,7 +75,9 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
 
     It works in batches while the programs run. It may be interrupted and repeated: data under the newest key is skipped.
     """
-    done = asyncio.run(_rotate_keys(load_settings(config)))
+    settings = load_settings(config)
+    with progress_bar("Encrypting anew", as_json=as_json) as tell:
+        done = asyncio.run(_rotate_keys(settings, tell))
     if as_json:
         print_json(done)
     else:
@@ -95,10 +99,10 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
         )
 
 
-async def _rotate_keys(settings: Settings) -> KeyRotation:
+async def _rotate_keys(settings: Settings, tell: Tell) -> KeyRotation:
     store = open_store(settings.store)
     try:
-        done = await rotate_store_keys(store)
+        done = await rotate_store_keys(store, tell)
         details = {"reencrypted": done.reencrypted, "added_meanwhile": done.added_meanwhile, "unreadable": done.unreadable}
         await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.KEYS_ROTATED, details=details))
         return done

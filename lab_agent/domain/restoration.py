@@ -30,14 +30,16 @@ SIGN_WORDS = {
 class Restoration:
     """One restore. `known_until` is the newest thing that the database knew when it was noticed.
 
-    `reconciled_at`: all open orders were compared with the service since. Laboratory systems are told nothing until an operator
-    has released it. `tells_withdrawals`: then they are told of lines that were found withdrawn.
+    `reconciled_at`: the open orders were compared with the service since, but for `not_compared` ones that alone could not be.
+    Laboratory systems are told nothing until an operator has released it. `tells_withdrawals`: then they are told of lines that
+    were found withdrawn.
     """
 
     sign: RestoreSign
     noticed_at: datetime
     known_until: datetime | None = None
     reconciled_at: datetime | None = None
+    not_compared: int = 0
     released_at: datetime | None = None
     released_by: str | None = None
     tells_withdrawals: bool = True
@@ -47,9 +49,9 @@ class Restoration:
         """Whether an operator still has to release it."""
         return self.released_at is None
 
-    def reconciled(self, now: datetime) -> Restoration:
-        """All open orders were compared with the service."""
-        return self if self.reconciled_at is not None else replace(self, reconciled_at=now)
+    def reconciled(self, now: datetime, not_compared: int) -> Restoration:
+        """The open orders were compared with the service, but for so many."""
+        return replace(self, reconciled_at=self.reconciled_at or now, not_compared=not_compared)
 
     def released(self, now: datetime, by: str, *, tells_withdrawals: bool) -> Restoration:
         """An operator lets work go on."""

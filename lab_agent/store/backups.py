@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,15 +24,18 @@ from lab_agent.errors import InputError, StoreError
 from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.agent_lock import AgentLock
-from lab_agent.store.database_copy import copy_database, put_back, verify_copy
+from lab_agent.store.database_copy import copy_database, join_log, put_back, verify_copy
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.living_workers import reject_living_workers
 from lab_agent.store.opening import build_cipher
+from lab_agent.store.progress import CountedTarget, Tell, tell_nobody
 from lab_agent.store.schema import upgrade
 from lab_agent.store.sealed_file import is_sealed, seal, unseal
 
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"lab-agent-(\d{8}T\d{6}Z)\.(?:db|pgdump)(\.sealed)?")
 _TEMPORARY = ".backup.tmp"
+_STALE_AFTER = timedelta(seconds=30)
 _LEFT_AFTER = timedelta(days=1)
 
 
@@ -62,7 +65,7 @@ def list_backups(folder: Path) -> tuple[Backup, ...]:
         raise StoreError(f"The folder of backups {folder} cannot be read: {exc.strerror}.") from exc
 
 
-def make_backup(store: StoreSettings, folder: Path, now: datetime, *, encrypt: bool) -> Backup:
+def make_backup(store: StoreSettings, folder: Path, now: datetime, *, encrypt: bool, tell: Tell = tell_nobody) -> Backup:
     """Copy the database into `folder`, and read the copy whole. Raises `StoreError`."""
     ending = "db" if sqlite_file(store.url) is not None else "pgdump"
     path = folder / f"lab-agent-{now.astimezone(UTC):{_TIME_FORMAT}}.{ending}{'.sealed' if encrypt else ''}"
@@ -71,10 +74,13 @@ def make_backup(store: StoreSettings, folder: Path, now: datetime, *, encrypt: b
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _temporary_file(folder) as copy:
             copy_database(store.url, copy)
+            size, steps = copy.stat().st_size, 4 if encrypt else 2  # each of the steps goes through all bytes
+            tell(size, steps * size)
             verify_copy(store.url, copy, cipher)
+            tell(2 * size, steps * size)
             if encrypt:
                 with _temporary_file(folder) as sealed:
-                    _seal_verified(copy, sealed, cipher)
+                    _seal_verified(copy, sealed, cipher, tell)
                     sealed.rename(path)
             else:
                 copy.rename(path)
@@ -96,8 +102,19 @@ def prune_backups(settings: BackupSettings, folder: Path, now: datetime) -> tupl
     return tuple(beyond)
 
 
-def restore_backup(store: StoreSettings, backup: Path, now: datetime) -> RestoredBackup:
+def restore_backup(
+    store: StoreSettings,
+    backup: Path,
+    now: datetime,
+    *,
+    stale_after: timedelta = _STALE_AFTER,
+    prepare: Callable[[str], object] = upgrade,
+    tell: Tell = tell_nobody,
+) -> RestoredBackup:
     """Put a backup in the place of the database, after it was read whole; the database that was there is kept beside it.
+
+    `prepare` brings the database at a URL to what programs are to find: SQLite's copy before it is put there, PostgreSQL's after
+    that. `stale_after` is how old the heartbeat of a worker must be.
 
     Raises `InputError` for a file that is no backup, `StoreUnreachableError` while an agent works on the database,
     `SchemaMismatchError` for a backup of a newer program, `CryptoError` for one of another key, and `StoreError`.
@@ -110,26 +127,36 @@ def restore_backup(store: StoreSettings, backup: Path, now: datetime) -> Restore
         folder.mkdir(parents=True, exist_ok=True)
     lock.acquire(now, needs_database=False)
     try:
+        if file is None:
+            reject_living_workers(store.url, now, stale_after)
         with _os_errors(f"The backup cannot be read, or not be copied into {folder}"), _temporary_file(folder) as copy:
             with copy.open("wb") as opened:
-                _copy_plain(backup, opened, cipher)
+                _copy_plain(backup, opened, cipher, tell)
             copy.chmod(0o600)
+            size = copy.stat().st_size
+            tell(size, 3 * size)
             verify_copy(store.url, copy, cipher)
+            tell(2 * size, 3 * size)
+            if file is not None:
+                prepare(f"sqlite:///{copy}")
+                join_log(copy)
             kept = put_back(store.url, copy, f".replaced-{now.astimezone(UTC):{_TIME_FORMAT}}")
-        upgrade(store.url)
+        if file is None:
+            prepare(store.url)
     finally:
         lock.release()
-    return RestoredBackup(made_at=_time_in(backup.name), replaced=kept)
+    return RestoredBackup(made_at=backup_time(backup.name), replaced=kept)
 
 
 def _find_backups(folder: Path) -> Iterator[Backup]:
     for path in folder.iterdir():
-        if (made_at := _time_in(path.name)) is not None and path.is_file():
+        if (made_at := backup_time(path.name)) is not None and path.is_file():
             is_encrypted = path.suffix == ".sealed"
             yield Backup(path=path, made_at=made_at, size=path.stat().st_size, is_encrypted=is_encrypted)
 
 
-def _time_in(name: str) -> datetime | None:
+def backup_time(name: str) -> datetime | None:
+    """When a backup of this name was made; None where its name does not say so."""
     found = _NAME.fullmatch(name)
     try:
         return None if found is None else datetime.strptime(found[1], _TIME_FORMAT).replace(tzinfo=UTC)
@@ -137,26 +164,30 @@ def _time_in(name: str) -> datetime | None:
         return None
 
 
-def _seal_verified(copy: Path, sealed: Path, cipher: Cipher) -> None:
-    """Write `copy` encrypted, and read it back whole."""
+def _seal_verified(copy: Path, sealed: Path, cipher: Cipher, tell: Tell) -> None:
+    """Write `copy` encrypted, and read it back whole: the last two of four steps."""
+    size = copy.stat().st_size
     with sealed.open("xb") as file:
         os.fchmod(file.fileno(), 0o600)
-        seal(copy, file, cipher)
+        seal(copy, CountedTarget(file, tell, before=2 * size, size=size, total=4 * size), cipher)
         file.flush()
         os.fsync(file.fileno())
     digest = _Digest()
-    unseal(sealed, digest, cipher)
+    unseal(sealed, CountedTarget(digest, tell, before=3 * size, size=size, total=4 * size), cipher)
     with copy.open("rb") as file:
         if hashlib.file_digest(file, "sha256").digest() != digest.of.digest():
             raise StoreError(f"What was written into {sealed.parent} is not what was to be written; look at that disk.")
 
 
-def _copy_plain(backup: Path, target: BinaryIO, cipher: Cipher) -> None:
+def _copy_plain(backup: Path, target: BinaryIO, cipher: Cipher, tell: Tell) -> None:
+    """Write the content of a backup: the first of three steps."""
+    size = backup.stat().st_size
+    counted = CountedTarget(target, tell, before=0, size=size, total=3 * size)
     if is_sealed(backup):
-        unseal(backup, target, cipher)
+        unseal(backup, counted, cipher)
     else:
         with backup.open("rb") as source:
-            shutil.copyfileobj(source, target, 1 << 20)
+            shutil.copyfileobj(source, counted, 1 << 20)
     target.flush()
     os.fsync(target.fileno())
 

@@ -55,6 +55,17 @@ def verify_copy(url: str, copy: Path, cipher: Cipher) -> None:
         engine.dispose()
 
 
+def join_log(copy: Path) -> None:
+    """Let all of a SQLite copy that was written to be in its one file, on the disk. Raises `StoreError`."""
+    try:
+        with closing(sqlite3.connect(copy)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE").close()
+    except sqlite3.Error as exc:
+        raise StoreError(f"The copy {copy} cannot be completed: {exc}.") from exc
+    with copy.open("rb") as written:
+        os.fsync(written.fileno())
+
+
 def put_back(url: str, copy: Path, keep_as: str) -> Path | None:
     """Put a verified copy in the place of the database, in one step; `copy` is gone then if it is a file of SQLite.
 

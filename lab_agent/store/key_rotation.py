@@ -5,15 +5,17 @@ What the newest key encrypted already is left alone, so a rotation that was inte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, func, select, update
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
 from lab_agent.store.audit import rotate_audit_key
 from lab_agent.store.audit_tables import audit_notes
+from lab_agent.store.progress import Tell, tell_nobody
 from lab_agent.store.refused_tables import refused_contents
 from lab_agent.store.tables import oauth_tokens
 from lab_agent.store.unit_of_work import SqlStore
@@ -47,11 +49,12 @@ class KeyRotation:
     unreadable: int
 
 
-async def rotate_keys(store: SqlStore) -> KeyRotation:
+async def rotate_keys(store: SqlStore, tell: Tell = tell_nobody) -> KeyRotation:
     """Encrypt everything with the newest key of the store's cipher; the only one needed if nothing was added meanwhile."""
-    first, unreadable = await _rotate_all(store)
+    values = 0 if tell is tell_nobody else await store.write(_count_values)
+    first, unreadable = await _rotate_all(store, lambda done: tell(min(done, values), 2 * values))
     first += await store.write(rotate_audit_key)
-    second, _ = await _rotate_all(store)
+    second, _ = await _rotate_all(store, lambda done: tell(values + min(done, values), 2 * values))
     if not second:
         await store.write(store_key_check)
     return KeyRotation(reencrypted=first + second, added_meanwhile=second, unreadable=unreadable)
@@ -75,13 +78,20 @@ def _read_batch(
     return [(row[0], row[1]) for row in connection.execute(some if after is None else some.where(key > after))]
 
 
-async def _rotate_all(store: SqlStore) -> tuple[int, int]:
+def _count_values(connection: Connection, _: Cipher) -> int:
+    counts = (select(func.count()).where(table.c[name].is_not(None)) for table, _, name in _ENCRYPTED_COLUMNS)
+    return sum(connection.scalar(each) or 0 for each in counts)
+
+
+async def _rotate_all(store: SqlStore, tell_done: Callable[[int], object]) -> tuple[int, int]:
     """Go through every encrypted value once; the numbers of those encrypted anew and of unreadable ones."""
-    reencrypted = unreadable = 0
+    reencrypted = unreadable = done = 0
     for table, key, name in _ENCRYPTED_COLUMNS:
         after: object = None
         while portion := await _rotate_batch(store, table, key, name, after):
             after = portion[-1][0]
+            done += len(portion)
+            tell_done(done)
             reencrypted += sum(outcome is True for _, outcome in portion)
             unreadable += sum(outcome is None for _, outcome in portion)
     return reencrypted, unreadable

@@ -11,16 +11,25 @@ from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import SqlStore
 
 
-def open_store(settings: StoreSettings, *, patience: float | None = None, origin: AuditOrigin | None = None) -> SqlStore:
+def open_store(
+    settings: StoreSettings,
+    *,
+    patience: float | None = None,
+    origin: AuditOrigin | None = None,
+    marked_as: StoreSettings | None = None,
+) -> SqlStore:
     """Open the store; who writes waits for a lock for `patience` seconds, where that is not the usual time.
 
     `origin` says in the audit who runs this process; by default it is a command of this user of the operating system.
+    `marked_as`: whose mark of the audit it has, where it is a copy that is to take that one's place.
     Raises `SchemaMismatchError` if this program cannot work on its schema, `CryptoError`, `StoreError`.
     """
     schema = check_schema(settings.url)
     if schema.is_newer:
         _log_newer(schema)
-    return SqlStore(settings.url, build_cipher(settings), patience=patience, origin=origin, audit_mark=open_audit_mark(settings))
+    return SqlStore(
+        settings.url, build_cipher(settings), patience=patience, origin=origin, audit_mark=open_audit_mark(marked_as or settings)
+    )
 
 
 def build_cipher(settings: StoreSettings) -> Cipher:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
+from lab_agent.store.progress import Target
 
 _HEADER = b"lab-agent sealed file 1\n"
 _CHUNK = 4_000_000
@@ -15,14 +16,6 @@ _MAX_SEALED = 2 * _CHUNK
 _LENGTH = 4
 _LAST, _MORE = b"\x01", b"\x00"
 _DAMAGED = "The encrypted file {} was cut off or altered."
-
-
-class Target(Protocol):
-    """Where content goes, such as a file."""
-
-    def write(self, content: bytes, /) -> object:
-        """Take it."""
-        ...
 
 
 def is_sealed(path: Path) -> bool:

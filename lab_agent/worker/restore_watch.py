@@ -22,6 +22,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.event_repositories import StoreMark
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.restored_store import advance_number, load_restoration, note_reconciled, note_restoration, read_number
+from lab_agent.workflow.task_reconciliation import Comparison
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ class RestoreWatch:
     clock: Clock
     mark: StoreMark | None
     hold: Callable[[Collection[JobKind]], None]
-    reconcile: Callable[[], Awaitable[object]]
+    reconcile: Callable[[], Awaitable[Comparison]]
     _marked_at: float | None = field(default=None, init=False)
     _noted_mark: MarkedNumber | None = field(default=None, init=False)
     """The mark that has shown a restore: one that cannot be replaced shows no other one."""
@@ -63,11 +64,9 @@ class RestoreWatch:
 
         Raises `StoreUnreachableError`, and what the exchange port raises where open orders cannot be compared with the service.
         """
-        if self._marked_at is None or time.monotonic() - self._marked_at >= MARK_INTERVAL:
-            restored = await self._advance()
-        else:
-            restored = await self.store.run_read_only(load_restoration)
-        if restored is not None and restored.is_open and restored.reconciled_at is None:
+        is_due = self._marked_at is None or time.monotonic() - self._marked_at >= MARK_INTERVAL
+        restored = await (self._advance() if is_due else self.store.run_read_only(load_restoration))
+        if restored is not None and restored.is_open and (restored.reconciled_at is None or (is_due and restored.not_compared)):
             self._apply(restored)
             await self._reconcile()
             restored = await self.store.run_read_only(load_restoration)
@@ -104,10 +103,10 @@ class RestoreWatch:
         return restored
 
     async def _reconcile(self) -> None:
-        await self.reconcile()
+        found = await self.reconcile()
 
         def note(uow: UnitOfWork) -> None:
-            note_reconciled(uow, self.clock.now())
+            note_reconciled(uow, self.clock.now(), found.missed)
             uow.commit()
 
         await self.store.run(note)

@@ -60,12 +60,15 @@ def load_restoration(uow: UnitOfWork) -> Restoration | None:
 def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, before: datetime | None = None) -> Restoration:
     """Record that the database was restored, also where it holds the record of an earlier restore.
 
-    `before`: what shows it is as old as that. Where one is open, or was released since, it is no sign of another one.
+    `before`: what shows it is as old as that. Where a restore is open, or was released since, it is no sign of another one.
+    Without it, it is another one: what a backup says of an earlier restore, such as a comparison, is as old as the backup.
     """
     known = load_restoration(uow)
     if known is not None and before is not None and known.concerns(before):
         return known
     _, known_until = _read_advance(uow)
+    if known is not None and known.is_open and known.known_until is not None:
+        known_until = min(known.known_until, known_until or known.known_until)
     found = Restoration(sign=sign, noticed_at=now, known_until=known_until)
     uow.key_values.set(_KEY, found.to_json())
     detail = SIGN_WORDS[sign] + (f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else "")
@@ -73,11 +76,11 @@ def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, befor
     return found
 
 
-def note_reconciled(uow: UnitOfWork, now: datetime) -> None:
-    """Record that all open orders were compared with the service since the restore was noticed."""
+def note_reconciled(uow: UnitOfWork, now: datetime, not_compared: int = 0) -> None:
+    """Record that the open orders were compared with the service since the restore was noticed, but for so many."""
     known = load_restoration(uow)
-    if known is not None and known.is_open and known.reconciled_at is None:
-        uow.key_values.set(_KEY, known.reconciled(now).to_json())
+    if known is not None and known.is_open:
+        uow.key_values.set(_KEY, known.reconciled(now, not_compared).to_json())
 
 
 def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdrawals: bool) -> Restoration:

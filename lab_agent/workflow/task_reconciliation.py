@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 import structlog
 
@@ -51,6 +52,8 @@ from lab_agent.workflow.task_standing import DELETED, describe_other_task
 log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 50
+_TRIES = 3
+"""How often an order is compared that changes meanwhile: a job, or another comparison, has decided about it."""
 _CAN_GET_LINES = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER, OrderState.REPORTED})
 """A rejected order looks for late lines itself, right before its Task is ended."""
 _TASK_JOBS = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
@@ -77,6 +80,19 @@ class OrderReading:
     late: tuple[LineRecord, ...] = ()
     others: tuple[Json, ...] = ()
     reported: frozenset[ResourceId] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says of each Task how it is."""
+        return all(each.status is not None or each.unreadable is None for each in (self.order, *self.lines.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How many decided orders were compared with their Tasks, and how many could not be: something is wrong with each alone."""
+
+    compared: int
+    missed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +132,14 @@ class Reconciler:
     late_lines: LateLineFinder
     own_reports: OwnReports
 
-    async def run(self) -> int:
-        """Check all open orders once; how many were checked. Raises what the exchange port raises if it is unavailable."""
+    async def run(self) -> Comparison:
+        """Compare all decided orders once. Raises what the exchange port raises if it is unavailable."""
         after: OrderKey | None = None
-        checked = 0
+        compared: list[bool] = []
         while orders := await self._load_page(after):
-            for order in orders:
-                checked += await self._try_reconcile(order)
+            compared += [await self._try_reconcile(order) for order in orders if order.state not in UNDECIDED_ORDERS]
             after = orders[-1].key
-        return checked
+        return Comparison(sum(compared), len(compared) - sum(compared))
 
     async def _try_reconcile(self, order: OrderRecord) -> bool:
         """Check one order; what is wrong with it alone is logged, and the others go on (law 9)."""
@@ -144,14 +159,18 @@ class Reconciler:
         return await self.store.run_read_only(lambda uow: uow.orders.open_orders(limit=PAGE_SIZE, after=after))
 
     async def _reconcile_order(self, order: OrderRecord) -> bool:
-        """Check one order, if it is decided; most are as they were, and nothing is written then. Raises what the ports raise."""
-        if order.state in UNDECIDED_ORDERS:
-            return False
-        known = await self.store.run_read_only(lambda uow: _load_open_order(uow, order.key))
-        reading = await self._read_reports(known, await self._read(known.order, known.lines))
-        if known.is_confirmed_by(reading):
-            return True
-        return await self.store.run(lambda uow: self._compare(uow, known, reading))
+        """Compare one order; most are as they were, and nothing is written then. Raises what the ports raise.
+
+        False where a Task of it could not be read, or it changed each time meanwhile.
+        """
+        for _ in range(_TRIES):
+            known = await self.store.run_read_only(partial(_load_open_order, key=order.key))
+            reading = await self._read_reports(known, await self._read(known.order, known.lines))
+            if known.is_confirmed_by(reading):
+                return True
+            if await self.store.run(partial(self._compare, known=known, reading=reading)):
+                return reading.is_whole
+        return False
 
     async def _read(self, order: OrderRecord, lines: Sequence[LineRecord]) -> OrderReading:
         """Read the Tasks. What a search says may be out of date: a line is read by its id before anything is done about it."""

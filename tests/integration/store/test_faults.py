@@ -131,7 +131,11 @@ async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
     await sql_store.run(fill)
     new = new_key()
     both = SqlStore(sql_url, Cipher(new, key))
-    assert await rotate_keys(both) == KeyRotation(reencrypted=120 + 1 + 3, added_meanwhile=0, unreadable=0)
+    told = []
+    done = await rotate_keys(both, lambda *of: told.append(of))
+    assert done == KeyRotation(reencrypted=120 + 1 + 3, added_meanwhile=0, unreadable=0)
+    assert told == sorted(told)
+    assert told[-1] == (2 * 124, 2 * 124)
     assert (await rotate_keys(both)).reencrypted == 0
     await both.close()
     alone = SqlStore(sql_url, Cipher(new))
@@ -189,12 +193,12 @@ async def test_rotation_keeps_old_key_while_another_process_uses_it(sql_store, s
     both = SqlStore(sql_url, Cipher(new_key(), key))
     rotate_all, passes = key_rotation._rotate_all, 0
 
-    async def rotate_beside_old_process(store):
+    async def rotate_beside_old_process(store, tell_done):
         nonlocal passes
         passes += 1
         if passes == 2:
             await sql_store.run(lambda uow: (uow.vault.save_identity("R2", b"y", at=factory.now), uow.commit()))
-        return await rotate_all(store)
+        return await rotate_all(store, tell_done)
 
     monkeypatch.setattr(key_rotation, "_rotate_all", rotate_beside_old_process)
     assert await rotate_keys(both) == KeyRotation(reencrypted=2, added_meanwhile=1, unreadable=0)

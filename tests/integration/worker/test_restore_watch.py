@@ -9,13 +9,14 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.restoration import MarkedNumber
+from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign
 from lab_agent.errors import ServiceUnavailable, StoreError
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.store_mark import FileMark
 from lab_agent.worker import restore_watch
 from lab_agent.worker.restore_watch import RestoreWatch
-from lab_agent.workflow.restored_store import load_restoration, release_restoration
+from lab_agent.workflow.restored_store import load_restoration, note_restoration, release_restoration
+from lab_agent.workflow.task_reconciliation import Comparison
 from tests.integration.worker.conftest import WorkerBench
 
 AT_LIS = {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS}
@@ -30,6 +31,7 @@ class Watching:
         self.mark = FileMark(mark)
         self.held: set[JobKind] = set()
         self.is_service_up = True
+        self.missed = 0
         self.watch = self.restart()
 
     def restart(self) -> RestoreWatch:
@@ -39,9 +41,24 @@ class Watching:
     def _hold(self, kinds: Collection[JobKind]) -> None:
         self.held = set(kinds)
 
-    async def _reconcile(self) -> None:
+    async def _reconcile(self) -> Comparison:
         if not self.is_service_up:
             raise ServiceUnavailable("down")
+        return Comparison(3 - self.missed, self.missed)
+
+    async def restored(self) -> Restoration:
+        found = await self.bench.store.run(load_restoration)
+        assert found is not None
+        return found
+
+    async def note(self) -> None:
+        """As `lab-agent restore` does after it has put a backup back."""
+
+        def write(uow: UnitOfWork) -> None:
+            note_restoration(uow, RestoreSign.COMMAND, self.bench.clock.now())
+            uow.commit()
+
+        await self.bench.store.run(write)
 
     async def release(self) -> None:
         def write(uow: UnitOfWork) -> None:
@@ -104,24 +121,6 @@ async def test_damaged_mark_is_replaced_and_holds_nothing(watching: Watching) ->
     assert watching.mark.read() is not None
 
 
-def put_behind_mark(watching: Watching) -> None:
-    mark = watching.mark.read()
-    assert mark is not None
-    watching.mark.write(MarkedNumber(mark.instance, mark.number + 5))
-
-
-async def test_backup_made_while_held_is_compared_again_when_it_is_put_back(watching: Watching) -> None:
-    await watching.watch.begin()
-    put_behind_mark(watching)
-    watch = watching.restart()
-    await watch.begin()
-    await watch.look()
-    assert watching.held == AT_LIS, "compared, not released"
-    put_behind_mark(watching)
-    await watching.restart().begin()
-    assert watching.held == OUTBOUND
-
-
 async def test_mark_that_cannot_be_replaced_is_told_once(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: FileMark, __: MarkedNumber) -> None:
         raise StoreError("no room")
@@ -136,3 +135,38 @@ async def test_mark_that_cannot_be_replaced_is_told_once(watching: Watching, mon
     await watching.release()
     await watch.look()
     assert watching.held == set()
+
+
+async def test_order_that_could_not_be_compared_is_told_and_compared_later(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await watching.note()
+    await watching.watch.begin()
+    watching.missed = 1
+    await watching.watch.look()
+    compared_at = (await watching.restored()).reconciled_at
+    assert compared_at is not None
+    assert (await watching.restored()).not_compared == 1
+    watching.missed = 0
+    monkeypatch.setattr("lab_agent.worker.restore_watch.MARK_INTERVAL", 0)
+    await watching.watch.look()
+    assert (await watching.restored()).not_compared == 0
+    assert (await watching.restored()).reconciled_at == compared_at
+
+
+async def test_backup_of_a_held_database_is_compared_anew(watching: Watching) -> None:
+    """What was compared before the backup says nothing of what was done after it."""
+    await watching.watch.begin()
+    await watching.note()
+    await watching.restart().begin()
+    await watching.watch.look()
+    assert watching.held == AT_LIS
+    known_until = (await watching.restored()).known_until
+    assert known_until is not None
+    watching.bench.clock.advance(60)
+    await watching.note()
+    assert (await watching.restored()).reconciled_at is None
+    assert (await watching.restored()).known_until == known_until
+    watching.is_service_up = False
+    await watching.restart().begin()
+    assert watching.held == OUTBOUND

@@ -137,10 +137,12 @@ async def test_nothing_is_done_while_own_reports_cannot_be_read(
 
     monkeypatch.setattr(scenario.agent.exchange, "find", refuse)
     await settle(scenario)
+    assert (await scenario.agent.reconcile.run()).missed == 1
     assert {line.state for line in await scenario.lines()} == {LineState.ACCEPTED}
     assert scenario.world.lis.cancelled == []
     assert await scenario.is_told(ConditionId.LINES_TASK_UNREADABLE)
     monkeypatch.setattr(scenario.agent.exchange, "find", find)
+    assert (await scenario.agent.reconcile.run()).missed == 0
     await settle(scenario)
     assert (await scenario.order_record()).state is OrderState.CLOSED
 

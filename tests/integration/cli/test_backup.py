@@ -1,0 +1,53 @@
+"""`lab-agent backup` beside the mark outside the database: no backup hides that another one was put back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab_agent.domain.restoration import RestoreSign, find_sign
+from lab_agent.store.backups import list_backups
+from lab_agent.store.store_mark import FileMark
+from lab_agent.workflow.restored_store import load_restoration, read_number
+from tests.integration.cli.conftest import Cli, LaboratoryFolder
+
+
+def test_backup_of_a_database_put_back_by_hand_hides_nothing(cli: Cli, lab: LaboratoryFolder, tmp_path: Path) -> None:
+    """The nightly backup runs before the agent is started again."""
+    database, mark = tmp_path / "lab.db", FileMark(tmp_path / "lab.db.mark")
+    assert cli("backup", "--folder", "first").code == 0
+    assert find_sign(mark.read(), lab.write(read_number)) is None
+    (backup,) = list_backups(tmp_path / "first")
+    for ending in ("-wal", "-shm"):
+        database.with_name(database.name + ending).unlink(missing_ok=True)
+    shutil.copy(backup.path, database)
+    assert cli("backup", "--folder", "second").code == 0
+    assert find_sign(mark.read(), lab.write(read_number)) is RestoreSign.OLDER_THAN_MARK
+
+
+def test_restore_says_in_the_database_what_it_is(cli: Cli, lab: LaboratoryFolder, tmp_path: Path) -> None:
+    assert cli("backup", "--folder", "first").code == 0
+    (backup,) = list_backups(tmp_path / "first")
+    assert cli("restore", str(backup.path), "--yes").code == 0
+    restored = lab.write(load_restoration)
+    assert restored is not None
+    assert restored.sign is RestoreSign.COMMAND
+    assert restored.is_open
+    assert not list(tmp_path.glob("*.backup.tmp*")), "nothing is left beside it"
+
+
+@pytest.mark.parametrize("has_mark", [False, True])
+def test_restore_warns_of_labels_that_would_be_issued_again(
+    cli: Cli, lab: LaboratoryFolder, tmp_path: Path, has_mark: bool
+) -> None:
+    mark = 'label_mark = "labels.mark"' if has_mark else ""
+    pool = '[[api.pools]]\nname = "main"\npattern = "77########"\nlast = 99\n'
+    lab.config.write_text(lab.config.read_text().replace("[api]", f"[api]\n{mark}") + pool)
+    made = cli("backup", "--folder", "first")
+    assert made.code == 0, made.err
+    (backup,) = list_backups(tmp_path / "first")
+    restored = cli("restore", str(backup.path), "--yes")
+    assert restored.code == 0
+    assert ("api.label_mark" in restored.out) is not has_mark
