@@ -189,7 +189,7 @@ async def start_all(processes: ProcessGroup, workspace: Workspace, console: Demo
     await processes.run_to_end(_database_upgrade_program(workspace), START_TIMEOUT)
     early.append(await processes.start(_lab_api_program(workspace)))
     if workspace.connection.kind == "sql":
-        await processes.run_to_end(_staging_tables_program(workspace), START_TIMEOUT)
+        await processes.run_to_end(staging_tables_program(workspace), START_TIMEOUT)
     await processes.run_to_end(_status_user_program(workspace), START_TIMEOUT, stdin_text=f"{STATUS_PASSWORD}\n")
     systems = (_lis_program(workspace), *_microbiology_programs(workspace))
     late = [await processes.start(one) for one in (*systems, _agent_program(workspace))]
@@ -234,7 +234,7 @@ def _agent_program(workspace: Workspace) -> Program:
     return Program("agent", command, f"{workspace.status_url}/readyz")
 
 
-def _staging_tables_program(workspace: Workspace) -> Program:
+def staging_tables_program(workspace: Workspace) -> Program:
     return Program(
         "staging tables", (program_path("lab-agent"), "adapter", "sql", "ddl", "--config", str(workspace.agent_settings))
     )

@@ -69,6 +69,11 @@ async def test_finished_orders_are_not_cancelled(harness: ProcessHarness, by_han
     await restored_after_all_was_done(harness, ORDERS, tmp_path, by_hand=by_hand)
 
 
+@pytest.mark.parametrize("harness", ["http", "sql", "hl7v2"], indirect=True)
+async def test_finished_orders_are_not_cancelled_by_other_adapters(harness: ProcessHarness, tmp_path: Path) -> None:
+    await restored_after_all_was_done(harness, 2, tmp_path, by_hand=False)
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 async def test_hundreds_of_finished_orders_are_not_cancelled(harness: ProcessHarness, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ class FolderLis:
         for line in order["lines"]:
             now = datetime.now().astimezone().isoformat()
             body = {
+                "kind": "report",
                 "report_id": f"rep-{line['key']}",
                 "version": 1,
                 "status": "final",
@@ -109,6 +110,7 @@ class FolderLis:
                 "observations": [
                     {
                         "id": "x",
+                        "status": "final",
                         "code": {"system": "http://loinc.org", "code": "718-7"},
                         "value_quantity": {"value": "1.20", "unit": "g/L"},
                     }
