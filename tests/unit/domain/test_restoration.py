@@ -10,7 +10,7 @@ from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign,
 
 NOW = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
 NOTICED = Restoration(sign=RestoreSign.OLDER_THAN_MARK, noticed_at=NOW, known_until=NOW - timedelta(hours=6))
-RELEASED = NOTICED.reconciled(NOW).released(NOW + timedelta(hours=1), "anna", tells_withdrawals=False)
+RELEASED = NOTICED.reconciled(NOW, 0).released(NOW + timedelta(hours=1), "anna", tells_withdrawals=False)
 
 
 @pytest.mark.parametrize("restoration", [NOTICED, RELEASED, Restoration(sign=RestoreSign.COMMAND, noticed_at=NOW)])
