@@ -13,6 +13,7 @@ import pytest
 
 from lab_agent.store.backups import list_backups
 from lab_sandbox.demo.processes import program_path
+from lab_sandbox.demo.toml_edit import set_values
 from lab_sandbox.partner.errors import Json
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import FolderLis, ProcessHarness
@@ -77,6 +78,7 @@ async def test_finished_orders_are_not_cancelled_by_other_adapters(harness: Proc
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 async def test_hundreds_of_finished_orders_are_not_cancelled(harness: ProcessHarness, tmp_path: Path) -> None:
+    set_values(harness.workspace.agent_settings, "rules", {"refusal_limit": MANY + 1})  # a line of each order is rejected
     await restored_after_all_was_done(harness, max(ORDERS, int(MANY * SHARE)), tmp_path, by_hand=False, timeout=1500)
 
 
