@@ -235,6 +235,7 @@ def _agent_program(workspace: Workspace) -> Program:
 
 
 def staging_tables_program(workspace: Workspace) -> Program:
+    """Makes the staging tables of the sql adapter, once, before the agent starts."""
     return Program(
         "staging tables", (program_path("lab-agent"), "adapter", "sql", "ddl", "--config", str(workspace.agent_settings))
     )
