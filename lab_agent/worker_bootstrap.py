@@ -76,7 +76,7 @@ def build_worker(
     # Observing writes nothing anywhere, so no adapter is even started: a LIS that pushes results would be acknowledged (law 10).
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
-    runner = _build_runner(components, lis, outages)
+    runner = build_runner(components, lis, outages)
     dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
     components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
@@ -119,7 +119,8 @@ def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWat
     return ClockWatch(components.store, components.clock, scheduler, longest, timedelta(seconds=worker.lease))
 
 
-def _build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:
+def build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:
+    """Build what runs the jobs."""
     worker = components.settings.worker
     return JobRunner(
         store=components.store,

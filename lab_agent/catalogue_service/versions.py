@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetRow, SheetTable
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, CatalogueVersion
+from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, CatalogueVersion, TurnaroundNotice
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
 from lab_agent.ports.repositories import Store, UnitOfWork
 
@@ -152,6 +152,18 @@ async def import_if_changed(store: Store, source: Path, *, now: datetime) -> boo
         return _activate(uow, made, catalogue)
 
     return await store.run(work)
+
+
+async def activate_copy(store: Store, version: CatalogueVersion, notices: Iterable[TurnaroundNotice]) -> None:
+    """Activate a version of another store, with its notices. Raises `CatalogueError` for one that cannot be read."""
+    catalogue = await asyncio.to_thread(unpack_catalogue, version)
+
+    def work(uow: UnitOfWork) -> None:
+        for notice in notices:
+            uow.turnaround_notices.add(notice)
+        _activate(uow, version, catalogue)
+
+    await store.run(work)
 
 
 async def load_active_tables(store: Store) -> dict[str, SheetTable] | None:

@@ -35,6 +35,10 @@ _COMMANDS = {
         "lab_agent.cli.check:check",
         "Check settings, connections and operation. Exit code 1 if something needs a person.",
     ),
+    "rehearse": CommandSource(
+        "lab_agent.cli.rehearse:rehearse",
+        "Run a day of made-up orders through settings, catalogue, rules, mappings and adapters; nothing leaves the machine.",
+    ),
     "status": CommandSource(
         "lab_agent.cli.status:status",
         "Show how operation is: what needs a person, what waits, what was done. Exit code 1 if something needs a person.",

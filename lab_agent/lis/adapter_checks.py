@@ -8,8 +8,8 @@ from typing import Any
 
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
 from lab_agent.domain.text import join_limited
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisUnavailable, Problem
-from lab_agent.ports.lis import ParsedMessage, ParsedPart, SubmitResult
+from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
+from lab_agent.ports.lis import ParsedMessage, ParsedPart, RenderedOrder, SubmitResult
 from lab_agent.serialization import validate_message
 
 MAX_MESSAGE_ID_LENGTH = 1000
@@ -40,6 +40,13 @@ def check_message_count(value: Any, adapter: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise LisUnavailable(f"collect of the adapter {adapter} returned {type(value).__name__} instead of a number of messages")
+
+
+def check_rendered(value: Any, adapter: str) -> tuple[RenderedOrder, ...]:
+    """Validate what `render_order` returned. Raises `LisRejected`."""
+    if isinstance(value, tuple) and all(isinstance(each, RenderedOrder) and isinstance(each.content, bytes) for each in value):
+        return value
+    raise LisRejected(f"render_order of the adapter {adapter} returned {type(value).__name__} instead of RenderedOrders")
 
 
 def check_parsed_message(value: Any, name: str, adapter: str) -> ParsedMessage:

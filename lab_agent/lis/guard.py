@@ -26,6 +26,7 @@ from lab_agent.lis.adapter_checks import (
     MAX_MESSAGE_ID_LENGTH,
     check_message_count,
     check_parsed_message,
+    check_rendered,
     check_submit_result,
     check_was_received,
     unparsed_message,
@@ -35,9 +36,11 @@ from lab_agent.metrics import CallObserver, ignore, measure_call
 from lab_agent.ports.lis import (
     Inbox,
     LisAdapter,
+    OrderRenderer,
     ParsedMessage,
     RawMessageParser,
     ReloadableAdapter,
+    RenderedOrder,
     ReplayListener,
     SubmitResult,
 )
@@ -232,6 +235,17 @@ class GuardedAdapter:
         except (LisUnavailable, LisRejected, LisOutcomeUnknown) as failure:
             return unparsed_message(name, str(failure))
         return await asyncio.to_thread(check_parsed_message, parsed, name, self._name)
+
+    @property
+    def can_render(self) -> bool:
+        """Whether the adapter can show what it would send (`OrderRenderer`)."""
+        return isinstance(self._adapter, OrderRenderer)
+
+    async def render_order(self, order: LabOrder) -> tuple[RenderedOrder, ...]:
+        """Write an order as `submit` would write it; nothing is started or sent. Empty where the adapter cannot show it."""
+        if not isinstance(self._adapter, OrderRenderer):
+            return ()
+        return check_rendered(await self._call("render_order", self._adapter.render_order(order)), self._name)
 
     async def reload(self, settings: BaseModel) -> bool:
         """Let the adapter take over its settings, whose files were read again. False: it cannot. Raises `LisUnavailable`."""

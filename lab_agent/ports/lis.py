@@ -155,6 +155,26 @@ class RawMessageParser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RenderedOrder:
+    """One message, file or set of rows of an order, as the LIS would get it; `name` is a file name for it."""
+
+    name: str
+    content: bytes
+
+
+@runtime_checkable
+class OrderRenderer(Protocol):
+    """Optional for an adapter: writes an order as `submit` would write it for the LIS, and touches nothing.
+
+    `lab-agent rehearse` uses it.
+    """
+
+    async def render_order(self, order: LabOrder, /) -> tuple[RenderedOrder, ...]:
+        """Write an order. Raises `LisRejected` for one that cannot be written. May be called without a start."""
+        ...
+
+
 @runtime_checkable
 class ReplayListener(Protocol):
     """Optional for an adapter that keeps something of what it has put into the inbox, such as values that later messages need."""

@@ -20,11 +20,11 @@ from lab_agent.errors import DataInvalidError, LisUnavailable, StoreUnreachableE
 from lab_agent.lis.batch import take_together
 from lab_agent.lis.disk_errors import MountWatch, to_lis_failure
 from lab_agent.lis.folder.files import format_file_name, printable_name
-from lab_agent.lis.folder.order_files import OrderFolder
+from lab_agent.lis.folder.order_files import OrderFolder, transcode_json
 from lab_agent.lis.folder.raw_results import RawResultParser, accepted_id, part_id
 from lab_agent.lis.folder.result_folder import ParsedResult, ResultFile, ResultFolder
 from lab_agent.lis.folder.settings import FolderSettings
-from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 from lab_agent.serialization import dump_order
 
 T = TypeVar("T")
@@ -125,6 +125,11 @@ class FolderAdapter:
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
         """Read a file as `collect` would; `name` is its name, or the id that it was rejected under."""
         return await asyncio.to_thread(self._parser.parse, raw, name)
+
+    async def render_order(self, order: LabOrder) -> tuple[RenderedOrder, ...]:
+        """Write the order's file, without the folder."""
+        name = format_file_name(self._settings.file_name, _file_name_values(order))
+        return (RenderedOrder(name, await asyncio.to_thread(lambda: transcode_json(dump_order(order), self._settings.encoding))),)
 
     async def _take_first(self, paths: Sequence[Path], inbox: Inbox) -> tuple[int, int]:
         """Process the first of these files together: first commit them all, then move them (law 1)."""

@@ -31,7 +31,7 @@ from lab_agent.lis.hl7v2.transport.connection import ConnectionLimits, MllpConne
 from lab_agent.lis.hl7v2.transport.connector import MllpConnector
 from lab_agent.lis.hl7v2.transport.input_budget import InputBudget, InputHolder
 from lab_agent.lis.hl7v2.transport.mllp import ReceivedFrame
-from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 
 log = structlog.get_logger(__name__)
 _RESULTS = "results"
@@ -148,6 +148,12 @@ class Hl7v2Adapter:
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:  # noqa: ARG002 — the protocol's signature
         """Read a message, in a frame or bare, as it would be read if it arrived."""
         return await asyncio.to_thread(trace_raw_message, raw, self._name, self._settings, self._archive)
+
+    async def render_order(self, order: LabOrder) -> tuple[RenderedOrder, ...]:
+        """Write the order's messages, without their frames."""
+        messages = await asyncio.to_thread(self._submitter.build_messages, order)
+        names = [f"{order.key}.hl7"] if len(messages) == 1 else [f"{order.key}-{n}.hl7" for n in range(1, len(messages) + 1)]
+        return tuple(map(RenderedOrder, names, messages))
 
     async def reload(self, settings: BaseModel) -> None:
         """Use another map from the next message on. No connection is touched, and what is being read is read with the old one."""

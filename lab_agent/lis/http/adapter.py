@@ -20,7 +20,7 @@ from lab_agent.lis.http.client import LisHttpClient, parse_submit_result
 from lab_agent.lis.http.settings import HttpSettings, HttpTlsSettings
 from lab_agent.lis.http.webhook import ResultWebhook, make_app
 from lab_agent.lis.raw_messages import parse_json_message
-from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 from lab_agent.serialization import dump_order
 from lab_agent.web_server import ConnectionLimits, ListenError, default_max_connections, listen, serve
 
@@ -113,6 +113,10 @@ class HttpAdapter:
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
         """Read a body as the endpoint would; `name` is its Idempotency-Key, or the id that it was rejected under."""
         return await asyncio.to_thread(parse_json_message, raw, name, zone=self._settings.zone, table=f"lis.{self._name}")
+
+    async def render_order(self, order: LabOrder) -> tuple[RenderedOrder, ...]:
+        """Write the body that is posted."""
+        return (RenderedOrder(f"{order.key}.json", await asyncio.to_thread(dump_order, order)),)
 
     async def collect(self) -> int:
         """Nothing to collect: the LIS posts its results."""

@@ -18,11 +18,11 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.batch import take_each
 from lab_agent.lis.raw_messages import parse_json_message
-from lab_agent.lis.sql.order_rows import OrderTables
+from lab_agent.lis.sql.order_rows import OrderTables, render_rows
 from lab_agent.lis.sql.result_rows import ResultRow, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.staging_tables import MYSQL_DIALECTS, make_tables
-from lab_agent.ports.lis import Inbox, ParsedMessage, SubmitResult
+from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -134,6 +134,11 @@ class SqlAdapter:
     async def parse_message(self, raw: bytes, name: str) -> ParsedMessage:
         """Read a row and its children as JSON of the published schema, the form in which `collect` reads them."""
         return await asyncio.to_thread(parse_json_message, raw, name, zone=self._settings.zone, table=f"lis.{self._name}")
+
+    async def render_order(self, order: LabOrder) -> tuple[RenderedOrder, ...]:
+        """Write the rows of the order as JSON, by table. Raises `LisRejected` for a text that is longer than its column."""
+        rows = await asyncio.to_thread(render_rows, order, self._tables)
+        return (RenderedOrder(f"{order.key}.json", rows),)
 
     async def _accept(self, result_row: ResultRow, inbox: Inbox) -> bool:
         message = await asyncio.to_thread(self._results.parse, result_row)

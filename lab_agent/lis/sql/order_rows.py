@@ -10,8 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
 
+from lab_agent import exact_json
 from lab_agent.domain.lab_order import LabOrder, OrderPatient, PatientName, format_answer_path
 from lab_agent.domain.values import Coding, Identifier
+from lab_agent.errors import LisRejected
 from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.serialization import dump_order
 
@@ -30,6 +32,22 @@ def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Row
         (tables.line_specimens, [{**key, **row} for row in _line_specimen_rows(order)]),
         (tables.answers, [{**key, "position": place, **row} for place, row in enumerate(_answer_rows(order))]),
     )
+
+
+def render_rows(order: LabOrder, tables: StagingTables) -> bytes:
+    """The rows of an order as JSON, by table. Raises `LisRejected` for a text that is longer than its column."""
+    built = build_rows(order, tables)
+    for table, rows in built:
+        for row in rows:
+            _check_lengths(table, row)
+    return exact_json.dumps({table.name: list(rows) for table, rows in built})
+
+
+def _check_lengths(table: Table, row: dict[str, Any]) -> None:
+    for name, value in row.items():
+        longest = getattr(table.c[name].type, "length", None)
+        if isinstance(value, str) and longest is not None and len(value) > longest:
+            raise LisRejected(f"{table.name}.{name} takes up to {longest} characters, and this order has {len(value)} for it")
 
 
 @dataclass(frozen=True, slots=True)

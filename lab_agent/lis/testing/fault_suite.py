@@ -23,7 +23,7 @@ from lab_agent.lis.testing.bench_runs import (
 )
 from lab_agent.lis.testing.harness import Bench, LisState, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_order, make_report
-from lab_agent.ports.lis import Lis, RawMessageParser
+from lab_agent.ports.lis import Lis, OrderRenderer, RawMessageParser, RenderedOrder
 
 _NOTICE_SECONDS = 1.0
 """Seconds in which an adapter notices that a connection is closed."""
@@ -168,6 +168,22 @@ class FaultContract(BenchSuite):
             if isinstance(adapter, RawMessageParser):
                 await _check_replay(adapter, inbox)
         await _wait_for_bad_results(bench, 1)
+
+    @with_bench
+    async def test_a_rendered_order_is_seen_by_nobody(self, bench: Bench) -> None:
+        """What the adapter shows of an order is written without a start, and nothing of it reaches the LIS."""
+        adapter = bench.adapter()
+        if not isinstance(adapter, OrderRenderer):
+            return
+        order = make_order(50)
+        rendered = [await adapter.render_order(order) for _ in range(2)]
+        assert list(await bench.orders()) == []
+        for messages in rendered:
+            assert messages, "render_order gives nothing"
+            assert all(isinstance(each, RenderedOrder) and each.content for each in messages)
+            names = [each.name for each in messages]
+            assert len(set(names)) == len(names), "render_order gives two messages of one name"
+            assert all(name and "/" not in name for name in names), "a name of render_order is no file name"
 
     @with_bench
     async def test_a_bad_result_stops_no_good_one(self, bench: Bench) -> None:
