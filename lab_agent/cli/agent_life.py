@@ -31,6 +31,8 @@ from lab_agent.url_origin import LOOPBACK_OF_ANY
 _ANSWER_SECONDS = 3.0
 _MAX_ANSWER = 1_000_000
 _START_TOLERANCE = timedelta(seconds=5)
+_ENDED_STATES = frozenset("ZX")
+"""States of a process in /proc that is a zombie, or dead."""
 
 
 class Listener(Enum):
@@ -194,7 +196,7 @@ def _store_conditions(said: Any) -> Iterator[OpenCondition]:
 
 
 def process_lives(worker: WorkerRecord | LockHolder) -> bool:
-    """Whether the process of an agent of this host still exists; one that got its number later is another one."""
+    """Whether the process of an agent of this host still runs; one that got its number later is another one."""
     if worker.host != socket.gethostname():
         return False
     try:
@@ -203,16 +205,24 @@ def process_lives(worker: WorkerRecord | LockHolder) -> bool:
         return False
     except PermissionError:
         pass  # it is another user's
-    started = _process_start(worker.pid)
-    return started is None or started <= worker.started_at + _START_TOLERANCE
+    found = _read_process(worker.pid)
+    return found is None or not (found.has_ended or found.started_at > worker.started_at + _START_TOLERANCE)
 
 
-def _process_start(pid: int) -> datetime | None:
-    """When a process was started; None where the system does not say."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What the system says of a process. `has_ended`: only its number is left, until whoever started it asks how it ended."""
+
+    has_ended: bool
+    started_at: datetime
+
+
+def _read_process(pid: int) -> _Process | None:
+    """Read it; None where the system does not say."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     except (OSError, ValueError, IndexError, AttributeError):
         return None
-    return datetime.fromtimestamp(booted + since_boot, UTC)
+    return _Process(has_ended=fields[0] in _ENDED_STATES, started_at=datetime.fromtimestamp(booted + since_boot, UTC))

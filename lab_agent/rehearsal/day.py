@@ -141,6 +141,8 @@ async def _copy_active(settings: Settings, store: SqlStore) -> str | None:
 
 @dataclass(slots=True)
 class _Day:
+    """One day, from the orders that are made to what was found. `origin` says where the catalogue comes from."""
+
     settings: Settings
     plan: RehearsalPlan
     components: Components
@@ -234,7 +236,8 @@ class _Day:
         running = [asyncio.create_task(dispatcher.run()), asyncio.create_task(runner.heartbeat.run())]
         try:
             await bootstrap.build_poller(components).run()
-            while await self._report_all(adapters, results) or await self._has_work():
+            while await self._has_work() or await self._report_all(adapters, results):  # in this order: no handover is missed
+                await self._report_all(adapters, results)
                 tell(self._count_ended(), len(self.orders))
                 await dispatcher.look()
                 await asyncio.sleep(_PAUSE)
@@ -249,12 +252,11 @@ class _Day:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _report_all(self, adapters: StandInAdapters, results: ResultMaker) -> int:
-        inbox = StoreInbox
-        found = [
-            await each.report(results, inbox(self.store, self.components.clock, name), self.components.clock)
-            for name, each in adapters.by_name.items()
-        ]
-        return sum(found)
+        """Report what was handed over; the number of reports."""
+        clock = self.components.clock
+        return sum(
+            [await each.report(results, StoreInbox(self.store, clock, name), clock) for name, each in adapters.by_name.items()]
+        )
 
     async def _has_work(self) -> bool:
         """Whether a job runs or is due soon that has not failed."""

@@ -118,9 +118,12 @@ def assert_told_and_ended(lab: Laboratory, incident: Incident, node: pytest.Item
 
 
 def assert_told(lab: Laboratory, expected: Expected, channels: list[str] | tuple[str, ...]) -> list[Score]:
-    """Look at the quick channels until they tell everything, or the deadline has passed; then at the commands."""
+    """Look at the quick channels until they tell everything, or the deadline has passed; then at the commands.
+
+    Where there are no quick ones, the commands are looked at that long: a heartbeat is not old at once.
+    """
     deadline = time.monotonic() + DEADLINE
-    quick = [each for each in channels if each != "check"]
+    quick = [each for each in channels if each != "check"] or channels
     while True:
         scores = [SCORES[each](lab, expected) for each in quick]
         if not any(each.missing for each in scores) or time.monotonic() > deadline:

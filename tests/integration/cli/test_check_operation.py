@@ -142,6 +142,17 @@ def test_process_that_got_the_number_later_is_another() -> None:
     assert not process_lives(make_worker(pid=os.getpid(), host="another", started_at=datetime.now(UTC)))
 
 
+def test_process_that_was_killed_and_not_asked_for_has_ended() -> None:
+    """As in a container without an init process: nobody collects what is left of it."""
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    worker = make_worker(pid=killed.pid, started_at=datetime.now(UTC))
+    assert process_lives(worker)
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    assert not process_lives(worker)
+    killed.communicate()
+
+
 def test_agent_that_stood_still_is_told_afterwards(cli: Any, lab: Any) -> None:
     now = datetime.now(UTC)
     save(lab, make_worker(started_at=now, stalled_at=now - timedelta(minutes=2), stalled_ms=180_000))
