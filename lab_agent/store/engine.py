@@ -26,6 +26,9 @@ _BUSY_SECONDS = 15
 """How long who writes waits for a lock."""
 _READING_BUSY_SECONDS = 2
 """How long who reads does: nobody else makes readers wait, but a program that locks the whole file."""
+_IDLE_TRANSACTION_SECONDS = 15
+"""How long PostgreSQL waits for the next statement of a transaction. A unit of work waits for nobody: a process that says nothing
+for that long stands still, or cannot be reached, and must not keep its locks from the others."""
 _NETWORK_LIMITS = {
     "connect_timeout": "5",
     "tcp_user_timeout": "15000",  # milliseconds for what was sent and nobody has acknowledged: the way to the server is cut
@@ -150,7 +153,9 @@ def _create_postgresql_engine(url: URL, connections: int, patience: float) -> En
         **_NETWORK_LIMITS,
         "application_name": "lab-agent",
         "client_encoding": "utf8",  # from a database in SQL_ASCII, psycopg would return bytes for text
-        "options": f"-c lock_timeout={round(patience * 1000)}ms",
+        "options": (
+            f"-c lock_timeout={round(patience * 1000)}ms -c idle_in_transaction_session_timeout={_IDLE_TRANSACTION_SECONDS}s"
+        ),
     }
     return create_engine(
         url.set(query={**ours, **url.query}),

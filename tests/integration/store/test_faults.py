@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.store import engine, key_rotation, vault_tables
 from lab_agent.store.key_rotation import KeyRotation, rotate_keys
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.clock import DEADLINE
 
 
 def _note(uow):
@@ -249,6 +253,46 @@ async def test_very_long_identifiers_are_stored(transact_sql, factory):
     )
 
 
+STANDING_STILL = """
+import asyncio, os, signal, sys
+from lab_agent.crypto import Cipher
+from lab_agent.errors import StoreUnreachableError
+from lab_agent.store.unit_of_work import SqlStore
+
+def work(uow):
+    uow.key_values.set("a", "of the one that stood still")
+    print("locked", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    uow.key_values.set("b", "late")
+    uow.commit()
+
+try:
+    asyncio.run(SqlStore(sys.argv[1], Cipher(sys.argv[2])).run(work))
+except StoreUnreachableError as exc:
+    print("refused", exc, flush=True)
+"""
+
+
+async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgres_empty_url):
+    """Suspended, or cut off: PostgreSQL gives its locks to the others, and nothing of it is written when it goes on."""
+    key = new_key()
+    store = SqlStore(postgres_empty_url, Cipher(key))
+    await store.run(_note)
+    soon = f"{postgres_empty_url}&options=-c idle_in_transaction_session_timeout=1s"
+    command = [sys.executable, "-c", STANDING_STILL, soon, key]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as still:  # noqa: ASYNC220 - it starts at once
+        try:
+            assert still.stdout.readline() == b"locked\n"
+            await asyncio.wait_for(store.run(_note), DEADLINE)
+            still.send_signal(signal.SIGCONT)
+            told = await asyncio.to_thread(still.stdout.read)
+        finally:
+            still.kill()
+    assert b"refused" in told
+    assert await store.run(lambda uow: (uow.key_values.get("a"), uow.key_values.get("b"))) == ("b", None)
+    await store.close()
+
+
 async def test_sqlite_connection_settings(sqlite_url, cipher):
     store = SqlStore(sqlite_url, cipher)
 
@@ -259,9 +303,11 @@ async def test_sqlite_connection_settings(sqlite_url, cipher):
     await store.close()
 
 
-@pytest.mark.parametrize(("asked", "found"), [("", ["15s", "lab-agent"]), ("&options=-c lock_timeout=3s", ["3s", "lab-agent"])])
+@pytest.mark.parametrize(
+    ("asked", "found"), [("", ["15s", "15s", "lab-agent"]), ("&options=-c lock_timeout=3s", ["3s", "0", "lab-agent"])]
+)
 async def test_postgresql_connection_settings(postgres_url, cipher, asked, found):
     store = SqlStore(postgres_url + asked, cipher)
-    shown = ("lock_timeout", "application_name")
+    shown = ("lock_timeout", "idle_in_transaction_session_timeout", "application_name")
     assert await store.read(lambda connection: [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]) == found
     await store.close()
