@@ -67,7 +67,7 @@ class RehearsalPlan:
 
 async def rehearse(settings: Settings, plan: RehearsalPlan, tell: Tell) -> RehearsedDay:
     """Run a day. Raises `InputError` where there is nothing to order, `CatalogueError`, `MappingsError`, `StoreError`."""
-    worker = settings.worker.model_copy(update={"second_look_after": 0.0, "ignore_before": None})
+    worker = settings.worker.model_copy(update={"mode": "normal", "second_look_after": 0.0, "ignore_before": None})
     settings = settings.model_copy(update={"worker": worker})
     exchange = StandInExchange()
     async with (

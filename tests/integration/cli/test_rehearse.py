@@ -153,6 +153,12 @@ def test_results_without_a_table_of_units_are_delivered_as_they_are(cli: Cli, la
     assert day["numbers"]["results"] == 8
 
 
+def test_agent_that_only_observes_so_far_is_rehearsed_as_if_it_worked(cli: Cli, lab: LaboratoryFolder) -> None:
+    configure(lab, more=MAPPINGS + '[worker]\nmode = "observe"\nignore_before = 2099-01-01T00:00:00Z\n')
+    day = rehearsed(cli, "--orders", "5", code=0)
+    assert day["numbers"]["completed"] == 5
+
+
 def test_stopped_test_is_not_ordered(cli: Cli, lab: LaboratoryFolder) -> None:
     configure(lab)
     assert cli("catalogue", "import", "--yes", str(CATALOGUE)).code == 0
