@@ -31,12 +31,16 @@ _ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user without the password hash. Sessions older than `changed_at` (of role or password) are not valid any more."""
+    """A user without the password hash. Sessions older than `changed_at` (of role or password) are not valid any more.
+
+    `may_reveal` is the right to search for patients and to see their names: no role has it by itself.
+    """
 
     name: str
     role: Role
     created_at: datetime
     changed_at: datetime
+    may_reveal: bool = False
 
     def has_role(self, role: Role) -> bool:
         """Whether the user may do what `role` may: an admin what an operator may, an operator what a viewer may."""
@@ -50,7 +54,7 @@ class Accounts:
         self._store = store
         self._passwords = passwords
 
-    async def add(self, name: str, password: str, role: Role, *, now: datetime) -> Account:
+    async def add(self, name: str, password: str, role: Role, *, by: str | None = None, now: datetime) -> Account:
         """Add a user. Raises `DataInvalidError` for an invalid name or password, `AlreadyExistsError` for a taken name."""
         problems = (*_name_problems(name), *_password_problems(password))
         if problems:
@@ -62,7 +66,7 @@ class Accounts:
         def work(uow: UnitOfWork) -> None:
             uow.users.add(user)
             details = {"role": role.value}
-            uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_ADDED, subject=user.name, details=details))
+            uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_ADDED, subject=user.name, by=by, details=details))
             uow.commit()
 
         await self._store.run(work)
@@ -77,31 +81,37 @@ class Accounts:
         user = await self._user(name)
         return None if user is None else _to_account(user)
 
-    async def remove(self, name: str, *, now: datetime) -> bool:
+    async def remove(self, name: str, *, by: str | None = None, now: datetime) -> bool:
         """Remove a user. False if there is none of that name."""
 
         def work(uow: UnitOfWork) -> bool:
             removed = uow.users.remove(_normalize_name(name))
             if removed:
-                uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_REMOVED, subject=_normalize_name(name)))
+                uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_REMOVED, subject=_normalize_name(name), by=by))
             uow.commit()
             return removed
 
         return await self._store.run(work)
 
-    async def set_password(self, name: str, password: str, *, now: datetime) -> None:
+    async def set_password(self, name: str, password: str, *, by: str | None = None, now: datetime) -> None:
         """Give a user a new password. Raises `DataInvalidError`, and `StoreError` for an unknown user."""
         if problems := _password_problems(password):
             raise DataInvalidError(problems)
         hashed = await self._hash(password)
-        entry = AuditEntry(at=now, action=AuditAction.USER_PASSWORD_CHANGED, subject=_normalize_name(name))
+        entry = AuditEntry(at=now, action=AuditAction.USER_PASSWORD_CHANGED, subject=_normalize_name(name), by=by)
         await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now), entry)
 
-    async def set_role(self, name: str, role: Role, *, now: datetime) -> None:
+    async def set_role(self, name: str, role: Role, *, by: str | None = None, now: datetime) -> None:
         """Give a user another role. Raises `StoreError` for an unknown user."""
         details = {"role": role.value}
-        entry = AuditEntry(at=now, action=AuditAction.USER_ROLE_CHANGED, subject=_normalize_name(name), details=details)
+        entry = AuditEntry(at=now, action=AuditAction.USER_ROLE_CHANGED, subject=_normalize_name(name), by=by, details=details)
         await self._change(name, lambda user: replace(user, role=role, changed_at=now), entry)
+
+    async def set_reveal(self, name: str, *, may_reveal: bool, by: str | None = None, now: datetime) -> None:
+        """Give a user the right to reveal patients, or take it. Raises `StoreError` for an unknown user."""
+        details = {"may_reveal": int(may_reveal)}
+        entry = AuditEntry(at=now, action=AuditAction.USER_REVEAL_CHANGED, subject=_normalize_name(name), by=by, details=details)
+        await self._change(name, lambda user: replace(user, may_reveal=may_reveal, changed_at=now), entry)
 
     async def verify(self, name: str, password: str) -> Account | None:
         """Give the user if name and password are right, else None, after the same time for an unknown name."""
@@ -193,7 +203,9 @@ def _update_change_stamp(uow: UnitOfWork) -> None:
 
 
 def _to_account(user: UserRecord) -> Account:
-    return Account(name=user.name, role=user.role, created_at=user.created_at, changed_at=user.changed_at)
+    return Account(
+        name=user.name, role=user.role, created_at=user.created_at, changed_at=user.changed_at, may_reveal=user.may_reveal
+    )
 
 
 def _normalize_name(name: str) -> str:

@@ -20,7 +20,8 @@ from lab_agent.store import patient_search
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.patient_search import Sealed
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.workflow.patient_erasure import ErasureTarget, known_patient, look_at_orders, raw_message, reported_patient
+from lab_agent.workflow.known_patients import known_patient, reported_patient
+from lab_agent.workflow.patient_erasure import ErasureTarget, look_at_orders, raw_message
 
 _MAX_FILE_BYTES = 20_000_000
 _FOLDER_KEYS = frozenset({"folder", "orders", "results", "done", "failed"})

@@ -81,6 +81,15 @@ class AuditAction(StrEnum):
     USER_REMOVED = "user_removed"
     USER_PASSWORD_CHANGED = "user_password_changed"  # noqa: S105 - the name of an action
     USER_ROLE_CHANGED = "user_role_changed"
+    USER_REVEAL_CHANGED = "user_reveal_changed"
+    SESSION_ENDED = "session_ended"
+    PATIENT_SHOWN = "patient_shown"
+    DOCUMENT_SHOWN = "document_shown"
+    ORDERS_EXPORTED = "orders_exported"
+    SIGN_IN_REFRESHED = "sign_in_refreshed"
+    SIGN_IN_FORGOTTEN = "sign_in_forgotten"
+    ADAPTER_PAUSED = "adapter_paused"
+    ADAPTER_RESUMED = "adapter_resumed"
     API_TOKEN_CREATED = "api_token_created"  # noqa: S105 - the name of an action
     API_TOKEN_REVOKED = "api_token_revoked"  # noqa: S105 - the name of an action
 

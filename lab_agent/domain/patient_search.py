@@ -23,6 +23,18 @@ def plain_identifier(text: str) -> str:
     return "".join(char for char in unicodedata.normalize("NFKC", text).casefold() if char.isalnum())
 
 
+def _word_term(word: str) -> str:
+    return f"name {word}"
+
+
+def _birth_term(day: str) -> str:
+    return f"born {day}"
+
+
+def _identifier_term(number: str) -> str:
+    return f"number {number}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPatient:
     """What is stored of a patient: the words of each name, birth dates, and identifiers as letters and digits."""
@@ -30,6 +42,12 @@ class KnownPatient:
     names: tuple[frozenset[str], ...] = ()
     birth_dates: frozenset[str] = frozenset()
     identifiers: frozenset[str] = frozenset()
+
+    @property
+    def search_terms(self) -> frozenset[str]:
+        """What an index finds the patient by: each word of the names, each birth date, each identifier."""
+        words = (_word_term(word) for name in self.names for word in name)
+        return frozenset((*words, *map(_birth_term, self.birth_dates), *map(_identifier_term, self.identifiers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +62,13 @@ class PatientCriteria:
     def is_enough(self) -> bool:
         """Whether it says who is meant."""
         return bool(plain_identifier(self.identifier)) or bool(words_of(self.name) and self.birth_date)
+
+    @property
+    def search_terms(self) -> frozenset[str]:
+        """What an index is asked for: a patient who is meant has them all (`KnownPatient.search_terms`)."""
+        found = {_word_term(word) for word in words_of(self.name)}
+        found |= {_birth_term(self.birth_date.isoformat())} if self.birth_date else set()
+        return frozenset(found | ({_identifier_term(number)} if (number := plain_identifier(self.identifier)) else set()))
 
     def matches(self, patient: KnownPatient) -> bool:
         """Whether this is the patient. All words of the name must be in one name of the patient."""

@@ -20,13 +20,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRecord:
-    """A user of the status page. `name` is in lower case; of the password only the Argon2 hash is kept."""
+    """A user of the status page. `name` is in lower case; of the password only the Argon2 hash is kept.
+
+    `may_reveal` is the right to search for patients and to see their names, which no role has by itself.
+    """
 
     name: str
     role: Role
     password_hash: str
     created_at: datetime
     changed_at: datetime
+    may_reveal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

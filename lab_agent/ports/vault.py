@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -16,6 +16,10 @@ class Vault(Protocol):
 
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
         """Store or replace the identification data of an order."""
+        ...
+
+    def index_patient(self, order: OrderKey, terms: Collection[str]) -> None:
+        """Let the order be found by these terms of its patient (`KnownPatient.search_terms`), of which only digests are kept."""
         ...
 
     def identity(self, order: OrderKey) -> bytes | None:

@@ -17,6 +17,7 @@ from lab_agent.store.audit_tables import audit_notes, audit_records
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.retention import find_documents_in, find_needed_documents
 from lab_agent.store.row_mapping import chunked
+from lab_agent.store.search_tables import patient_digests
 from lab_agent.store.tables import events, jobs, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.vault_tables import documents, hosted_documents, identities, reported_patients, service_messages
 
@@ -43,7 +44,7 @@ class SqlErasure(Erasure):
         self._empty(label_uses, label_uses.c.order_key == key, patient_reference="")
         self._empty_jobs(key)
         mine = find_documents_in(self._connection, reports.c.order_key == key) | self._hosted_documents(key)
-        for table in (identities, service_messages, hosted_documents, events):
+        for table in (identities, patient_digests, service_messages, hosted_documents, events):
             self._connection.execute(delete(table).where(table.c.order_key == key))
         for report in self._connection.scalars(select(reports.c.key).where(reports.c.order_key == key)).all():
             self.report(ReportKey(report), empty_message)

@@ -19,7 +19,7 @@ from lab_agent.store.progress import Tell, tell_nobody
 from lab_agent.store.refused_tables import refused_contents
 from lab_agent.store.tables import oauth_tokens
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.store.vault import store_key_check
+from lab_agent.store.vault import rotate_index_key, store_key_check
 from lab_agent.store.vault_tables import documents, identities, reported_patients, service_messages
 
 _ENCRYPTED_COLUMNS = (
@@ -54,6 +54,7 @@ async def rotate_keys(store: SqlStore, tell: Tell = tell_nobody) -> KeyRotation:
     values = 0 if tell is tell_nobody else await store.write(_count_values)
     first, unreadable = await _rotate_all(store, lambda done: tell(min(done, values), 2 * values))
     first += await store.write(rotate_audit_key)
+    first += await store.write(rotate_index_key)
     second, _ = await _rotate_all(store, lambda done: tell(values + min(done, values), 2 * values))
     if not second:
         await store.write(store_key_check)

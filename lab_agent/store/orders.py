@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, func, insert, literal_column, select, union_all
+from sqlalchemy import BindParameter, Text, bindparam, delete, func, insert, literal, literal_column, select, union_all
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -28,6 +28,7 @@ from lab_agent.errors import AlreadyExistsError, StoreError
 from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, unindexed, update_row, upsert_by
+from lab_agent.store.search_tables import order_search
 from lab_agent.store.session import Query, Session, Values, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 from lab_agent.store.waiting_groups import load_order_groups
@@ -138,6 +139,35 @@ _REMOVE_LABELS = Write.of(label_uses, delete(label_uses).where(label_uses.c.orde
 _ADD_LABEL = Write.of(label_uses, insert(label_uses).inline())
 
 
+def _join_values(*columns: Any, of: Any) -> Any:
+    """Values of an order's rows of one table, one on each line; empty where there are none."""
+    values = columns[0] if len(columns) == 1 else columns[0] + _NEWLINE + columns[1] + func.coalesce(_NEWLINE + columns[2], "")
+    joined = select(func.aggregate_strings(values, "\n")).where(of == orders.c.key).scalar_subquery()
+    return func.coalesce(_NEWLINE + joined, "")
+
+
+_NEWLINE = literal("\n", Text())
+SEARCH_TERMS: Any = (
+    orders.c.key
+    + _NEWLINE
+    + orders.c.task_id
+    + func.coalesce(_NEWLINE + orders.c.requisition_value, "")
+    + _join_values(lines.c.key, lines.c.task_id, lines.c.accession, of=lines.c.order_key)
+    + _join_values(label_uses.c.barcode, of=label_uses.c.order_key)
+    + _join_values(work_orders.c.accession, of=work_orders.c.order_key)
+)
+"""What an order is found by, made of its rows (`OrderSearchRow`)."""
+
+
+def _upsert_terms(start: Any) -> Any:
+    made = start.from_select(["order_key", "terms"], select(orders.c.key, SEARCH_TERMS).where(orders.c.key == _KEY))
+    changed = order_search.c.terms != made.excluded.terms
+    return made.on_conflict_do_update(index_elements=["order_key"], set_={"terms": made.excluded.terms}, where=changed)
+
+
+_INDEX_ORDER = Write.insert(order_search, _upsert_terms)
+
+
 class SqlOrderRepository(OrderRepository):
     """Orders, their lines and their labels, in the tables of those names.
 
@@ -212,6 +242,9 @@ class SqlOrderRepository(OrderRepository):
             return
         of = (work_order.order, work_order.adapter)
         self._put(work_order.order, _SAVE_WORK_ORDER, of, _WORK_ORDERS.to_values(work_order))
+        former = None if known is None else known.get(work_order.adapter)
+        if work_order.accession != (former and former.accession):
+            self._index(work_order.order)
         if known is not None:
             known[work_order.adapter] = work_order
 
@@ -241,6 +274,8 @@ class SqlOrderRepository(OrderRepository):
             self._session.put(_ADD_LINE, line.key, _LINES.to_values(line))
         else:
             self._put(line.order, _SAVE_LINE, line.key, changes(_LINES.to_values(line)))
+            if line.accession is not None and (known is None or known[line.key].accession != line.accession):
+                self._index(line.order)
         if known is not None:
             known[line.key] = line
 
@@ -262,6 +297,7 @@ class SqlOrderRepository(OrderRepository):
             self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
+        self._index(key)
 
     @override
     def lock_labels(self) -> None:
@@ -323,6 +359,10 @@ class SqlOrderRepository(OrderRepository):
     def unassessed_since(self) -> datetime | None:
         found: datetime | None = self._session.execute(_UNASSESSED_SINCE).scalar()
         return found
+
+    def _index(self, key: OrderKey) -> None:
+        """Let the order be found by its numbers as they are at the commit."""
+        self._session.put(_INDEX_ORDER, key, {"of": key})
 
     def _put(self, order: OrderKey, write: Write, key: Hashable, values: Values) -> None:
         """Write a row of an order: at the commit if the order is locked, since nobody else writes it until then; else now.

@@ -13,6 +13,7 @@ from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINIS
 from lab_agent.ports.repositories import Purge
 from lab_agent.store.catalogue_tables import catalogues, issued_labels
 from lab_agent.store.row_mapping import chunked, in_states, unindexed
+from lab_agent.store.search_tables import patient_digests
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, rejections, reports, uploads, work_orders
 from lab_agent.store.vault_tables import documents, hosted_documents, identities, reported_patients, service_messages
 
@@ -30,8 +31,9 @@ _ORDER_TABLES = (
     hosted_documents,
     identities,
     service_messages,
+    patient_digests,
 )
-_SEALED_TABLES = (identities, service_messages)
+_SEALED_TABLES = (identities, service_messages, patient_digests)
 """What may name a patient, and is kept for a shorter time than the rest of an order."""
 
 

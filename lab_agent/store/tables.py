@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Table
+from sqlalchemy import BigInteger, Boolean, Column, Index, Table, false
 from sqlmodel import Field
 
 from lab_agent.conditions.ids import ConditionId
@@ -64,6 +64,7 @@ class OrderRow(TableRow, table=True):
     __table_args__ = (
         Index("ix_orders_state_changed_at", "state", "changed_at"),
         Index("ix_orders_seen_at_key", "seen_at", "key"),
+        Index("ix_orders_contract_seen_at_key", "contract", "seen_at", "key"),
         partial_index("ix_orders_open", "state <> 'closed'", "key"),
         partial_index("ix_orders_expected", "state <> 'closed'", "expected_at", "key"),
         partial_index("ix_orders_recheck", "recheck_at IS NOT NULL", "recheck_at"),
@@ -121,6 +122,7 @@ class LineRow(TableRow, table=True):
 
     __tablename__ = "lines"
     __table_args__ = (
+        Index("ix_lines_item_order_key", "item", "order_key"),
         partial_index("ix_lines_open", states_condition(OPEN_LINES), "state", "adapter"),
         partial_index("ix_lines_task_unreadable", "task_unreadable_since IS NOT NULL", "task_unreadable_since"),
         {"sqlite_autoincrement": True},
@@ -330,6 +332,7 @@ class UserRow(TableRow, table=True):
     password_hash: str = Field(sa_type=PlainText)
     created_at: datetime = Field(sa_type=UtcDateTime)
     changed_at: datetime = Field(sa_type=UtcDateTime)
+    may_reveal: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
 
 
 class ApiTokenRow(TableRow, table=True):

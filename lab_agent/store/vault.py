@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, intersect, select, update
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
@@ -16,11 +19,15 @@ from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.errors import CryptoError, WrongKeyError
 from lab_agent.ports.vault import Vault
 from lab_agent.store.row_mapping import insert_new, upsert_by
+from lab_agent.store.search_tables import patient_digests
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import key_values
 from lab_agent.store.vault_tables import documents, identities, reported_patients, service_messages
 
 _KEY_CHECK = "encryption.key_check"
+INDEX_KEY_NAME = "patient_index.key"
+"""Under this key the key of the digests of patients is stored, encrypted."""
+_INDEX_PURPOSE = "patient index"
 KEPT_MESSAGES = 10
 """Attempts of a job of which the service's words are kept."""
 
@@ -55,6 +62,36 @@ def store_key_check(connection: Connection, cipher: Cipher) -> None:
     )
 
 
+def digest_term(key: bytes, term: str) -> str:
+    """Give the keyed digest by which a term of a patient is found: whoever has no key can neither read nor try it."""
+    return hmac.new(key, term.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def find_by_terms(connection: Connection, cipher: Cipher, terms: Collection[str]) -> Select[Any] | None:
+    """Give the select of the keys of orders whose patient has all these terms; None where no patient is known at all."""
+    stored = connection.scalar(select(key_values.c.value).where(key_values.c.key == INDEX_KEY_NAME))
+    if stored is None or not terms:
+        return None
+    key = cipher.derive(_INDEX_PURPOSE).decrypt(stored.encode("ascii"))
+    each = [select(patient_digests.c.order_key).where(patient_digests.c.digest == digest_term(key, term)) for term in terms]
+    return intersect(*each) if len(each) > 1 else each[0]  # type: ignore[return-value]
+
+
+def rotate_index_key(connection: Connection, cipher: Cipher) -> bool:
+    """Encrypt the key of the digests with the newest of the store's keys; whether an older one had encrypted it."""
+    stored = connection.scalar(select(key_values.c.value).where(key_values.c.key == INDEX_KEY_NAME).with_for_update())
+    derived = cipher.derive(_INDEX_PURPOSE)
+    if stored is None or derived.is_current(stored.encode("ascii")):
+        return False
+    sealed = derived.reencrypt(stored.encode("ascii")).decode("ascii")
+    connection.execute(update(key_values).where(key_values.c.key == INDEX_KEY_NAME).values(value=sealed))
+    return True
+
+
+_INDEX_KEY = Query(select(key_values.c.value).where(key_values.c.key == INDEX_KEY_NAME))
+_MAKE_INDEX_KEY = Write.insert(key_values, lambda start: start.on_conflict_do_nothing())
+_FORGET_DIGESTS = Write.of(patient_digests, delete(patient_digests).where(patient_digests.c.order_key == bindparam("of")))
+_ADD_DIGEST = Write.insert(patient_digests, lambda start: start.on_conflict_do_nothing())
 _SAVE_IDENTITY = Write.insert(identities, upsert_by("order_key"))
 _IDENTITY = Query(select(identities.c.ciphertext).where(identities.c.order_key == bindparam("of")))
 _SAVE_PATIENT = Write.insert(reported_patients, upsert_by("report"))
@@ -93,6 +130,24 @@ class SqlVault(Vault):
         values = {"order_key": order, "ciphertext": self._cipher.encrypt(identity), "kept_at": at}
         self._session.put(_SAVE_IDENTITY, order, values)
         self._session.remember((identities, order), identity)
+
+    @override
+    def index_patient(self, order: OrderKey, terms: Collection[str]) -> None:
+        self._session.send(_FORGET_DIGESTS, {"of": order})
+        if terms:
+            key = self._patient_index_key()
+            rows = [{"digest": digest_term(key, term), "order_key": order} for term in sorted(terms)]
+            self._session.append(_ADD_DIGEST, rows)
+
+    def _patient_index_key(self) -> bytes:
+        """The key of the digests, which is random, and encrypted; the first who asks makes it."""
+        sealer = self._cipher.derive(_INDEX_PURPOSE)
+        stored = self._session.execute(_INDEX_KEY).scalar()
+        if stored is None:
+            sealed = sealer.encrypt(secrets.token_bytes(32)).decode("ascii")
+            self._session.send(_MAKE_INDEX_KEY, {"key": INDEX_KEY_NAME, "value": sealed})
+            stored = self._session.execute(_INDEX_KEY).scalar()
+        return sealer.decrypt(str(stored).encode("ascii"))
 
     @override
     def identity(self, order: OrderKey) -> bytes | None:

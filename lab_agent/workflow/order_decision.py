@@ -21,6 +21,7 @@ from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.workflow.group_alerts import held_orders_alert_key, open_at_once
+from lab_agent.workflow.known_patients import known_patient
 from lab_agent.workflow.line_lifecycle import advance_order, close_order
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import AssessedOrder
@@ -184,7 +185,10 @@ def _with_fetched(
 ) -> OrderRecord:
     """Put identification data into the vault (law 7), and give the order with the rest of what was fetched."""
     fetched = assessed.graph.to_json()
-    uow.vault.save_identity(order.key, pack_identity(fetched.identification, patient), at=now)
+    identity = pack_identity(fetched.identification, patient)
+    uow.vault.save_identity(order.key, identity, at=now)
+    known = known_patient(identity)
+    uow.vault.index_patient(order.key, known.search_terms if known else ())
     requests = assessed.received.requests
     return replace(
         order,

@@ -6,22 +6,18 @@ laboratory systems is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.lab_messages import LabRejection, LabReport
-from lab_agent.domain.patient_search import KnownPatient, plain_identifier, words_of
 from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, ORDERS_BEFORE_HANDOVER, OrderState
-from lab_agent.domain.values import Identifier
 from lab_agent.errors import DataInvalidError, InvalidTransitionError, StoreError
-from lab_agent.fhir.order_parser import parse_patients
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import dump_message, load_order_patient, load_reported_patient, load_stored_message
-from lab_agent.serialization.identity import unpack_lab_patient, unpack_patients
+from lab_agent.serialization import dump_message, load_stored_message
 
 _ERASED = "erased"
 
@@ -38,69 +34,9 @@ class ErasureTarget:
     """Whether it may be erased only where that was said."""
 
 
-def known_patient(packed: bytes) -> KnownPatient | None:
-    """What an order's identification says of its patient, as fetched and as the laboratory system got it; None if unreadable."""
-    parts = [part for read in (_fetched_patients, _ordered_patient) if (part := _read(read, packed)) is not None]
-    if not parts:
-        return None
-    return KnownPatient(
-        names=tuple(name for part in parts for name in part.names),
-        birth_dates=frozenset().union(*(part.birth_dates for part in parts)),
-        identifiers=frozenset().union(*(part.identifiers for part in parts)),
-    )
-
-
-def _read(read: Callable[[bytes], KnownPatient | None], packed: bytes) -> KnownPatient | None:
-    try:
-        return read(packed)
-    except (DataInvalidError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _fetched_patients(packed: bytes) -> KnownPatient:
-    patients = parse_patients(unpack_patients(packed))
-    return KnownPatient(
-        names=tuple(_words(each.family, each.given, each.text) for patient in patients for each in patient.names),
-        birth_dates=frozenset(each.birth_date.isoformat() for each in patients if each.birth_date is not None),
-        identifiers=_plain([each for patient in patients for each in patient.identifiers]),
-    )
-
-
-def _ordered_patient(packed: bytes) -> KnownPatient | None:
-    content = unpack_lab_patient(packed)
-    if content is None:
-        return None
-    patient = load_order_patient(content)
-    others = tuple(_words(each.family, each.given, each.text) for each in patient.other_names)
-    own = (patient.service_identifier, patient.global_identifier, *patient.identifiers)
-    return KnownPatient(
-        names=(_words(patient.family, patient.given, patient.name_text), *others),
-        birth_dates=frozenset((patient.birth_date.isoformat(),) if patient.birth_date is not None else ()),
-        identifiers=_plain([each for each in own if each is not None]),
-    )
-
-
-def _words(family: str | None, given: Sequence[str], text: str | None) -> frozenset[str]:
-    return words_of(" ".join((family or "", *given, text or "")))
-
-
-def reported_patient(sealed: bytes) -> KnownPatient | None:
-    """What a result says of its patient: never a name."""
-    try:
-        found = load_reported_patient(sealed)
-    except DataInvalidError:
-        return None
-    dates = frozenset({found.birth_date.isoformat()} if found.birth_date is not None else ())
-    return KnownPatient(birth_dates=dates, identifiers=_plain(found.identifiers))
-
-
 def raw_message(sealed: bytes) -> bytes:
     """The text of a refused message's content as it is stored, with the id that its adapter gave it."""
     return sealed[1:].replace(b"\0", b"\n", 1)
-
-
-def _plain(identifiers: Sequence[Identifier]) -> frozenset[str]:
-    return frozenset(plain_identifier(each.value) for each in identifiers)
 
 
 async def look_at_orders(store: Store, keys: Sequence[OrderKey]) -> tuple[ErasureTarget, ...]:

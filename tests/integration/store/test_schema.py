@@ -66,10 +66,15 @@ def test_upgrade_creates_schema_and_is_repeatable(empty_url):
     assert _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'") == instance
 
 
+def _is_declared(name, kind, parents):
+    """Indexes of text and of an expression are known to their database alone."""
+    return not (name or "").startswith((TEXT_INDEX, "ix_order_search_grams"))
+
+
 def test_migrations_and_tables_agree(empty_url):
     upgrade(empty_url)
     with closing_engine(empty_url) as engine, engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": _is_declared})
         differences = compare_metadata(context, table_base.METADATA)
     assert differences == []
 

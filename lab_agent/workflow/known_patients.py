@@ -1,0 +1,72 @@
+"""What stored identification says of a patient, in the form in which patients are compared and searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lab_agent.domain.patient_search import KnownPatient, plain_identifier, words_of
+from lab_agent.domain.values import Identifier
+from lab_agent.errors import DataInvalidError
+from lab_agent.fhir.order_parser import parse_patients
+from lab_agent.serialization import load_order_patient, load_reported_patient
+from lab_agent.serialization.identity import unpack_lab_patient, unpack_patients
+
+
+def known_patient(packed: bytes) -> KnownPatient | None:
+    """What an order's identification says of its patient, as fetched and as the laboratory system got it; None if unreadable."""
+    parts = [part for read in (_fetched_patients, _ordered_patient) if (part := _read(read, packed)) is not None]
+    if not parts:
+        return None
+    return KnownPatient(
+        names=tuple(name for part in parts for name in part.names),
+        birth_dates=frozenset().union(*(part.birth_dates for part in parts)),
+        identifiers=frozenset().union(*(part.identifiers for part in parts)),
+    )
+
+
+def _read(read: Callable[[bytes], KnownPatient | None], packed: bytes) -> KnownPatient | None:
+    try:
+        return read(packed)
+    except (DataInvalidError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _fetched_patients(packed: bytes) -> KnownPatient:
+    patients = parse_patients(unpack_patients(packed))
+    return KnownPatient(
+        names=tuple(_words(each.family, each.given, each.text) for patient in patients for each in patient.names),
+        birth_dates=frozenset(each.birth_date.isoformat() for each in patients if each.birth_date is not None),
+        identifiers=_plain([each for patient in patients for each in patient.identifiers]),
+    )
+
+
+def _ordered_patient(packed: bytes) -> KnownPatient | None:
+    content = unpack_lab_patient(packed)
+    if content is None:
+        return None
+    patient = load_order_patient(content)
+    others = tuple(_words(each.family, each.given, each.text) for each in patient.other_names)
+    own = (patient.service_identifier, patient.global_identifier, *patient.identifiers)
+    return KnownPatient(
+        names=(_words(patient.family, patient.given, patient.name_text), *others),
+        birth_dates=frozenset((patient.birth_date.isoformat(),) if patient.birth_date is not None else ()),
+        identifiers=_plain([each for each in own if each is not None]),
+    )
+
+
+def _words(family: str | None, given: Sequence[str], text: str | None) -> frozenset[str]:
+    return words_of(" ".join((family or "", *given, text or "")))
+
+
+def reported_patient(sealed: bytes) -> KnownPatient | None:
+    """What a result says of its patient: never a name."""
+    try:
+        found = load_reported_patient(sealed)
+    except DataInvalidError:
+        return None
+    dates = frozenset({found.birth_date.isoformat()} if found.birth_date is not None else ())
+    return KnownPatient(birth_dates=dates, identifiers=_plain(found.identifiers))
+
+
+def _plain(identifiers: Sequence[Identifier]) -> frozenset[str]:
+    return frozenset(plain_identifier(each.value) for each in identifiers)
