@@ -89,6 +89,42 @@ class UserRepository(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A sign-in to the status page. `id` is the digest of what the cookie has, `address` where it came from.
+
+    `seen_at` is its last request, to the minute; `ended_at` is when it was ended before its time, by its user or by an admin.
+    """
+
+    id: str
+    account: str
+    address: str
+    started_at: datetime
+    seen_at: datetime
+    expires_at: datetime
+    ended_at: datetime | None = None
+
+
+class SessionRepository(Protocol):
+    """Sign-ins to the status page."""
+
+    def save(self, session: SessionRecord) -> None:
+        """Write a session, or replace it."""
+        ...
+
+    def get(self, session: str) -> SessionRecord | None:
+        """One session."""
+        ...
+
+    def current(self, *, now: datetime) -> tuple[SessionRecord, ...]:
+        """Those that last: neither ended nor expired; by account, the newest first."""
+        ...
+
+    def purge(self, *, before: datetime) -> int:
+        """Remove what expired before then; the number."""
+        ...
+
+
 class ApiTokenRepository(Protocol):
     """Credentials of callers of the laboratory's API."""
 

@@ -21,7 +21,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
-from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, UserRepository
+from lab_agent.ports.credential_repositories import ApiTokenRepository, OAuthTokenRepository, SessionRepository, UserRepository
 from lab_agent.ports.erasure import Erasure
 from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.ports.job_repository import JobRepository
@@ -55,6 +55,7 @@ class UnitOfWork(Protocol):
     key_values: KeyValueRepository
     oauth_tokens: OAuthTokenRepository
     users: UserRepository
+    status_sessions: SessionRepository
     catalogues: CatalogueRepository
     turnaround_notices: TurnaroundNoticeRepository
     issued_labels: IssuedLabelRepository

@@ -215,6 +215,14 @@ class StatusSettings(SettingsGroup):
     """Port to listen on."""
     session_hours: Annotated[float, Field(gt=0, le=72)] = 8.0
     """Hours after which a user has to sign in again."""
+    environment: Literal["sandbox", "stage", "production"] = "production"
+    """Which exchange service this is, for the badge on every page: `sandbox`, `stage` or `production`."""
+    laboratory: str = ""
+    """Name of the laboratory, on every page."""
+    language: Literal["en", "de", "ru"] = "en"
+    """Language of the pages where a browser asks for none of ours: `en`, `de` or `ru`."""
+    read_only: bool = False
+    """Whether nobody may do anything on the page, whatever the role: it only shows."""
 
 
 class StoreSettings(SettingsGroup):

@@ -27,12 +27,14 @@ from lab_agent.status import (
     login,
     notice_pages,
     pages,
+    preferences,
     refused_pages,
     result_pages,
 )
 from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
+from lab_agent.status.page_look import PageLookMiddleware
 
 _log = get_logger(__name__)
 
@@ -50,6 +52,18 @@ SECURITY_HEADERS = {
 }
 STATIC_FOLDER = Path(__file__).parent / "static"
 STATIC_PREFIX = "/static/"
+_PAGES = (
+    health,
+    login,
+    preferences,
+    pages,
+    condition_pages,
+    group_pages,
+    result_pages,
+    actions,
+    refused_pages,
+    notice_pages,
+)
 _RETRY_AFTER = "10"
 _HTTP_ERROR_MESSAGES = {404: "Page not found.", 405: "This address does not support this method."}
 
@@ -60,10 +74,10 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.context = context
     app.state.renderer = TemplateRenderer(context)
     lifetime = timedelta(hours=context.settings.session_hours)
-    app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime)
+    app.state.sessions = Sessions(context, lifetime, read_only=context.settings.read_only)
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
-    for module in (health, login, pages, condition_pages, group_pages, result_pages, actions, refused_pages, notice_pages):
+    for module in _PAGES:
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)
@@ -71,6 +85,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.add_exception_handler(HTTPException, _show_http_exception)
     app.add_exception_handler(RequestValidationError, _show_bad_request)
     app.add_exception_handler(LabAgentError, _show_agent_error)
+    app.add_middleware(PageLookMiddleware, default=context.settings.language)
     app.add_middleware(SecurityHeadersMiddleware)
     return app
 

@@ -3,19 +3,21 @@
 A page declares `user: Viewer` or `user: Operator`; an action declares `form: Form` as well, which checks that the form came from
 our own page (CSRF token and origin).
 
-A session is an encrypted cookie. The server keeps nothing but the ids of sessions that were signed out, so a restart signs nobody
-out. A session ends after its lifetime, when the user signs out or is removed, and when role or password change.
+A session is an encrypted cookie; the store lists sessions, and knows which were ended, so a restart signs nobody out.
+It ends after its lifetime, when its user or an admin ends it, when the user is removed, and when role or password change.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Depends
@@ -23,13 +25,21 @@ from starlette.requests import Request
 
 from lab_agent.accounts import Account, Accounts, Role
 from lab_agent.crypto import Cipher
-from lab_agent.errors import CryptoError, InputError
+from lab_agent.domain.audit import AuditAction, AuditEntry
+from lab_agent.errors import CryptoError, InputError, StoreError
+from lab_agent.logs import get_logger
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.credential_repositories import SessionRecord
+from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.status.translation import gettext
 from lab_agent.workflow.operator_jobs import validate_note
+
+_log = get_logger(__name__)
 
 SESSION_COOKIE = "lab_agent_session"
 MAX_FORM_BYTES = 16_384
 _COOKIE_PREFIX = b"status-session-1:"
+_SEEN_EVERY = timedelta(minutes=1)
 _MAX_FORM_FIELDS = 400
 """A large order has a tick for each of its lines."""
 
@@ -56,39 +66,78 @@ class Session:
     started_at: str
     csrf_token: str
 
+    @property
+    def record_id(self) -> str:
+        """By what the store lists it: whoever reads the store cannot make the cookie of it."""
+        return hashlib.sha256(self.id.encode()).hexdigest()
+
+
+class SessionParts(Protocol):
+    """What sessions work with."""
+
+    @property
+    def cipher(self) -> Cipher: ...  # noqa: D102
+    @property
+    def store(self) -> Store: ...  # noqa: D102
+    @property
+    def accounts(self) -> Accounts: ...  # noqa: D102
+    @property
+    def clock(self) -> Clock: ...  # noqa: D102
+
 
 @dataclass(frozen=True, slots=True)
 class CurrentUser:
-    """Somebody who is signed in."""
+    """Somebody who is signed in; where the page is `read_only`, nobody may do anything."""
 
     session: Session
     account: Account
+    read_only: bool = False
 
     @property
     def name(self) -> str:
         """The account's name, as the timeline shows who acted."""
         return self.account.name
 
+    def may(self, role: Role) -> bool:
+        """Whether the user may do what `role` may do."""
+        return not self.read_only and self.account.has_role(role)
+
 
 class Sessions:
-    """Starts, reads and ends sessions."""
+    """Starts, reads and ends sessions. The cookie says all of one; the store lists them, and says which were ended.
 
-    def __init__(self, cipher: Cipher, accounts: Accounts, clock: Clock, lifetime: timedelta) -> None:
-        self._cipher = cipher
-        self._accounts = accounts
-        self._clock = clock
+    Where the store takes no writes, a session begins all the same (operators must get in to see why), and is not listed.
+    """
+
+    def __init__(self, context: SessionParts, lifetime: timedelta, *, read_only: bool = False) -> None:
+        self._cipher, self._store = context.cipher, context.store
+        self._accounts, self._clock = context.accounts, context.clock
+        self._read_only = read_only
         self.lifetime = lifetime
         self._ended_sessions: dict[str, datetime] = {}
 
-    def start(self, account: Account) -> str:
+    async def start(self, account: Account, address: str) -> str:
         """Give the cookie of a new session."""
+        now = self._clock.now()
         session = Session(
             id=secrets.token_urlsafe(16),
             user=account.name,
             account_changed_at=account.changed_at.isoformat(),
-            started_at=self._clock.now().isoformat(),
+            started_at=now.isoformat(),
             csrf_token=secrets.token_urlsafe(24),
         )
+        record = SessionRecord(
+            id=session.record_id,
+            account=account.name,
+            address=address,
+            started_at=now,
+            seen_at=now,
+            expires_at=now + self.lifetime,
+        )
+        try:
+            await self._save(record)
+        except StoreError as exc:
+            _log.error("session not listed", action="session_not_listed", by=account.name, reason=str(exc))
         return self._cipher.encrypt(_COOKIE_PREFIX + json.dumps(asdict(session)).encode()).decode("ascii")
 
     async def current_user(self, cookie: str | None) -> CurrentUser | None:
@@ -99,21 +148,75 @@ class Sessions:
         account = await self._accounts.get(session.user)
         if account is None or account.changed_at.isoformat() != session.account_changed_at:
             return None
-        return CurrentUser(session, account)
+        record = await self._store.run_read_only(lambda uow: uow.status_sessions.get(session.record_id))
+        if record is not None and record.ended_at is not None:
+            return None
+        await self._note_seen(record)
+        return CurrentUser(session, account, self._read_only)
 
     def has_session(self, cookie: str | None) -> bool:
         """Whether somebody signed in with it, as far as that is known without the database."""
         return self._current_session(cookie) is not None
 
-    def end(self, session: Session) -> None:
+    async def end(self, session: Session) -> None:
         """End a session before its time, whoever else holds a copy of its cookie."""
         now = self._clock.now()
         self._ended_sessions = {key: until for key, until in self._ended_sessions.items() if until > now}
-        self._ended_sessions[session.id] = now + self.lifetime
+        self._ended_sessions[session.record_id] = now + self.lifetime
+        started = datetime.fromisoformat(session.started_at)
+        record = SessionRecord(
+            id=session.record_id,
+            account=session.user,
+            address="",
+            started_at=started,
+            seen_at=now,
+            expires_at=started + self.lifetime,
+            ended_at=now,
+        )
+        try:
+            await self._save(record)
+        except StoreError as exc:  # this process knows that it has ended
+            _log.error("end of session not stored", action="session_not_listed", by=session.user, reason=str(exc))
+
+    async def list(self) -> tuple[SessionRecord, ...]:
+        """The sessions of everybody that last."""
+        now = self._clock.now()
+        return await self._store.run_read_only(lambda uow: uow.status_sessions.current(now=now))
+
+    async def end_other(self, record_id: str, *, by: str) -> SessionRecord | None:
+        """End somebody's session; None if it has ended before, or is unknown."""
+        now = self._clock.now()
+
+        def work(uow: UnitOfWork) -> SessionRecord | None:
+            found = uow.status_sessions.get(record_id)
+            if found is None or found.ended_at is not None:
+                return None
+            uow.status_sessions.save(replace(found, ended_at=now))
+            uow.audit.add(AuditEntry(at=now, action=AuditAction.SESSION_ENDED, subject=found.account, by=by))
+            uow.commit()
+            return found
+
+        return await self._store.run(work)
+
+    async def _save(self, record: SessionRecord) -> None:
+        def work(uow: UnitOfWork) -> None:
+            uow.status_sessions.save(record)
+            uow.status_sessions.purge(before=self._clock.now())
+            uow.commit()
+
+        await self._store.run(work)
+
+    async def _note_seen(self, record: SessionRecord | None) -> None:
+        """Keep to the minute when a session was last used; nobody waits for it where nothing can be written."""
+        now = self._clock.now()
+        if record is None or now - record.seen_at < _SEEN_EVERY:
+            return
+        with suppress(StoreError):
+            await self._save(replace(record, seen_at=now))
 
     def _current_session(self, cookie: str | None) -> Session | None:
         session = self._decrypt(cookie) if cookie else None
-        return session if session and session.id not in self._ended_sessions and self._is_current(session) else None
+        return session if session and session.record_id not in self._ended_sessions and self._is_current(session) else None
 
     def _is_current(self, session: Session) -> bool:
         started = datetime.fromisoformat(session.started_at)
@@ -143,14 +246,35 @@ async def require_viewer(request: Request) -> CurrentUser:
 Viewer = Annotated[CurrentUser, Depends(require_viewer)]
 
 
+def _require(user: CurrentUser, role: Role) -> CurrentUser:
+    if not user.account.has_role(role):
+        needed = {"role": gettext(user.account.role.value), "needed": gettext(role.value)}
+        raise HttpError(gettext("You are signed in as %(role)s; this needs the role %(needed)s.") % needed)
+    if user.read_only:
+        raise HttpError(gettext("This page is set to show only (`status.read_only`): nothing was done."))
+    return user
+
+
 async def require_operator(user: Viewer) -> CurrentUser:
     """An operator or admin. Raises `LoginRequired` and `HttpError`."""
-    if not user.account.has_role(Role.OPERATOR):
-        raise HttpError(f"You are signed in as {user.account.role.value}; this needs the role {Role.OPERATOR.value}.")
+    return _require(user, Role.OPERATOR)
+
+
+async def require_admin(user: Viewer) -> CurrentUser:
+    """An admin. Raises `LoginRequired` and `HttpError`."""
+    return _require(user, Role.ADMIN)
+
+
+async def require_revealer(user: Viewer) -> CurrentUser:
+    """Somebody with the right to reveal patients, of whatever role. Raises `LoginRequired` and `HttpError`."""
+    if not user.account.may_reveal:
+        raise HttpError(gettext("You may not see patients' names: an admin can give you the right to reveal them."))
     return user
 
 
 Operator = Annotated[CurrentUser, Depends(require_operator)]
+Admin = Annotated[CurrentUser, Depends(require_admin)]
+Revealer = Annotated[CurrentUser, Depends(require_revealer)]
 
 
 def require_same_origin(request: Request) -> None:
@@ -158,23 +282,23 @@ def require_same_origin(request: Request) -> None:
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     site = request.headers.get("sec-fetch-site", "same-origin")
     if (origin is not None and urlsplit(origin).netloc != host) or site not in {"same-origin", "none"}:
-        raise HttpError("This form came from another site; nothing was done.")
+        raise HttpError(gettext("This form came from another site; nothing was done."))
 
 
 async def read_form(request: Request) -> Mapping[str, str]:
     """The fields of a form; the last value of a repeated one. Raises `HttpError`, also for a form of another site."""
     require_same_origin(request)
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise HttpError("This is not a form of this page.", 415)
+        raise HttpError(gettext("This is not a form of this page."), 415)
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise HttpError("The form is too large.", 413)
+            raise HttpError(gettext("The form is too large."), 413)
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FORM_FIELDS))
     except ValueError as exc:
-        raise HttpError("The form cannot be read.", 400) from exc
+        raise HttpError(gettext("The form cannot be read."), 400) from exc
 
 
 UnverifiedForm = Annotated[Mapping[str, str], Depends(read_form)]
@@ -184,7 +308,7 @@ UnverifiedForm = Annotated[Mapping[str, str], Depends(read_form)]
 async def verify_csrf_token(user: Viewer, form: UnverifiedForm) -> Mapping[str, str]:
     """The fields of a form that a page of this session has sent. Raises `LoginRequired` and `HttpError`."""
     if not hmac.compare_digest(form.get("csrf_token", "").encode(), user.session.csrf_token.encode()):
-        raise HttpError("This form does not belong to your current session. Open the page again and repeat the action.")
+        raise HttpError(gettext("This form does not belong to your current session. Open the page again and repeat the action."))
     return form
 
 

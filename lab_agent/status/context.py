@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Depends
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS, explain
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.crypto import Cipher
-from lab_agent.domain import value_text
 from lab_agent.domain.ages import format_age
-from lab_agent.domain.text import shorten
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, read_groups
-from lab_agent.monitoring.page_lists import find_group, find_list
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
-from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.status.templating import create_environment
+from lab_agent.status.translation import gettext, ngettext
 from lab_agent.workflow.operator_held_groups import AssessOrder
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.result_matching import ReportMatcher
-
-TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +80,8 @@ class _Waiting:
 
     @property
     def title(self) -> str:
-        return f"{self.number} waiting, for {self.causes} {'cause' if self.causes == 1 else 'causes'}"
+        causes = ngettext("%(num)d cause", "%(num)d causes", self.causes) % {"num": self.causes}
+        return gettext("%(number)d waiting, for %(causes)s") % {"number": self.number, "causes": causes}
 
 
 class TemplateRenderer:
@@ -97,37 +92,7 @@ class TemplateRenderer:
 
     def __init__(self, context: StatusContext) -> None:
         self._context = context
-        self._environment = Environment(
-            loader=FileSystemLoader(TEMPLATE_FOLDER),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=formatting.without_control_characters,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters |= {
-            "timestamp": formatting.format_timestamp,
-            "state_meaning": formatting.state_meaning,
-            "job_kind_name": formatting.job_kind_name,
-            "explain_cause": lambda cause: explain(cause.condition),
-            "observation_value": formatting.format_observation,
-            "file_size": formatting.format_size,
-            "concept": value_text.format_concept,
-            "reference_ranges": value_text.format_reference_ranges,
-            "order_references": formatting.order_references,
-            "shortened": shorten,
-            "with_code": formatting.with_code,
-            "told_title": lambda key: CONDITIONS[key.condition].fill(CONDITIONS[key.condition].title, key.subject),
-            "general": lambda text, condition: condition.fill(text, "…"),
-        }
-        self._environment.globals |= {
-            "next_step": formatting.next_step,
-            "alert_text": formatting.alert_text,
-            "what_to_do": what_to_do,
-            "group_page": find_group,
-            "list_page": find_list,
-            "retry_explanation": formatting.retry_explanation,
-        }
+        self._environment = create_environment()
 
     async def groups(self) -> tuple[CauseGroup, ...]:
         """Everything that fails or waits, by cause: the longest waiting first."""
@@ -152,9 +117,14 @@ class TemplateRenderer:
             "age_until_now": lambda since: format_age(min(since, now), now),
             "lasted": lambda since, until: format_age(since, max(until or now, since)),
             "account": user and user.account,
-            "agent_gone": explain(ConditionId.AGENT_NOT_RUNNING),
+            "agent_gone": CONDITIONS[ConditionId.AGENT_NOT_RUNNING],
+            "environment": self._context.settings.environment,
+            "laboratory": self._context.settings.laboratory,
+            "read_only": self._context.settings.read_only,
             "csrf_token": user.session.csrf_token if user else "",
-            "can_act": user is not None and user.account.has_role(Role.OPERATOR),
+            "can_act": user is not None and user.may(Role.OPERATOR),
+            "can_manage": user is not None and user.may(Role.ADMIN),
+            "can_reveal": user is not None and user.account.may_reveal,
         }
         return HTMLResponse(self._environment.get_template(template).render(common | fields), status)
 

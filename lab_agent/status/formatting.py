@@ -20,6 +20,7 @@ from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
+from lab_agent.status.translation import gettext
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
 from lab_agent.workflow.result_history import kept_names
@@ -234,6 +235,11 @@ def state_meaning(state: OrderState | WorkOrderState | LineState | ReportState |
             return _REPORT_STATE_MEANINGS[state]
         case JobState():
             return _JOB_STATE_MEANINGS[state]
+
+
+def state_name(state: OrderState | WorkOrderState | LineState | ReportState | JobState | str) -> str:
+    """A state in words, as on its badge."""
+    return gettext(str(getattr(state, "value", state)).replace("_", " "))
 
 
 def job_kind_name(kind: JobKind | str) -> str:

@@ -115,14 +115,14 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
     entry = AuditEntry(at=now, action=AuditAction.SIGNED_IN, subject=account.name, by=account.name, address=address)
     await _note(context, entry)
     _log.info("signed in", action="signed_in", by=account.name)
-    return _start_session(request, account, next_path)
+    return await _start_session(request, account, next_path)
 
 
 @router.post("/sign-out")
 async def sign_out(request: Request, user: Viewer, form: Form, context: Context) -> Response:  # noqa: ARG001 - the form's token is checked
     """End the session, also for whoever else holds its cookie."""
     sessions: Sessions = request.app.state.sessions
-    sessions.end(user.session)
+    await sessions.end(user.session)
     now = context.clock.now()
     await _note(context, AuditEntry(at=now, action=AuditAction.SIGNED_OUT, subject=user.name, by=user.name))
     response = RedirectResponse("/sign-in", 303)
@@ -138,12 +138,12 @@ async def _note(context: StatusContext, entry: AuditEntry) -> None:
         _log.error("not in the audit", action="audit_failed", state=entry.action, by=entry.by, reason=str(exc))
 
 
-def _start_session(request: Request, account: Account, next_path: str) -> Response:
+async def _start_session(request: Request, account: Account, next_path: str) -> Response:
     sessions: Sessions = request.app.state.sessions
     response = RedirectResponse(next_path, 303)
     response.set_cookie(
         SESSION_COOKIE,
-        sessions.start(account),
+        await sessions.start(account, request.client.host if request.client else ""),
         max_age=int(sessions.lifetime.total_seconds()),
         httponly=True,
         samesite="strict",

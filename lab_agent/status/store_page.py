@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.ages import format_age
-from lab_agent.status import formatting
+from lab_agent.status.templating import create_environment
 
-_TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 _RETRY_SECONDS = "10"
 
 
@@ -39,6 +37,4 @@ def render_store_page(request: Request, condition: OpenCondition, now: datetime)
 
 @cache
 def _environment() -> Environment:
-    made = Environment(loader=FileSystemLoader(_TEMPLATE_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    made.filters["timestamp"] = formatting.format_timestamp
-    return made
+    return create_environment()

@@ -13,10 +13,13 @@ from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
     OAuthTokenRepository,
+    SessionRecord,
+    SessionRepository,
     StoredToken,
     UserRecord,
     UserRepository,
 )
+from lab_agent.store.page_tables import status_sessions
 from lab_agent.store.row_mapping import insert_new, to_record, to_values, upsert
 from lab_agent.store.tables import api_tokens, leases, oauth_tokens, users
 
@@ -98,6 +101,33 @@ class SqlUserRepository(UserRepository):
     def all(self) -> tuple[UserRecord, ...]:
         rows = self._connection.execute(select(users).order_by(users.c.name)).mappings()
         return tuple(to_record(UserRecord, row) for row in rows)
+
+
+class SqlSessionRepository(SessionRepository):
+    """Sign-ins to the status page, in the table of that name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @override
+    def save(self, session: SessionRecord) -> None:
+        upsert(self._connection, status_sessions, to_values(session), "id")
+
+    @override
+    def get(self, session: str) -> SessionRecord | None:
+        found = select(status_sessions).where(status_sessions.c.id == session)
+        row = self._connection.execute(found).mappings().one_or_none()
+        return None if row is None else to_record(SessionRecord, row)
+
+    @override
+    def current(self, *, now: datetime) -> tuple[SessionRecord, ...]:
+        lasts = (status_sessions.c.ended_at.is_(None), status_sessions.c.expires_at > now)
+        listed = select(status_sessions).where(*lasts).order_by(status_sessions.c.account, status_sessions.c.started_at.desc())
+        return tuple(to_record(SessionRecord, row) for row in self._connection.execute(listed).mappings())
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        return self._connection.execute(delete(status_sessions).where(status_sessions.c.expires_at < before)).rowcount
 
 
 class SqlApiTokenRepository(ApiTokenRepository):

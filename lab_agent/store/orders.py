@@ -7,7 +7,8 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import BindParameter, Text, bindparam, delete, func, insert, literal, literal_column, select, union_all
+from sqlalchemy import BindParameter, Text, bindparam, delete, func, insert, literal_column, select, union_all
+from sqlalchemy.dialects import postgresql, sqlite
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
@@ -139,33 +140,40 @@ _REMOVE_LABELS = Write.of(label_uses, delete(label_uses).where(label_uses.c.orde
 _ADD_LABEL = Write.of(label_uses, insert(label_uses).inline())
 
 
-def _join_values(*columns: Any, of: Any) -> Any:
-    """Values of an order's rows of one table, one on each line; empty where there are none."""
-    values = columns[0] if len(columns) == 1 else columns[0] + _NEWLINE + columns[1] + func.coalesce(_NEWLINE + columns[2], "")
-    joined = select(func.aggregate_strings(values, "\n")).where(of == orders.c.key).scalar_subquery()
-    return func.coalesce(_NEWLINE + joined, "")
+def _search_terms(join: Any, newline: Any) -> Any:
+    """What an order is found by, made of its rows (`OrderSearchRow`); `join` is the database's function that joins texts."""
+
+    def of_table(value: Any, key: Any) -> Any:
+        joined = select(join(value, newline)).where(key == orders.c.key).scalar_subquery()
+        return func.coalesce(newline.concat(joined), "")
+
+    line = lines.c.key.concat(newline).concat(lines.c.task_id).concat(func.coalesce(newline.concat(lines.c.accession), ""))
+    own = orders.c.key.concat(newline).concat(orders.c.task_id)
+    return (
+        own.concat(func.coalesce(newline.concat(orders.c.requisition_value), ""))
+        .concat(of_table(line, lines.c.order_key))
+        .concat(of_table(label_uses.c.barcode, label_uses.c.order_key))
+        .concat(of_table(work_orders.c.accession, work_orders.c.order_key))
+    )
 
 
-_NEWLINE = literal("\n", Text())
-SEARCH_TERMS: Any = (
-    orders.c.key
-    + _NEWLINE
-    + orders.c.task_id
-    + func.coalesce(_NEWLINE + orders.c.requisition_value, "")
-    + _join_values(lines.c.key, lines.c.task_id, lines.c.accession, of=lines.c.order_key)
-    + _join_values(label_uses.c.barcode, of=label_uses.c.order_key)
-    + _join_values(work_orders.c.accession, of=work_orders.c.order_key)
-)
-"""What an order is found by, made of its rows (`OrderSearchRow`)."""
-
-
-def _upsert_terms(start: Any) -> Any:
-    made = start.from_select(["order_key", "terms"], select(orders.c.key, SEARCH_TERMS).where(orders.c.key == _KEY))
+def _upsert_terms(start: Any, terms: Any) -> Any:
+    made = start.from_select(["order_key", "terms"], select(orders.c.key, terms).where(orders.c.key == _KEY))
     changed = order_search.c.terms != made.excluded.terms
     return made.on_conflict_do_update(index_elements=["order_key"], set_={"terms": made.excluded.terms}, where=changed)
 
 
-_INDEX_ORDER = Write.insert(order_search, _upsert_terms)
+_TERMS = {
+    "sqlite": _search_terms(func.group_concat, literal_column("char(10)", Text())),
+    "postgresql": _search_terms(func.string_agg, literal_column("chr(10)", Text())),
+}
+_INDEX_ORDER = Write(
+    order_search,
+    {
+        "sqlite": _upsert_terms(sqlite.insert(order_search), _TERMS["sqlite"]),
+        "postgresql": _upsert_terms(postgresql.insert(order_search), _TERMS["postgresql"]),
+    },
+)
 
 
 class SqlOrderRepository(OrderRepository):

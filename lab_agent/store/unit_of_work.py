@@ -32,7 +32,7 @@ from lab_agent.store.audit import SqlAuditRepository
 from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
 from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
-from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlUserRepository
+from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlSessionRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
 from lab_agent.store.engine import is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.erasure import SqlErasure
@@ -89,6 +89,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.key_values = SqlKeyValueRepository(session)
         self.oauth_tokens = SqlOAuthTokenRepository(connection, cipher)
         self.users = SqlUserRepository(connection)
+        self.status_sessions = SqlSessionRepository(connection)
         self.catalogues = SqlCatalogueRepository(connection)
         self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
         self.issued_labels = SqlIssuedLabelRepository(session)

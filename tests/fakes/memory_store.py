@@ -61,6 +61,8 @@ from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLa
 from lab_agent.ports.credential_repositories import (
     ApiTokenRepository,
     OAuthTokenRepository,
+    SessionRecord,
+    SessionRepository,
     StoredToken,
     UserRecord,
     UserRepository,
@@ -106,6 +108,8 @@ class MemoryData:
     oauth_tokens: dict[int, StoredToken] = field(default_factory=dict)
     refresh_lease: tuple[str, datetime] | None = None
     users: dict[str, UserRecord] = field(default_factory=dict)
+    status_sessions: dict[str, SessionRecord] = field(default_factory=dict)
+    patient_terms: dict[OrderKey, frozenset[str]] = field(default_factory=dict)
     catalogues: list[CatalogueVersion] = field(default_factory=list)
     turnaround_notices: list[TurnaroundNotice] = field(default_factory=list)
     label_ranges: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -152,6 +156,10 @@ class MemoryVault(Vault):
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
         del at
         self._data.identities[order] = identity
+
+    @override
+    def index_patient(self, order: OrderKey, terms: Collection[str]) -> None:
+        self._data.patient_terms[order] = frozenset(terms)
 
     @override
     def identity(self, order: OrderKey) -> bytes | None:
@@ -367,6 +375,33 @@ class MemoryOAuthTokenRepository(OAuthTokenRepository):
     def release_refresh_lease(self, owner: str) -> None:
         if self._data.refresh_lease is not None and self._data.refresh_lease[0] == owner:
             self._data.refresh_lease = None
+
+
+class MemorySessionRepository(SessionRepository):
+    """Sign-ins to the status page."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, session: SessionRecord) -> None:
+        self._data.status_sessions[session.id] = session
+
+    @override
+    def get(self, session: str) -> SessionRecord | None:
+        return self._data.status_sessions.get(session)
+
+    @override
+    def current(self, *, now: datetime) -> tuple[SessionRecord, ...]:
+        lasting = [each for each in self._data.status_sessions.values() if each.ended_at is None and each.expires_at > now]
+        return tuple(sorted(lasting, key=lambda each: (each.account, -each.started_at.timestamp())))
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        old = [key for key, each in self._data.status_sessions.items() if each.expires_at < before]
+        for key in old:
+            del self._data.status_sessions[key]
+        return len(old)
 
 
 class MemoryUserRepository(UserRepository):
@@ -1327,6 +1362,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.key_values = MemoryKeyValueRepository(data)
         self.oauth_tokens = MemoryOAuthTokenRepository(data)
         self.users = MemoryUserRepository(data)
+        self.status_sessions = MemorySessionRepository(data)
         self.catalogues = MemoryCatalogueRepository(data)
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)

@@ -1,24 +1,43 @@
-// Keeps the page fresh: every few seconds its content is fetched again, unless somebody is busy in it. Every page works without.
-// Where nothing answers any more, it says so: what stands there is old.
+// Keeps a page up to date without ever swapping it under somebody's hands. The server names what has changed, and never what it
+// says; the page is read again as anybody would. When nothing answers any more, the page says so: what stands there is old.
 "use strict";
 
-const EVERY = 10000;
+const EVERY = 10000; // also without news: ages grow
 const PATIENCE = 8000;
+const GATHER = 250; // what changes at once is read once
+
+let touch = true;
+let waiting = 0;
 
 function busy(region) {
   const active = document.activeElement;
-  const typing = region.contains(active) && active.matches("input, button, summary, a");
+  const typing = region.contains(active) && active.matches("input, select, textarea, button, summary, a");
   const changed = (one) => one.value !== one.defaultValue || one.checked !== one.defaultChecked;
   const filled = [...region.querySelectorAll("input")].some((one) => changed(one) && one.closest("details:not([open])") === null);
-  const opened = region.querySelector("details[open]") !== null;
+  const opened = region.querySelector("details[open]:not([data-stays])") !== null;
   const selecting = !window.getSelection().isCollapsed;
   return typing || filled || opened || selecting || document.hidden;
 }
 
 function say(gone) {
+  touch = !gone;
   const banner = document.getElementById("agent-gone");
   if (banner !== null) banner.hidden = !gone;
+  showAge();
 }
+
+function showAge() {
+  const live = document.getElementById("live");
+  if (live === null) return;
+  live.classList.toggle("lost", !touch);
+  live.classList.toggle("on", touch);
+  document.getElementById("live-word").textContent = touch ? live.dataset.live : live.dataset.lost;
+  const age = document.getElementById("live-age");
+  const seconds = Math.max(0, Math.round((Date.now() - arrived) / 1000));
+  age.textContent = seconds < 15 && touch ? "" : ` (${seconds} ${age.dataset.unit})`;
+}
+
+let arrived = Date.now();
 
 async function refresh() {
   const region = document.querySelector("[data-auto-refresh]");
@@ -33,11 +52,69 @@ async function refresh() {
   if (busy(region) || (!answer.ok && (reload || answer.status !== 503))) return;
   if (reload || answer.status === 503) return location.reload(); // the database has begun, or ceased, to work
   const fresh = new DOMParser().parseFromString(text, "text/html");
-  for (const part of ["[data-auto-refresh]", "footer"]) {
-    const now = document.querySelector(part);
-    const next = fresh.querySelector(part);
-    if (now && next && now.innerHTML !== next.innerHTML) now.replaceChildren(...next.childNodes);
+  for (const part of ["[data-auto-refresh]", "footer", "nav.pages ul", "#live time"]) {
+    const old = document.querySelectorAll(part);
+    const next = fresh.querySelectorAll(part);
+    old.forEach((one, place) => {
+      if (next[place] && one.innerHTML !== next[place].innerHTML) one.replaceChildren(...next[place].childNodes);
+    });
   }
+  arrived = Date.now();
+  showAge();
 }
 
-setInterval(() => refresh().catch(() => say(true)), EVERY); // the agent may be restarting: the next round asks again
+const attempt = () => refresh().catch(() => say(true)); // the agent may be restarting: the next round asks again
+
+function listen() {
+  const region = document.querySelector("[data-topics]");
+  if (region === null || region.dataset.topics === "") return;
+  const topics = new Set(region.dataset.topics.split(" "));
+  const news = new EventSource("/live");
+  news.addEventListener("changed", (event) => {
+    if (!event.data.split(" ").some((topic) => topics.has(topic))) return;
+    clearTimeout(waiting);
+    waiting = setTimeout(attempt, GATHER);
+  });
+  news.addEventListener("open", () => say(false));
+  news.addEventListener("error", () => attempt()); // the browser connects again by itself
+  addEventListener("pagehide", () => news.close());
+}
+
+// Keys that lead somewhere; a page lists them under /keys.
+const GO = { o: "/orders", h: "/", w: "/waiting", m: "/results", a: "/alerts", c: "/catalogue", f: "/failures" };
+let leader = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, select, textarea")) return;
+  if (event.key === "/") {
+    const search = document.querySelector("input[type=search]");
+    if (search !== null) {
+      event.preventDefault();
+      search.focus();
+    }
+  } else if (event.key === "?") location.href = "/keys";
+  else if (event.key === "g") leader = Date.now();
+  else if (Date.now() - leader < 1500 && GO[event.key] !== undefined) location.href = GO[event.key];
+  else if ((event.key === "j" || event.key === "k") && document.querySelector("main table a, main .list a")) {
+    const links = [...document.querySelectorAll("main tbody th a, main .list > li a:first-of-type")];
+    const place = links.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
+    if (links[place] !== undefined) links[place].focus();
+  }
+});
+
+document.querySelectorAll("[data-select-all]").forEach((one) => {
+  one.hidden = false;
+  one.addEventListener("click", () => {
+    const boxes = [...one.closest("form").querySelectorAll("input[type=checkbox][name^='order-']")];
+    const all = boxes.every((box) => box.checked);
+    boxes.forEach((box) => (box.checked = !all));
+  });
+});
+
+const narrow = matchMedia("(max-width: 62rem)");
+const fold = () => document.querySelectorAll(".pages-menu").forEach((one) => (one.open = !narrow.matches));
+narrow.addEventListener("change", fold);
+fold();
+listen();
+setInterval(attempt, EVERY);
+setInterval(showAge, 1000);
+showAge();

@@ -26,6 +26,7 @@ from lab_agent.store.row_mapping import to_values
 from lab_agent.store.schema import _alembic_config, check_schema, upgrade
 from lab_agent.store.schema_versions import head_revision, known_revisions
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.schemas import TEXT_INDEX
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
