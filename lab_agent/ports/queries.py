@@ -15,6 +15,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.patient_search import PatientCriteria
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
@@ -28,6 +29,8 @@ LAST_POLL_KEY = "poll.succeeded"
 DEFAULT_PAGE_SIZE = 50
 MAX_COUNTED = 10_000
 """How many items of a list are counted. A list of everything has millions after some years, and nobody needs their number."""
+MAX_MATCHED = 1_000
+"""How many orders that have what is searched for are looked at, the newest."""
 CLOSED_ORDERS_PERIOD = timedelta(days=1)
 """How far back the overview counts orders that are closed."""
 DOCUMENT_ORPHAN_ACTION = "document_orphan"
@@ -101,6 +104,50 @@ class OrderSummary:
     ended_lines: int
     open_jobs: int
     attention_count: int
+    items: tuple[str, ...] = ()
+    """Codes of the tests, as far as a list shows them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderCriteria:
+    """What a list of orders is narrowed to; everything that is given must be so.
+
+    `search` is any part (of three characters or more) of a key, Task id, requisition, accession or barcode; shorter ones must be
+    whole. `item` is the code of a test, `adapter` a laboratory system. `seen_from` and `seen_before` are times of the first
+    sight. `patient` is looked up by keyed digests: all its words, and the birth date, must be those of the order's patient.
+    """
+
+    search: str = ""
+    states: frozenset[OrderState] = frozenset()
+    cause: str | None = None
+    contract: str = ""
+    item: str = ""
+    adapter: str = ""
+    seen_from: datetime | None = None
+    seen_before: datetime | None = None
+    patient: PatientCriteria | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderCursor:
+    """Where a page of a list of orders begins: after that order, in the list's direction, or (`backwards`) before it."""
+
+    at: datetime
+    key: OrderKey
+    backwards: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderList:
+    """A page of orders, and whether others come before and after it.
+
+    `is_cut` says that more orders than `MAX_MATCHED` have what was searched for, and the newest of them alone were looked at.
+    """
+
+    orders: tuple[OrderSummary, ...]
+    has_before: bool
+    has_after: bool
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +336,12 @@ class Queries(Protocol):
 
         `search` is an order or line key, Task id, requisition, accession or barcode, whole.
         """
+        ...
+
+    async def order_list(
+        self, criteria: OrderCriteria, *, cursor: OrderCursor | None = None, limit: int = DEFAULT_PAGE_SIZE
+    ) -> OrderList:
+        """A page of orders, newest first; those that are held for a cause, longest held first. Costs the same however many."""
         ...
 
     async def order(self, key: OrderKey) -> OrderDetail | None:

@@ -6,7 +6,7 @@ It has connections of its own for reading, so that no page delays the workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -29,8 +29,6 @@ from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import (
-    ENDED_LINES,
-    JOBS_NEEDING_OPERATOR,
     OPEN_JOBS,
     REPORTS_NEEDING_OPERATOR,
     UNFINISHED_REPORTS,
@@ -38,13 +36,15 @@ from lab_agent.domain.state_machines import (
     OrderState,
     ReportState,
 )
-from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
     AffectedNumbers,
     AttentionItem,
+    OrderCriteria,
+    OrderCursor,
     OrderDetail,
+    OrderList,
     OrderSummary,
     OverdueResults,
     Overview,
@@ -56,6 +56,14 @@ from lab_agent.ports.queries import (
     StateCounts,
 )
 from lab_agent.store.attention_queries import load_attention_items
+from lab_agent.store.order_list import (
+    HELD_STATES,
+    complete_summaries,
+    load_order_list,
+    load_work_orders,
+    select_order_summaries,
+    to_order_summary,
+)
 from lab_agent.store.overdue_results import load_overdue_results
 from lab_agent.store.overview_queries import load_affected_numbers, load_counts, load_overview, load_restored_numbers
 from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record_factory
@@ -66,8 +74,6 @@ from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.vault_tables import documents
 
 T = TypeVar("T")
-
-_HELD_STATES = frozenset({OrderState.HELD})
 
 
 class SqlQueries(Queries):
@@ -116,21 +122,26 @@ class SqlQueries(Queries):
         offset: int = 0,
         limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[OrderSummary]:
-        only_held = cause is not None or frozenset(states) == _HELD_STATES
-        states = _HELD_STATES if only_held else states
+        only_held = cause is not None or frozenset(states) == HELD_STATES
+        states = HELD_STATES if only_held else states
         which = [is_in(orders.c.state, states, many=OrderState.CLOSED in states)] if states else []
         which += [_order_matches(search.strip())] if search and search.strip() else []
         which += [orders.c.hold_cause == cause] if cause is not None else []
         order = (orders.c.held_since, orders.c.key) if only_held else (orders.c.seen_at.desc(), orders.c.key.desc())
-        listed = _select_order_summaries().where(*which).order_by(*order)
+        listed = select_order_summaries().where(*which).order_by(*order)
 
         def load(connection: Connection) -> Page[OrderSummary]:
-            page = fetch_page(connection, listed, select(orders.c.key).where(*which), _to_order_summary, offset, limit)
-            parts = _load_work_orders(connection, [order.key for order in page.items])
-            items = (replace(each, work_orders=tuple(part for part in parts if part.order == each.key)) for each in page.items)
-            return replace(page, items=tuple(items))
+            page = fetch_page(connection, listed, select(orders.c.key).where(*which), to_order_summary, offset, limit)
+            return replace(page, items=complete_summaries(connection, page.items))
 
         return await self._store.read(load)
+
+    @override
+    async def order_list(
+        self, criteria: OrderCriteria, *, cursor: OrderCursor | None = None, limit: int = DEFAULT_PAGE_SIZE
+    ) -> OrderList:
+        cipher = self._store.cipher
+        return await self._store.read(lambda connection: load_order_list(connection, cipher, criteria, cursor, limit))
 
     @override
     async def order(self, key: OrderKey) -> OrderDetail | None:
@@ -253,7 +264,7 @@ def _load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | N
         return None
     return OrderDetail(
         order=found[0],
-        work_orders=_load_work_orders(connection, [key]),
+        work_orders=load_work_orders(connection, [key]),
         lines=fetch_records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
         labels=fetch_records(
             connection, LabelUse, select(label_uses).where(label_uses.c.order_key == key).order_by(label_uses.c.number)
@@ -266,11 +277,6 @@ def _load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | N
             connection, Event, select(events).where(events.c.order_key == key).order_by(events.c.at, events.c.number)
         ),
     )
-
-
-def _load_work_orders(connection: Connection, keys: Collection[str]) -> tuple[WorkOrder, ...]:
-    found = select(work_orders).where(work_orders.c.order_key.in_(keys)).order_by(work_orders.c.adapter)
-    return fetch_records(connection, WorkOrder, found)
 
 
 def _order_matches(search: str) -> ColumnElement[bool]:
@@ -286,24 +292,3 @@ def _order_matches(search: str) -> ColumnElement[bool]:
         | (orders.c.requisition_value == search)
         | orders.c.key.in_(union_all(on_lines, numbered, on_labels))
     )
-
-
-def _select_order_summaries() -> Select[Any]:
-    own = {"work_orders", "lines", "ended_lines", "open_jobs", "attention_count"}
-    columns = [orders.c[field.name] for field in fields(OrderSummary) if field.name not in own]
-    its_lines = select(func.count()).select_from(lines).where(lines.c.order_key == orders.c.key)
-    its_jobs = select(func.count()).select_from(jobs).where(jobs.c.order_key == orders.c.key)
-    its_reports = select(func.count()).select_from(reports).where(reports.c.order_key == orders.c.key)
-    asking = its_jobs.where(in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)).scalar_subquery()
-    waiting = its_reports.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)).scalar_subquery()
-    return select(
-        *columns,
-        its_lines.scalar_subquery().label("lines"),
-        its_lines.where(in_states(lines.c.state, ENDED_LINES)).scalar_subquery().label("ended_lines"),
-        its_jobs.where(in_states(jobs.c.state, OPEN_JOBS)).scalar_subquery().label("open_jobs"),
-        (asking + waiting).label("attention_count"),
-    )
-
-
-def _to_order_summary(row: Any) -> OrderSummary:
-    return OrderSummary(**row, work_orders=())

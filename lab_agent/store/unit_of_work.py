@@ -136,7 +136,7 @@ class SqlStore(Store):
         self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS, files=files)
         self._url = url
         self._is_remote = path is None
-        self._cipher = cipher
+        self.cipher = cipher
         self._origin = origin or find_origin()
         self.audit_mark = audit_mark
         self._key_verified = False
@@ -167,7 +167,7 @@ class SqlStore(Store):
         opened: list[SqlUnitOfWork] = []
 
         def unit(session: Session) -> T:
-            opened.append(SqlUnitOfWork(session, self._cipher, self._origin))
+            opened.append(SqlUnitOfWork(session, self.cipher, self._origin))
             return work(opened[-1])
 
         result = await self._write_in_turn(unit)
@@ -178,7 +178,7 @@ class SqlStore(Store):
     @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         def look(connection: Connection) -> T:
-            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self._cipher, self._origin))
+            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self.cipher, self._origin))
 
         self.health.check(reading=True)
         return await self._read_in(self._worker_readers, look)
@@ -205,7 +205,7 @@ class SqlStore(Store):
         """Run `work` on the tables themselves, and commit. For this package only."""
 
         def unit(session: Session) -> T:
-            result = work(session.connection(), self._cipher)
+            result = work(session.connection(), self.cipher)
             session.commit()
             return result
 
@@ -248,7 +248,7 @@ class SqlStore(Store):
     def _before_transaction(self, connection: Connection) -> None:
         check_files(connection)
         if not self._key_verified:
-            verify_key(connection, self._cipher)
+            verify_key(connection, self.cipher)
             self._key_verified = True
 
     def _announce_jobs_due(self, kinds: frozenset[JobKind]) -> None:
@@ -284,7 +284,7 @@ class SqlStore(Store):
 
     def _read_identity(self, connection: Connection) -> str:
         """The instance of the database, which must be the one that it was."""
-        check_identity(connection, self._cipher, self._instance)
+        check_identity(connection, self.cipher, self._instance)
         if (path := sqlite_file(self._url)) is not None:
             check_file(path, self._instance)
         return read_instance(connection)
