@@ -41,6 +41,7 @@ async def open_overview(components: Components) -> httpx.AsyncClient:
             create_matcher=lambda: bootstrap.build_manual_matcher(components.settings, components.catalogue_cache.view),
             assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
             refused_messages=RefusedMessageDesk(components.store, components.clock, components.adapters),
+            catalogue=lambda: None,
             missing_tasks=tuple,
             observed_conditions=tuple,
         )

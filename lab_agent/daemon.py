@@ -153,6 +153,7 @@ def _build_status_context(
         assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
         refused_messages=desk,
         missing_tasks=missing_tasks,
+        catalogue=components.catalogue_cache.view,
         observed_conditions=observed,
     )
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lab_agent.accounts import Accounts, Role
+from lab_agent.catalogue.model import Catalogue
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
@@ -21,6 +22,7 @@ from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, read_gr
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
+from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
@@ -63,8 +65,34 @@ class StatusContext:
     refused_messages: RefusedMessageDesk
     missing_tasks: Callable[[], Sequence[str]]
     """Names of parts of the worker that should be running and are not."""
+    catalogue: Callable[[], CatalogueHistory | None]
+    """The catalogue versions as this process has them; None where none can be read."""
     observed_conditions: Callable[[], Sequence[OpenCondition]]
     """What this process knows to hold and the store cannot record, as on a full disk."""
+
+    def contracts(self) -> tuple[str, ...]:
+        """The codes of the contracts that the catalogue has, sorted."""
+        found = self._active_catalogue()
+        return tuple(sorted(found.contracts)) if found else ()
+
+    def test_name(self, item: str, contract: str | None = None) -> str:
+        """The name of a test, of its contract where that has it; empty where the catalogue has none."""
+        found = self._active_catalogue()
+        if found is None:
+            return ""
+        own = found.contracts.get(contract or "")
+        each = (own, *found.contracts.values()) if own else found.contracts.values()
+        return next((one.items[item].caption for one in each if item in one.items), "")
+
+    def container_name(self, container: str | None) -> str:
+        """The name of a container's type; empty where the catalogue has none."""
+        found = self._active_catalogue()
+        known = found.containers.get(container or "") if found else None
+        return known.name if known else ""
+
+    def _active_catalogue(self) -> Catalogue | None:
+        history = self.catalogue()
+        return history.versions[0].catalogue if history and history.versions else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +150,7 @@ class TemplateRenderer:
             "laboratory": self._context.settings.laboratory,
             "read_only": self._context.settings.read_only,
             "csrf_token": user.session.csrf_token if user else "",
+            "operator_role": Role.OPERATOR,
             "can_act": user is not None and user.may(Role.OPERATOR),
             "can_manage": user is not None and user.may(Role.ADMIN),
             "can_reveal": user is not None and user.account.may_reveal,

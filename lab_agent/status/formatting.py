@@ -105,6 +105,7 @@ _FLASH_MESSAGES = {
     "group-assess": "{done} are being assessed again; those that are right by now go on.",
     "group-dismiss": "{done} were dismissed.",
     "group-release": "{done} were released.",
+    "orders-retried": "What waits of {done} is due now; the worker takes it up within seconds.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",

@@ -24,6 +24,8 @@ from lab_agent.workflow.rejection_breaker import reset_rule
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
 MAX_NOTE_LENGTH = 500
+WAITING_STATES = frozenset({JobState.DUE, *JOBS_NEEDING_OPERATOR})
+"""States of jobs that a person may have done now."""
 _CAN_BE_MARKED_DONE = frozenset(
     {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}
 )
@@ -79,14 +81,14 @@ async def find_service_messages(store: Store, job: Job) -> tuple[ServiceMessage,
     return messages.get(job.id, ())
 
 
-async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime) -> Job:
+async def retry_job(store: Store, job_id: JobId, *, by: str, now: datetime, note: str | None = None) -> Job:
     """Make a job due now. Raises `StoreError` if there is none, `InvalidTransitionError` if it has ended or is running."""
 
-    return await _change_job(store, job_id, retrial(by, now), by=by, now=now)
+    return await _change_job(store, job_id, retrial(by, now, note), by=by, now=now)
 
 
-def retrial(by: str, now: datetime) -> JobChange:
-    """The change that makes a job due now."""
+def retrial(by: str, now: datetime, note: str | None = None) -> JobChange:
+    """The change that makes a job due now; `note` says why, where that was asked."""
 
     def change(_: UnitOfWork, current: Job) -> Job:
         if current.state in CLAIMABLE_STATES and current.lease_until is None:  # what came of it is verified first, as always
@@ -98,7 +100,7 @@ def retrial(by: str, now: datetime) -> JobChange:
             f"job {current.id} is {current.state.value}; only due jobs, dead letters and jobs to review can be retried"
         )
 
-    return JobChange(AuditAction.JOB_RETRIED, "retried", change)
+    return JobChange(AuditAction.JOB_RETRIED, f"retried ({note})" if note else "retried", change, note)
 
 
 async def dismiss_job(store: Store, job_id: JobId, *, by: str, note: str, now: datetime) -> Job:
@@ -151,7 +153,7 @@ class RetriedOrder:
     unverified: tuple[Job, ...]
 
 
-async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) -> RetriedOrder:
+async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime, note: str | None = None) -> RetriedOrder:
     """Make everything of an order that waits due now, but for handovers of which nobody knows what came of them.
 
     Raises `StoreError` if there is no such order, or nothing of it waits, and `InvalidTransitionError` if only such handovers do.
@@ -159,7 +161,7 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
 
     def waiting(uow: UnitOfWork) -> tuple[Job, ...]:
         uow.orders.get_for_update(order)
-        return tuple(job for job in uow.jobs.list_for_order(order) if job.state in {JobState.DUE, *JOBS_NEEDING_OPERATOR})
+        return tuple(job for job in uow.jobs.list_for_order(order) if job.state in WAITING_STATES)
 
     found = await store.run(waiting)
     if not found:
@@ -167,7 +169,7 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime) 
     unverified = tuple(job for job in found if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW)
     if len(unverified) == len(found):
         raise InvalidTransitionError(describe_unverified(unverified[0]))
-    retried = [await retry_job(store, job.id, by=by, now=now) for job in found if job not in unverified]
+    retried = [await retry_job(store, job.id, by=by, now=now, note=note) for job in found if job not in unverified]
     return RetriedOrder(tuple(retried), unverified)
 
 

@@ -140,6 +140,7 @@ async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
         assess_order=assess_nothing,
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
+        catalogue=lambda: None,
         observed_conditions=tuple,
     )
     made = StatusPages(context, clock, missing)

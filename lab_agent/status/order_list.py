@@ -1,0 +1,325 @@
+"""The list of orders: narrowed by its address, searched for patients by those who may, exported, and decided about together."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import RedirectResponse, Response
+
+from lab_agent.audit_log import record
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction, AuditEntry
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.patient_search import PatientCriteria, words_of
+from lab_agent.domain.state_machines import OrderState
+from lab_agent.errors import InvalidTransitionError, StoreError
+from lab_agent.logs import get_logger
+from lab_agent.ports.queries import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
+from lab_agent.status.auth import Form, HttpError, Note, Operator, Revealer, Viewer, one_line
+from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.formatting import format_timestamp
+from lab_agent.status.pages import Flash
+from lab_agent.status.translation import gettext
+from lab_agent.workflow import operator_jobs
+
+router = APIRouter()
+_log = get_logger(__name__)
+
+MAX_EXPORTED = 10_000
+TICK_PREFIX = "order-"
+_MAX_LENGTH = 200
+_MAX_BULK = 100
+_EXPORT_PORTION = 500
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet would take for the beginning of a formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListAddress:
+    """What the address of the list says: the criteria, and their parameters as a form and a link repeat them."""
+
+    criteria: OrderCriteria
+    parameters: tuple[tuple[str, str], ...]
+    problem: str | None = None
+
+    @property
+    def query_string(self) -> str:
+        """The parameters, without the page."""
+        return urlencode(self.parameters)
+
+    def value(self, name: str) -> str:
+        """One parameter; empty where it is not given."""
+        return dict(self.parameters).get(name, "")
+
+
+async def read_address(
+    search: str = "",
+    contract: str = "",
+    test: str = "",
+    system: str = "",
+    since: Annotated[str, Query(alias="from")] = "",
+    until: str = "",
+    cause: str = "",
+    state: Annotated[list[str] | None, Query()] = None,
+) -> ListAddress:
+    """Read the filters; a date that is none is told, and left out."""
+    states = [each for each in OrderState if each.value in (state or ())]
+    texts = {"search": search, "contract": contract, "test": test, "system": system, "from": since, "until": until}
+    values = {name: one_line(text)[:_MAX_LENGTH] for name, text in texts.items()}
+    held_for = one_line(cause)[:_MAX_LENGTH]
+    problem = None
+    days: dict[str, datetime | None] = {}
+    for name in ("from", "until"):
+        try:
+            days[name] = _start_of(values[name])
+        except ValueError:
+            days[name] = None
+            problem = gettext("“%(text)s” is no date: write it as 2026-01-31.") % {"text": values[name]}
+    until_day = days["until"]
+    criteria = OrderCriteria(
+        search=values["search"],
+        states=frozenset(states),
+        cause=held_for or None,
+        contract=values["contract"],
+        item=values["test"],
+        adapter=values["system"],
+        seen_from=days["from"],
+        seen_before=None if until_day is None else until_day + timedelta(days=1),
+    )
+    parameters = [(name, text) for name, text in values.items() if text]
+    parameters += [("state", each.value) for each in states]
+    parameters += [("cause", held_for)] if held_for else []
+    return ListAddress(criteria, tuple(parameters), problem)
+
+
+def _start_of(text: str) -> datetime | None:
+    """The start of a day in this machine's time zone."""
+    return datetime.combine(date.fromisoformat(text), datetime.min.time()).astimezone() if text else None
+
+
+Address = Annotated[ListAddress, Depends(read_address)]
+
+
+async def read_cursor(after: str = "", before: str = "") -> OrderCursor | None:
+    """Where the page begins, as its address says; nonsense is the first page."""
+    text = before or after
+    at, _, key = text.partition("~")
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return None
+    if moment.tzinfo is None or not key.isprintable():
+        return None
+    return OrderCursor(at=moment, key=OrderKey(key[:_MAX_LENGTH]), backwards=bool(before))
+
+
+Cursor = Annotated[OrderCursor | None, Depends(read_cursor)]
+
+
+def _write_cursor(order: OrderSummary, *, held: bool) -> str:
+    at = order.held_since if held and order.held_since else order.seen_at
+    return f"{at.isoformat()}~{order.key}"
+
+
+@router.get("/orders")
+async def show_orders(
+    user: Viewer, context: Context, renderer: Renderer, address: Address, cursor: Cursor, flash: Flash
+) -> Response:
+    """The list of orders, narrowed; its address is the filter, to be kept as a bookmark."""
+    found = await context.queries.order_list(address.criteria, cursor=cursor)
+    cause = address.criteria.cause
+    held = cause is not None or address.criteria.states == {OrderState.HELD}
+    return await renderer.render_page(
+        "orders.html",
+        user,
+        found=found,
+        address=address,
+        links=_page_links(found, address, held=held),
+        presets=_presets(context.clock.now()),
+        states=OrderState,
+        systems=[each.name for each in context.adapters],
+        contracts=context.contracts(),
+        cause=AlertKey(ConditionId.ORDERS_HELD, cause) if cause else None,
+        max_matched=MAX_MATCHED,
+        test_name=context.test_name,
+        flash=flash,
+    )
+
+
+def _page_links(found: OrderList, address: ListAddress, *, held: bool) -> Mapping[str, str]:
+    """The addresses of the pages beside this one."""
+    links: dict[str, str] = {}
+    if found.orders and found.has_before:
+        links["before"] = urlencode([*address.parameters, ("before", _write_cursor(found.orders[0], held=held))])
+    if found.orders and found.has_after:
+        links["after"] = urlencode([*address.parameters, ("after", _write_cursor(found.orders[-1], held=held))])
+    return links
+
+
+def _presets(now: datetime) -> tuple[tuple[str, str], ...]:
+    """Filters that are wanted every day, by their names."""
+    today = now.astimezone().date()
+    yesterday = today - timedelta(days=1)
+    return (
+        (gettext("All"), ""),
+        (gettext("Today"), f"from={today}"),
+        (gettext("Yesterday"), f"from={yesterday}&until={yesterday}"),
+        (gettext("Held"), "state=held"),
+        (gettext("At the laboratory"), "state=handed_over"),
+        (gettext("Closed"), "state=closed"),
+    )
+
+
+# --- patients ------------------------------------------------------------------------------------------------------------
+@router.get("/orders/patient")
+async def show_patient_form(user: Revealer, renderer: Renderer) -> Response:
+    """The form of the search by patient; what it finds is shown by the answer alone, so that no address names anybody."""
+    return await renderer.render_page("patient_search.html", user, fields={}, found=None, problem=None)
+
+
+@router.post("/orders/patient")
+async def search_patient(user: Revealer, form: Form, context: Context, renderer: Renderer) -> Response:
+    """Find the orders of a patient by name or birth date. The search is in the audit before anything is shown."""
+    fields = {name: one_line(form.get(name, ""))[:_MAX_LENGTH] for name in ("name", "birth_date")}
+    criteria = _read_criteria(fields)
+    if criteria is None:
+        problem = gettext("Give a name, or a birth date as 1961-04-12, or both.")
+        return await renderer.render_page(
+            "patient_search.html", user, status=422, fields=fields, found=None, problem=problem, test_name=context.test_name
+        )
+    found = await context.queries.order_list(OrderCriteria(patient=criteria))
+    details = {"found": len(found.orders)}
+    now = context.clock.now()
+    await record(context.store, AuditEntry(at=now, action=AuditAction.PATIENT_SEARCHED, by=user.name, details=details))
+    return await renderer.render_page(
+        "patient_search.html", user, fields=fields, found=found, problem=None, test_name=context.test_name
+    )
+
+
+def _read_criteria(fields: Mapping[str, str]) -> PatientCriteria | None:
+    """Who is meant; None where neither a name nor a birth date is given, or that is none."""
+    try:
+        born = date.fromisoformat(fields["birth_date"]) if fields["birth_date"] else None
+    except ValueError:
+        return None
+    return PatientCriteria(name=fields["name"], birth_date=born) if words_of(fields["name"]) or born else None
+
+
+# --- export --------------------------------------------------------------------------------------------------------------
+_COLUMNS = (
+    "order",
+    "state",
+    "requisition",
+    "accession",
+    "contract",
+    "laboratory_systems",
+    "tests",
+    "lines",
+    "ended_lines",
+    "seen_at",
+    "changed_at",
+    "expected_at",
+    "reason",
+)
+
+
+@router.get("/orders.csv")
+async def export_orders(user: Viewer, context: Context, address: Address) -> Response:
+    """The list as CSV, without identification: at most `MAX_EXPORTED` orders."""
+    rows: list[OrderSummary] = []
+    cursor: OrderCursor | None = None
+    held = address.criteria.cause is not None or address.criteria.states == {OrderState.HELD}
+    while len(rows) < MAX_EXPORTED:
+        found = await context.queries.order_list(address.criteria, cursor=cursor, limit=_EXPORT_PORTION)
+        rows += found.orders
+        if not found.has_after or not found.orders:
+            break
+        last = found.orders[-1]
+        cursor = OrderCursor(at=(last.held_since if held else None) or last.seen_at, key=last.key)
+    now = context.clock.now()
+    details = {"orders": len(rows)}
+    await record(context.store, AuditEntry(at=now, action=AuditAction.ORDERS_EXPORTED, by=user.name, details=details))
+    name = f"orders-{now.astimezone():%Y%m%d-%H%M}.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response("".join(_csv_lines(rows[:MAX_EXPORTED])), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _csv_lines(rows: list[OrderSummary]) -> Iterator[str]:
+    yield "\ufeff"  # by which spreadsheets know that it is UTF-8
+    for values in (_COLUMNS, *(_csv_values(each) for each in rows)):
+        written = io.StringIO()
+        csv.writer(written).writerow([f"'{text}" if text.startswith(_FORMULA) else text for text in values])
+        yield written.getvalue()
+
+
+def _csv_values(order: OrderSummary) -> tuple[str, ...]:
+    return (
+        order.key,
+        order.state.value,
+        order.requisition.value if order.requisition else "",
+        " ".join(part.accession for part in order.work_orders if part.accession),
+        order.contract or "",
+        " ".join(part.adapter for part in order.work_orders),
+        " ".join(order.items),
+        str(order.lines),
+        str(order.ended_lines),
+        format_timestamp(order.seen_at),
+        format_timestamp(order.changed_at),
+        format_timestamp(order.expected_at),
+        order.reason or "",
+    )
+
+
+# --- several orders at once ----------------------------------------------------------------------------------------------
+def _ticked(form: Mapping[str, str]) -> tuple[OrderKey, ...]:
+    names = (name for name, value in form.items() if name.startswith(TICK_PREFIX) and value == "yes")
+    keys = tuple(OrderKey(one_line(name.removeprefix(TICK_PREFIX))) for name in names)
+    if not keys:
+        raise HttpError(gettext("Tick the orders first; nothing was done."), 422)
+    if len(keys) > _MAX_BULK:
+        raise HttpError(gettext("These are too many orders at once; nothing was done."), 422)
+    return keys
+
+
+@router.post("/orders/selected")
+async def preview_selected(user: Operator, form: Form, context: Context, renderer: Renderer) -> Response:
+    """Say what retrying the ticked orders would do to each; nothing is done yet."""
+    keys = _ticked(form)
+    details = [found for key in keys if (found := await context.queries.order(key)) is not None]
+    return await renderer.render_page(
+        "orders_selected.html",
+        user,
+        details=details,
+        waiting={each.order.key: [job for job in each.jobs if job.state in operator_jobs.WAITING_STATES] for each in details},
+        tick_prefix=TICK_PREFIX,
+    )
+
+
+@router.post("/orders/selected/retry")
+async def retry_selected(user: Operator, form: Form, context: Context, note: Note) -> Response:
+    """Make what waits of each ticked order due now; where nothing waits, or nobody knows what came of it, it is left alone."""
+    done = left = 0
+    for key in _ticked(form):
+        if await _retry(context, key, user.name, note):
+            done += 1
+        else:
+            left += 1
+    _log.info("orders retried", action="orders_retried", count=done, by=user.name)
+    return RedirectResponse(f"/orders?flash=orders-retried&done={done}&left={left}", 303)
+
+
+async def _retry(context: StatusContext, key: OrderKey, by: str, note: str) -> bool:
+    now = context.clock.now()
+    try:
+        await operator_jobs.retry_order(context.store, key, by=by, now=now, note=note)
+    except (StoreError, InvalidTransitionError):
+        return False
+    return True

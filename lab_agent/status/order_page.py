@@ -1,0 +1,381 @@
+"""One order: its way, its tubes, its story, its results as the clinic sees them, and why it was judged as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from lab_agent import exact_json
+from lab_agent.accounts import Role
+from lab_agent.audit_log import note_look
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.domain.lab_messages import LabReport, ReportedObservation
+from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OrderState, ReportState
+from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
+from lab_agent.ports.queries import OrderDetail
+from lab_agent.rules.engine import RULES
+from lab_agent.rules.rule import Finding
+from lab_agent.serialization import load_order_patient
+from lab_agent.serialization.identity import unpack_lab_patient
+from lab_agent.status.auth import Form, HttpError, Operator, Revealer, Viewer, one_line
+from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, load_result
+from lab_agent.status.pages import Flash
+from lab_agent.status.translation import gettext
+from lab_agent.workflow.operator_jobs import WAITING_STATES, can_be_marked_done
+
+router = APIRouter()
+
+_DOCUMENT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""A document of a laboratory system runs nothing and fetches nothing, whatever it is."""
+_SHOWN_INLINE = frozenset({"application/pdf", "image/png", "image/jpeg", "text/plain"})
+
+
+async def get_order(key: str, context: Context, _: Viewer) -> OrderDetail:
+    """The order of the address. Raises `HttpError`."""
+    detail = await context.queries.order(OrderKey(one_line(key)))
+    if detail is None:
+        message = "There is no order with this key. Search for it by Task id, requisition, accession or barcode."
+        raise HttpError(gettext(message), 404)
+    return detail
+
+
+Detail = Annotated[OrderDetail, Depends(get_order)]
+
+
+@router.get("/orders/{key}")
+async def show_order(user: Viewer, context: Context, renderer: Renderer, detail: Detail, flash: Flash) -> Response:
+    """One order, with all that belongs to it."""
+    order = detail.order.key
+    is_operator = user.account.has_role(Role.OPERATOR)  # what the service says may name the patient
+    said = await context.store.run_read_only(lambda uow: uow.vault.service_messages(order)) if is_operator else {}
+    if said:
+        await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, order, by=user.name, now=context.clock.now())
+    return await renderer.render_page(
+        "order.html",
+        user,
+        detail=detail,
+        held_for=_held_for(detail.order),
+        track=build_track(detail),
+        tubes=read_tubes(detail, context),
+        test_name=context.test_name,
+        retryable_states=WAITING_STATES,
+        needing_operator=JOBS_NEEDING_OPERATOR,
+        unconfirmed_submit=find_unconfirmed_submit(detail),
+        can_be_marked_done=can_be_marked_done,
+        service_messages=said,
+        timeline=_merge_timeline(detail.events, said),
+        flash=flash,
+    )
+
+
+def _held_for(order: OrderRecord) -> AlertKey | None:
+    """The alert that tells why an order is held."""
+    return AlertKey(ConditionId.ORDERS_HELD, order.hold_cause or "") if order.state is OrderState.HELD else None
+
+
+# --- the way of an order -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A station of an order's way: `past`, `current`, `stopped` or `ahead`, and when it was reached."""
+
+    name: str
+    standing: str
+    at: datetime | None = None
+
+
+_STATION_EVENTS = (
+    ("order_seen",),
+    ("assessed", "order_assessed"),
+    ("handed_over",),
+    ("report_received", "report_matched", "result_matched"),
+    ("report_delivered", "delivered"),
+    ("order_closed", "closed"),
+)
+
+
+def build_track(detail: OrderDetail) -> tuple[Station, ...]:
+    """The stations of the order, with when each was reached first."""
+    names = (
+        gettext("Seen"),
+        gettext("Assessed"),
+        gettext("At the laboratory"),
+        gettext("First result"),
+        gettext("Delivered"),
+        gettext("Closed"),
+    )
+    reached = _reached(detail)
+    times = [_first_event(detail.events, actions) for actions in _STATION_EVENTS]
+    times[0] = detail.order.seen_at
+    if detail.reports:
+        times[3] = min(each.received_at for each in detail.reports)
+        delivered = [each.changed_at for each in detail.reports if each.state is ReportState.DELIVERED]
+        times[4] = min(delivered) if delivered else None
+    if detail.order.state is OrderState.CLOSED:
+        times[5] = detail.order.changed_at
+    stopped = detail.order.state in {OrderState.HELD, OrderState.WITHDRAWN} or any(
+        job.state in JOBS_NEEDING_OPERATOR for job in detail.jobs
+    )
+    stations = []
+    for place, name in enumerate(names):
+        standing = "past" if place <= reached else "ahead"
+        if place == reached + 1 and detail.order.state is not OrderState.CLOSED:
+            standing = "stopped" if stopped else "current"
+        stations.append(Station(name, standing, times[place] if standing == "past" else None))
+    return tuple(stations)
+
+
+def _reached(detail: OrderDetail) -> int:
+    """The number of the last station that is behind the order."""
+    order = detail.order
+    if order.state is OrderState.CLOSED:
+        return 5
+    if any(each.state is ReportState.DELIVERED for each in detail.reports):
+        return 4
+    if detail.reports:
+        return 3
+    return {OrderState.SEEN: 0, OrderState.HELD: 0, OrderState.FETCHED: 1}.get(order.state, 2)
+
+
+def _first_event(events: Sequence[Event], actions: tuple[str, ...]) -> datetime | None:
+    return next((each.at for each in events if each.action in actions), None)
+
+
+# --- tubes ---------------------------------------------------------------------------------------------------------------
+_CAPS = (
+    ("edta", "lavender"),
+    ("citrat", "blue"),
+    ("heparin", "green"),
+    ("fluor", "grey"),
+    ("urin", "yellow"),
+    ("gel", "yellow"),
+    ("serum", "red"),
+    ("swab", "white"),
+    ("slide", "white"),
+)
+"""Colours of caps as they are common, by a part of the container's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tube:
+    """A tube as a picture shows it."""
+
+    barcode: str
+    second_barcode: str
+    kind: str
+    cap: str
+    specimen: str
+    quantity: str
+    collected_at: datetime | None
+    lines: tuple[str, ...]
+
+
+def read_tubes(detail: OrderDetail, context: StatusContext) -> tuple[Tube, ...]:
+    """The tubes of the order as the laboratory system got it; of one that is not decided yet, its labels alone."""
+    if detail.order.lab_order is None:
+        return tuple(_label_tube(each.barcode, each.line) for each in detail.labels)
+    try:
+        content = exact_json.loads(detail.order.lab_order)
+    except DataInvalidError:
+        return ()
+    return tuple(_iter_tubes(content, context))
+
+
+def _label_tube(barcode: str, line: str) -> Tube:
+    return Tube(barcode=barcode, second_barcode="", kind="", cap="", specimen="", quantity="", collected_at=None, lines=(line,))
+
+
+def _iter_tubes(content: Mapping[str, Any], context: StatusContext) -> Iterator[Tube]:
+    for specimen in content.get("specimens", ()):
+        of = tuple(line.get("item", "") for line in content.get("lines", ()) if specimen.get("id") in line.get("specimens", ()))
+        collected = specimen.get("collected_at")
+        containers: Sequence[Mapping[str, Any]] = specimen.get("containers") or ({},)
+        for container in containers:
+            kind = container.get("type")
+            name = context.container_name(kind) or kind or ""
+            quantity = container.get("quantity")
+            yield Tube(
+                barcode=container.get("barcode") or "",
+                second_barcode=container.get("second_barcode") or "",
+                kind=name,
+                cap=next((colour for part, colour in _CAPS if part in name.casefold()), ""),
+                specimen=str(specimen.get("type") or ""),
+                quantity="" if quantity is None else str(quantity),
+                collected_at=datetime.fromisoformat(collected) if isinstance(collected, str) else None,
+                lines=of,
+            )
+
+
+# --- the story -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _TimelineEntry:
+    at: datetime
+    text: str
+    by: str | None = None
+    said: bool = False
+    """Whether these are the service's own words."""
+
+
+def _merge_timeline(events: Sequence[Event], messages: Mapping[JobId, Sequence[ServiceMessage]]) -> list[_TimelineEntry]:
+    """The events of an order, and what the service said to the attempts at its jobs, oldest first."""
+    entries = [_TimelineEntry(each.at, each.text, each.by) for each in events]
+    entries += [
+        _TimelineEntry(each.at, f"job {job}, attempt {each.attempt}: {each.answer}. The service said: {each.text}", said=True)
+        for job, said in messages.items()
+        for each in said
+    ]
+    return sorted(entries, key=lambda entry: entry.at)
+
+
+# --- why it was judged so ------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """What one rule says of an order: its findings, none where it has nothing against it."""
+
+    id: str
+    section: str
+    message: str
+    findings: tuple[Finding, ...]
+
+
+@router.get("/orders/{key}/judgement")
+async def show_judgement(user: Viewer, context: Context, renderer: Renderer, detail: Detail) -> Response:
+    """Every rule, applied once more to the order as it was last fetched; nothing is written."""
+    problem, verdicts = None, tuple[RuleVerdict, ...]()
+    try:
+        verdicts = _verdicts((await context.assess_order(detail.order.key)).assessment)
+    except StoreUnreachableError:
+        raise
+    except LabAgentError as exc:
+        problem = str(exc)
+    return await renderer.render_page("judgement.html", user, detail=detail, verdicts=verdicts, problem=problem)
+
+
+def _verdicts(assessment: Any) -> tuple[RuleVerdict, ...]:
+    """Those that found something first, then the others, each in the order in which they are applied."""
+    found: dict[str, list[Finding]] = {}
+    of_lines = [one for line in assessment.lines.values() for one in (*line.rejections, *line.warnings)]
+    for finding in (*assessment.holds, *assessment.order_rejections, *of_lines, *assessment.warnings):
+        found.setdefault(finding.rule, []).append(finding)
+    all_of_them = [RuleVerdict(each.id, each.section, each.message, tuple(found.pop(each.id, ()))) for each in RULES]
+    others = [RuleVerdict(rule, "", "", tuple(findings)) for rule, findings in found.items()]
+    return tuple(sorted((*others, *all_of_them), key=lambda each: not each.findings))
+
+
+@router.get("/orders/{key}/raw")
+async def show_raw(user: Operator, renderer: Renderer, detail: Detail) -> Response:
+    """What was fetched of the order and what the laboratory system got, as JSON; identification is kept apart, and not in it."""
+    order = detail.order
+    parts = [(name, _indented(content)) for name, content in (("received", order.received), ("lab_order", order.lab_order))]
+    return await renderer.render_page("order_raw.html", user, detail=detail, parts=parts)
+
+
+def _indented(content: bytes | None) -> str | None:
+    return None if content is None else json.dumps(json.loads(content, parse_float=str), indent=2, ensure_ascii=False)
+
+
+# --- what only those see who may reveal ----------------------------------------------------------------------------------
+@router.post("/orders/{key}/patient")
+async def reveal_patient(user: Revealer, _: Form, context: Context, renderer: Renderer, detail: Detail) -> Response:
+    """Whose order it is. The look is in the audit before it is shown."""
+    key = detail.order.key
+    packed = await context.store.run_read_only(lambda uow: uow.vault.identity(key))
+    await note_look(context.store, AuditAction.PATIENT_SHOWN, key, by=user.name, now=context.clock.now())
+    return await renderer.render_page("patient.html", user, detail=detail, patient=_read_patient(packed))
+
+
+def _read_patient(packed: bytes | None) -> OrderPatient | None:
+    content = None if packed is None else unpack_lab_patient(packed)
+    return None if content is None else load_order_patient(content)
+
+
+@router.get("/orders/{key}/results")
+async def show_results_of_order(user: Viewer, context: Context, renderer: Renderer, detail: Detail) -> Response:
+    """The results of an order as the clinic sees them, corrections beside what they correct. The look is in the audit."""
+    key = detail.order.key
+    await note_look(context.store, AuditAction.RESULT_SHOWN, key, by=user.name, now=context.clock.now())
+    views = [load_result(found) for each in detail.reports if (found := await context.queries.report(each.key)) is not None]
+    return await renderer.render_page(
+        "order_results.html", user, detail=detail, sheets=compare_versions(views), test_name=context.test_name
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedValue:
+    """An observation of the newest version, and what the version before it said, where that is another value."""
+
+    observation: ReportedObservation
+    former: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSheet:
+    """A report as the clinic sees it: its newest delivered version, or the newest of all where none is delivered yet."""
+
+    view: ResultView
+    values: tuple[ComparedValue, ...]
+    versions: int
+
+
+def compare_versions(views: Sequence[ResultView]) -> tuple[ReportSheet, ...]:
+    """Put the versions of each report together."""
+    by_report: dict[tuple[str, str], list[ResultView]] = {}
+    for view in views:
+        if isinstance(view.message, LabReport) and view.report.state is not ReportState.DISMISSED:
+            name = view.report.report_id or view.report.key
+            by_report.setdefault((view.report.source, name), []).append(view)
+    return tuple(_to_sheet(versions) for versions in by_report.values())
+
+
+def _to_sheet(versions: list[ResultView]) -> ReportSheet:
+    in_order = sorted(versions, key=lambda each: (each.report.version or 0, each.report.sequence))
+    gone = {ReportState.DELIVERED, ReportState.SUPERSEDED}
+    seen = [each for each in in_order if each.report.state in gone] or in_order
+    newest, before = seen[-1], seen[-2] if len(seen) > 1 else None
+    former = _values_by_name(before.message) if before else {}
+    values = []
+    message = newest.message
+    for one in message.observations if isinstance(message, LabReport) else ():
+        was = former.get(_name_of(one))
+        values.append(ComparedValue(one, was if was is not None and was != format_observation(one) else None))
+    return ReportSheet(newest, tuple(values), len(versions))
+
+
+def _values_by_name(message: object) -> dict[tuple[str, ...], str]:
+    return {_name_of(one): format_observation(one) for one in message.observations} if isinstance(message, LabReport) else {}
+
+
+def _name_of(one: ReportedObservation) -> tuple[str, ...]:
+    return (one.id or "", one.code.system or "", one.code.code)
+
+
+@router.get("/results/{key}/documents/{number}")
+async def show_document(user: Revealer, context: Context, key: str, number: str) -> Response:
+    """A document of a result, to be looked at: it may name the patient, so only those see it who may. It is in the audit."""
+    report = await context.queries.report(one_line(key))  # type: ignore[arg-type]
+    documents = load_result(report).documents if report else ()
+    place = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else 0
+    if not 1 <= place <= len(documents):
+        raise HttpError(gettext("There is no such document."), 404)
+    name = documents[place - 1].file
+    stored = await context.store.run_read_only(lambda uow: uow.vault.document(name)) if name else None
+    if stored is None:
+        raise HttpError(gettext("This document is not stored (any more)."), 404)
+    await note_look(context.store, AuditAction.DOCUMENT_SHOWN, f"{one_line(key)}/{place}", by=user.name, now=context.clock.now())
+    content, content_type = stored
+    plain = content_type.split(";")[0].strip().lower()
+    disposition = "inline" if plain in _SHOWN_INLINE else "attachment"
+    headers = {"Content-Disposition": f'{disposition}; filename="document-{place}"', "Content-Security-Policy": _DOCUMENT_POLICY}
+    return Response(content, media_type=plain if plain in _SHOWN_INLINE else "application/octet-stream", headers=headers)
