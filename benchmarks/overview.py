@@ -46,7 +46,7 @@ async def open_overview(components: Components) -> httpx.AsyncClient:
             observed_conditions=tuple,
         )
     )
-    cookies = {SESSION_COOKIE: app.state.sessions.start(account)}
+    cookies = {SESSION_COOKIE: await app.state.sessions.start(account, "")}
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://status.test", cookies=cookies)
 
 

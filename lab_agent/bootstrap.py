@@ -25,6 +25,7 @@ from lab_agent.http_client import HttpClient
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import CallOutcome, Metrics
+from lab_agent.monitoring.activity import RecentCalls
 from lab_agent.monitoring.exchange_probes import CallDurations
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
@@ -83,6 +84,7 @@ class Components:
     metrics: Metrics
     owner: str
     call_durations: CallDurations = field(default_factory=CallDurations)
+    recent_calls: RecentCalls = field(default_factory=RecentCalls)
     mapping_cache: MappingCache = field(default_factory=lambda: MappingCache(None))
     config: Path | None = None
     """The settings file, where there is one."""
@@ -102,11 +104,13 @@ async def open_components(
     clock = clock or SystemClock()
     opened = open_store(settings.store, origin=origin) if store is None else store
     owner = worker_name(socket.gethostname())
-    metrics, call_durations = Metrics(), CallDurations()
+    metrics, call_durations, recent_calls = Metrics(), CallDurations(), RecentCalls()
 
     def observe_call(operation: str, outcome: CallOutcome, seconds: float) -> None:
         metrics.record_exchange_call(operation, outcome, seconds)
         call_durations.record(operation, outcome, seconds)
+        if outcome is CallOutcome.OK:
+            recent_calls.record_call(clock.now(), seconds)
 
     async with HttpClient(http_options(settings.exchange)) as http:
         authenticator = Authenticator(settings.exchange.oauth, http, opened, clock, owner)
@@ -123,6 +127,7 @@ async def open_components(
                 mapping_cache=MappingCache(settings.results.mappings),
                 metrics=metrics,
                 call_durations=call_durations,
+                recent_calls=recent_calls,
                 owner=owner,
                 config=config,
             )

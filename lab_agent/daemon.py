@@ -26,6 +26,7 @@ from lab_agent.domain.audit import AuditChannel
 from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
+from lab_agent.monitoring.activity import ActivityRecorder
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.introspection import iter_plain_values
@@ -108,9 +109,12 @@ async def _run(
             _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: components.store.health.conditions)
         )
         background_tasks: dict[str, BackgroundTask] = {
-            "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS),
+            "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS, on_stop=app.state.change_feed.close),
             "catalogue": components.catalogue_cache.watch,
         }
+        if components.queries is not None:
+            recorder = ActivityRecorder(components.store, components.queries, components.clock, components.recent_calls)
+            background_tasks["activity"] = recorder.run
         worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks, told_of_store=start.book)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)

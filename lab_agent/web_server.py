@@ -12,7 +12,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -74,14 +74,19 @@ async def serve(
     drain: float,
     limits: ConnectionLimits | None = None,
     tls: ssl.SSLContext | None = None,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until cancelled, over TLS if `tls` is given; then let open requests end, for up to `drain` seconds."""
+    """Serve until cancelled, over TLS if `tls` is given; then let open requests end, for up to `drain` seconds.
+
+    `on_stop` is called first of all then, to end the answers that have no end of their own.
+    """
     server = UvicornServer(app, drain=drain, limits=limits, tls=tls)
     running = asyncio.create_task(server.serve([sock]), name="uvicorn")
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
         server.should_exit = True
+        on_stop()
         await running
         raise
 

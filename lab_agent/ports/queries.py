@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.activity import HourlyActivity
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
@@ -78,6 +79,8 @@ class Overview:
     overdue_orders: int
     alerts: tuple[Alert, ...]
     last_poll: datetime | None
+    next_due: datetime | None = None
+    """When the next result is expected, of orders that are not overdue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +293,28 @@ class OverdueResults:
     since_last: datetime | None
 
 
+CHANGE_TOPICS = ("orders", "results", "waiting", "alerts", "catalogue")
+"""What pages are about, as far as they are told that it has changed."""
+AGE_LIMITS = (timedelta(hours=1), timedelta(hours=3), timedelta(hours=24), timedelta(days=3), timedelta(days=7))
+"""Between these ages lie the columns of what fails, by how long it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingSpan:
+    """Since when something has failed or waited: after a time, until another one; None for no limit."""
+
+    after: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgedFailures:
+    """How many fail or wait for one cause, by their ages: `counts[0]` for less than an hour, the last for more than a week."""
+
+    key: AlertKey
+    counts: tuple[int, ...]
+
+
 class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
@@ -317,10 +342,34 @@ class Queries(Protocol):
         """How much was done since then."""
         ...
 
+    async def activity(self, *, since: datetime) -> tuple[HourlyActivity, ...]:
+        """What was recorded of the hours since then, oldest first."""
+        ...
+
+    async def measure_hour(self, hour: datetime) -> tuple[HourlyActivity, ...]:
+        """Count what was done in the hour that began then, of the newest `MAX_COUNTED` of a kind."""
+        ...
+
+    async def failures_by_age(self, *, now: datetime) -> tuple[AgedFailures, ...]:
+        """What fails or waits for a person, counted by cause and by how long it has."""
+        ...
+
+    async def change_stamps(self) -> Mapping[str, str]:
+        """A text for each topic (`CHANGE_TOPICS`) that is another one once something of it has changed; cheap."""
+        ...
+
     async def needs_attention(
-        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+        self,
+        *,
+        cause: AlertKey | None = None,
+        span: WaitingSpan | None = None,
+        offset: int = 0,
+        limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[AttentionItem]:
-        """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells."""
+        """What needs an operator, longest waiting first; that alone which waits for the cause that an alert tells.
+
+        With a `span`, what has failed or waited since then, also what is tried again by itself.
+        """
         ...
 
     async def orders(

@@ -18,6 +18,7 @@ from lab_agent.domain.report_records import HoldReason, ReportRecord, UploadReco
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.ports.activity import ActivityRepository
 from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
@@ -65,6 +66,7 @@ class UnitOfWork(Protocol):
     programs: ProgramRepository
     leases: LeaseRepository
     purge: Purge
+    activity: ActivityRepository
     audit: AuditRepository
     erasure: Erasure
 

@@ -24,11 +24,12 @@ from lab_agent.status import (
     condition_pages,
     group_pages,
     health,
+    live,
     login,
     notice_pages,
     order_list,
     order_page,
-    pages,
+    overview,
     preferences,
     refused_pages,
     result_pages,
@@ -57,8 +58,9 @@ STATIC_PREFIX = "/static/"
 _PAGES = (
     health,
     login,
+    live,
     preferences,
-    pages,
+    overview,
     order_list,
     order_page,
     condition_pages,
@@ -81,6 +83,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.sessions = Sessions(context, lifetime, read_only=context.settings.read_only)
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
+    app.state.change_feed = live.ChangeFeed(context.queries)
     for module in _PAGES:
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from lab_agent.conditions.table import CONDITIONS, explain
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain import value_text
 from lab_agent.domain.text import shorten
 from lab_agent.monitoring.page_lists import find_group, find_list
-from lab_agent.status import formatting
+from lab_agent.status import formatting, wording
 from lab_agent.status.page_look import THEMES, current_look
 from lab_agent.status.translation import LANGUAGES, current_language, gettext, ngettext
 from lab_agent.workflow.hold_reasons import what_to_do
@@ -68,7 +68,7 @@ def create_environment() -> Environment:
         "state_meaning": formatting.state_meaning,
         "state_name": formatting.state_name,
         "job_kind_name": formatting.job_kind_name,
-        "explain_cause": lambda cause: explain(cause.condition),
+        "explain_cause": lambda cause: wording.explain(CONDITIONS[cause.condition]),
         "observation_value": formatting.format_observation,
         "file_size": formatting.format_size,
         "concept": value_text.format_concept,
@@ -77,6 +77,11 @@ def create_environment() -> Environment:
         "shortened": shorten,
         "with_code": formatting.with_code,
         "told_title": lambda key: CONDITIONS[key.condition].fill(gettext(CONDITIONS[key.condition].title), key.subject),
+        "title_of": wording.title_of,
+        "cause_of": wording.cause_of,
+        "mend_of": wording.mend_of,
+        "affects_of": wording.affects_of,
+        "affected_text": wording.affected_text,
         "general": lambda text, condition: condition.fill(text, "…"),
     }
     made.globals |= {

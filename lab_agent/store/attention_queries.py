@@ -22,7 +22,7 @@ from lab_agent.domain.state_machines import (
     OrderState,
     ReportState,
 )
-from lab_agent.ports.queries import MAX_COUNTED, AttentionItem, AttentionKind, Page
+from lab_agent.ports.queries import MAX_COUNTED, AttentionItem, AttentionKind, Page, WaitingSpan
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, lines, orders, reports
@@ -50,6 +50,21 @@ def _select_item(*columns: ColumnElement[Any]) -> Select[Any]:
     return select(*(column.label(name) for name, column in zip(_NAMES, columns, strict=True)))
 
 
+_JOB_COLUMNS = (
+    _text(AttentionKind.JOB),
+    cast(jobs.c.id, String),
+    cast(jobs.c.state, String),
+    cast(jobs.c.kind, String),
+    jobs.c.order_key,
+    jobs.c.target,
+    _NOTHING,
+    jobs.c.reason,
+    jobs.c.first_due_at,
+    jobs.c.attempts,
+    cast(jobs.c.failure_cause, String),
+    jobs.c.system,
+)
+_FAILING_JOBS = _select_item(*_JOB_COLUMNS).where(jobs.c.failing_since.is_not(None))
 _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]], ...] = (
     (
         AttentionKind.ORDER,
@@ -89,20 +104,7 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
     ),
     (
         AttentionKind.JOB,
-        _select_item(
-            _text(AttentionKind.JOB),
-            cast(jobs.c.id, String),
-            cast(jobs.c.state, String),
-            cast(jobs.c.kind, String),
-            jobs.c.order_key,
-            jobs.c.target,
-            _NOTHING,
-            jobs.c.reason,
-            jobs.c.first_due_at,
-            jobs.c.attempts,
-            cast(jobs.c.failure_cause, String),
-            jobs.c.system,
-        ).where(_IS_SET_ASIDE),
+        _select_item(*_JOB_COLUMNS).where(_IS_SET_ASIDE),
         (jobs.c.first_due_at, jobs.c.id),
     ),
     (
@@ -145,10 +147,17 @@ _ITEMS: tuple[tuple[AttentionKind, Select[Any], tuple[ColumnElement[Any], ...]],
 """What needs a person, by kind: the rows, and the order in which they have waited."""
 
 
-def load_attention_items(connection: Connection, cause: AlertKey | None, offset: int, limit: int) -> Page[AttentionItem]:
-    """Give a page of the list; of what waits for one cause alone, where that is given."""
+def load_attention_items(
+    connection: Connection, cause: AlertKey | None, offset: int, limit: int, span: WaitingSpan | None = None
+) -> Page[AttentionItem]:
+    """Give a page of the list; of what waits for one cause alone, where that is given.
+
+    With a `span` also what is tried again by itself, and only what has failed or waited since then.
+    """
     end = offset + limit + 1
-    wanted_of = [(wanted, waited) for _, wanted, waited in _ITEMS] if cause is None else [_of_cause(cause)]
+    wanted_of = [(wanted, waited) for _, wanted, waited in _ITEMS] if cause is None else [_of_cause(cause, span)]
+    if span is not None:
+        wanted_of = [(_within(wanted, span), waited) for wanted, waited in wanted_of]
     parts = [select(wanted.order_by(*waited).limit(end).subquery()) for wanted, waited in wanted_of]
     found = union_all(*parts).subquery()
     listed = select(found).order_by(found.c.since, found.c.attention_kind, found.c.ref).offset(offset).limit(limit + 1)
@@ -163,7 +172,15 @@ def load_attention_items(connection: Connection, cause: AlertKey | None, offset:
     )
 
 
-def _of_cause(cause: AlertKey) -> tuple[Select[Any], tuple[ColumnElement[Any], ...]]:
+def _within(wanted: Select[Any], span: WaitingSpan) -> Select[Any]:
+    since = wanted.selected_columns["since"]
+    at: Any = getattr(since, "element", since)
+    limits = [at > span.after] if span.after is not None else []
+    limits += [at <= span.until] if span.until is not None else []
+    return wanted.where(*limits)
+
+
+def _of_cause(cause: AlertKey, span: WaitingSpan | None = None) -> tuple[Select[Any], tuple[ColumnElement[Any], ...]]:
     """The part of the list that an alert tells of: by its condition, and its subject."""
     condition, subject = cause
     parts = {kind: (wanted, waited) for kind, wanted, waited in _ITEMS}
@@ -180,7 +197,7 @@ def _of_cause(cause: AlertKey) -> tuple[Select[Any], tuple[ColumnElement[Any], .
         wanted, waited = parts[AttentionKind.REPORT]
         reason = HoldReason(subject) if subject else None
         return wanted.where(reports.c.state == ReportState(code), reports.c.hold_reason.is_not_distinct_from(reason)), waited
-    wanted, waited = parts[AttentionKind.JOB]
+    wanted, waited = parts[AttentionKind.JOB] if span is None else (_FAILING_JOBS, parts[AttentionKind.JOB][1])
     of_system = [jobs.c.system == subject] if subject else []
     return wanted.where(jobs.c.failure_cause == FailureCause(code), *of_system), waited
 

@@ -50,6 +50,13 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
         overdue_orders=connection.scalar(overdue) or 0,
         alerts=fetch_records(connection, Alert, open_alerts),
         last_poll=_last_poll(connection),
+        next_due=connection.scalar(
+            select(func.min(orders.c.expected_at, type_=UtcDateTime)).where(
+                orders.c.state != literal_column("'closed'"),
+                in_states(orders.c.state, ORDERS_AWAITING_RESULTS),
+                orders.c.expected_at >= now,
+            )
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import decrypted_size
+from lab_agent.domain.activity import HourlyActivity
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
@@ -40,6 +41,7 @@ from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
     AffectedNumbers,
+    AgedFailures,
     AttentionItem,
     OrderCriteria,
     OrderCursor,
@@ -54,8 +56,12 @@ from lab_agent.ports.queries import (
     ReportSummary,
     RestoredNumbers,
     StateCounts,
+    WaitingSpan,
 )
+from lab_agent.store.activity import load_activity, measure_hour
 from lab_agent.store.attention_queries import load_attention_items
+from lab_agent.store.change_stamps import load_change_stamps
+from lab_agent.store.failure_matrix import load_failure_matrix
 from lab_agent.store.order_list import (
     HELD_STATES,
     complete_summaries,
@@ -108,9 +114,30 @@ class SqlQueries(Queries):
 
     @override
     async def needs_attention(
-        self, *, cause: AlertKey | None = None, offset: int = 0, limit: int = DEFAULT_PAGE_SIZE
+        self,
+        *,
+        cause: AlertKey | None = None,
+        span: WaitingSpan | None = None,
+        offset: int = 0,
+        limit: int = DEFAULT_PAGE_SIZE,
     ) -> Page[AttentionItem]:
-        return await self._store.read(lambda connection: load_attention_items(connection, cause, offset, limit))
+        return await self._store.read(lambda connection: load_attention_items(connection, cause, offset, limit, span))
+
+    @override
+    async def activity(self, *, since: datetime) -> tuple[HourlyActivity, ...]:
+        return await self._store.read(lambda connection: load_activity(connection, since))
+
+    @override
+    async def measure_hour(self, hour: datetime) -> tuple[HourlyActivity, ...]:
+        return await self._store.read(lambda connection: measure_hour(connection, hour))
+
+    @override
+    async def failures_by_age(self, *, now: datetime) -> tuple[AgedFailures, ...]:
+        return await self._store.read(lambda connection: load_failure_matrix(connection, now))
+
+    @override
+    async def change_stamps(self) -> Mapping[str, str]:
+        return await self._store.read(load_change_stamps)
 
     @override
     async def orders(

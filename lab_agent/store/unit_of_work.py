@@ -27,6 +27,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.activity import SqlActivityRepository
 from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.audit import SqlAuditRepository
 from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
@@ -98,6 +99,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.workers = SqlWorkerRepository(session)
         self.programs = SqlProgramRepository(session)
         self.leases = SqlLeaseRepository(session)
+        self.activity = SqlActivityRepository(connection)
         self.purge = SqlPurge(connection)
         self.erasure = SqlErasure(connection)
         self.audit = SqlAuditRepository(session, cipher, origin)

@@ -22,6 +22,7 @@ from typing_extensions import override
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.activity import HourlyActivity, Measure
 from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.audit import AuditEntry
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
@@ -55,6 +56,7 @@ from lab_agent.domain.store_health import StoreHealth
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import AlreadyExistsError, CryptoError, LeaseLostError, StoreError
+from lab_agent.ports.activity import ActivityRepository
 from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.ports.audit import AuditRepository
 from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
@@ -109,6 +111,7 @@ class MemoryData:
     refresh_lease: tuple[str, datetime] | None = None
     users: dict[str, UserRecord] = field(default_factory=dict)
     status_sessions: dict[str, SessionRecord] = field(default_factory=dict)
+    activity: dict[tuple[datetime, Measure], HourlyActivity] = field(default_factory=dict)
     patient_terms: dict[OrderKey, frozenset[str]] = field(default_factory=dict)
     catalogues: list[CatalogueVersion] = field(default_factory=list)
     turnaround_notices: list[TurnaroundNotice] = field(default_factory=list)
@@ -401,6 +404,28 @@ class MemorySessionRepository(SessionRepository):
         old = [key for key, each in self._data.status_sessions.items() if each.expires_at < before]
         for key in old:
             del self._data.status_sessions[key]
+        return len(old)
+
+
+class MemoryActivityRepository(ActivityRepository):
+    """Hours."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+
+    @override
+    def save(self, hours: Sequence[HourlyActivity]) -> None:
+        self._data.activity |= {(each.hour, each.measure): each for each in hours}
+
+    @override
+    def get(self, hour: datetime, measure: Measure) -> HourlyActivity | None:
+        return self._data.activity.get((hour, measure))
+
+    @override
+    def purge(self, *, before: datetime) -> int:
+        old = [key for key in self._data.activity if key[0] < before]
+        for key in old:
+            del self._data.activity[key]
         return len(old)
 
 
@@ -1363,6 +1388,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.oauth_tokens = MemoryOAuthTokenRepository(data)
         self.users = MemoryUserRepository(data)
         self.status_sessions = MemorySessionRepository(data)
+        self.activity = MemoryActivityRepository(data)
         self.catalogues = MemoryCatalogueRepository(data)
         self.turnaround_notices = MemoryTurnaroundNoticeRepository(data)
         self.issued_labels = MemoryIssuedLabelRepository(data)

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium h
 @asynccontextmanager
 async def served(page) -> AsyncIterator[str]:
     sock = web_server.listen("127.0.0.1", 0, settings_group="status")
-    task = asyncio.create_task(web_server.serve(create_app(page.context), sock, drain=2))
+    app = create_app(page.context)
+    task = asyncio.create_task(web_server.serve(app, sock, drain=2, on_stop=app.state.change_feed.close))
     try:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
