@@ -21,6 +21,7 @@ from lab_agent.status.auth import CurrentUser, Form, HttpError, Note, Operator, 
 from lab_agent.status.context import Context
 from lab_agent.status.formatting import find_unconfirmed_submit, is_unconfirmed_submit
 from lab_agent.status.result_pages import Report
+from lab_agent.status.translation import marked
 from lab_agent.workflow import operator_jobs, operator_results
 from lab_agent.workflow.operator_results import ResultDecision
 
@@ -29,8 +30,9 @@ _log = get_logger(__name__)
 
 LINE_FIELD_PREFIX = "line-"
 """What the name of a line's tick begins with."""
+_UNCONFIRMED = marked("It is not known whether the laboratory system has the order: answer that question on its page first.")
 _MAX_JOB_ID = 2**63 - 1
-_RESULT_CHANGED = "This result has changed since you opened its page; somebody else may have decided. Nothing was done."
+_RESULT_CHANGED = marked("This result has changed since you opened its page; somebody else may have decided. Nothing was done.")
 
 
 async def get_job(job: str, context: Context, _: Viewer) -> Job:
@@ -93,8 +95,8 @@ async def retry_order(key: str, user: Operator, _: Form, context: Context) -> Re
     detail = await context.queries.order(OrderKey(one_line(key)))
     if detail is None:
         raise HttpError("There is no order with this key.", 404)
-    if unconfirmed := find_unconfirmed_submit(detail):
-        raise HttpError(f"It is not known whether the order was submitted. Settle job {unconfirmed.id} first.", 409)
+    if find_unconfirmed_submit(detail):
+        raise HttpError(_UNCONFIRMED, 409)
     await operator_jobs.retry_order(context.store, detail.order.key, by=user.name, now=context.clock.now())
     return RedirectResponse(f"/orders/{detail.order.key}?flash=order-retried", 303)
 

@@ -38,6 +38,7 @@ from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sess
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
+from lab_agent.status.translation import gettext, marked
 
 _log = get_logger(__name__)
 
@@ -55,7 +56,7 @@ SECURITY_HEADERS = {
 }
 STATIC_FOLDER = Path(__file__).parent / "static"
 STATIC_PREFIX = "/static/"
-_PAGES = (
+PAGE_MODULES = (
     health,
     login,
     live,
@@ -71,7 +72,7 @@ _PAGES = (
     notice_pages,
 )
 _RETRY_AFTER = "10"
-_HTTP_ERROR_MESSAGES = {404: "Page not found.", 405: "This address does not support this method."}
+_HTTP_ERROR_MESSAGES = {404: marked("Page not found."), 405: marked("This address does not support this method.")}
 
 
 def create_app(context: StatusContext) -> FastAPI:
@@ -84,7 +85,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
     app.state.change_feed = live.ChangeFeed(context.queries)
-    for module in _PAGES:
+    for module in PAGE_MODULES:
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)
@@ -124,7 +125,7 @@ class SecurityHeadersMiddleware:
             if response_started:
                 raise
             page = _error_page(
-                Request(scope), 500, "This page failed. The agent's log has the details; nothing else is affected."
+                Request(scope), 500, marked("This page failed. The agent's log has the details; nothing else is affected.")
             )
             await page(scope, receive, send_with_headers)
 
@@ -147,11 +148,11 @@ async def _show_http_error(request: Request, exc: Exception) -> Response:
 
 async def _show_http_exception(request: Request, exc: Exception) -> Response:
     status = exc.status_code if isinstance(exc, HTTPException) else 500
-    return _error_page(request, status, _HTTP_ERROR_MESSAGES.get(status, "This request cannot be answered."))
+    return _error_page(request, status, _HTTP_ERROR_MESSAGES.get(status, marked("This request cannot be answered.")))
 
 
 async def _show_bad_request(request: Request, _: Exception) -> Response:
-    return _error_page(request, 400, "The address has invalid parameters.")
+    return _error_page(request, 400, marked("The address has invalid parameters."))
 
 
 async def _show_agent_error(request: Request, exc: Exception) -> Response:
@@ -159,8 +160,8 @@ async def _show_agent_error(request: Request, exc: Exception) -> Response:
     if isinstance(exc, StoreUnreachableError | CryptoError) and getattr(exc, "fault", StoreFault.OTHER_KEY) is not None:
         return _store_page(request, exc)
     if request.method in {"GET", "HEAD"}:
-        return _error_page(request, 500, f"This page cannot be shown: {exc}")
-    return _error_page(request, 409, f"Nothing was done: {exc}")
+        return _error_page(request, 500, gettext("This page cannot be shown: %(reason)s") % {"reason": exc})
+    return _error_page(request, 409, gettext("Nothing was done: %(reason)s") % {"reason": exc})
 
 
 def _store_page(request: Request, exc: StoreUnreachableError | CryptoError) -> Response:
@@ -186,4 +187,4 @@ def _store_page(request: Request, exc: StoreUnreachableError | CryptoError) -> R
 
 def _error_page(request: Request, status: int, message: str) -> Response:
     renderer: TemplateRenderer = request.app.state.renderer
-    return renderer.render("error.html", status=status, status_code=status, message=message)
+    return renderer.render("error.html", status=status, status_code=status, message=gettext(message))

@@ -21,6 +21,7 @@ from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
 from lab_agent.status.translation import gettext
+from lab_agent.status.wording import cause_of, title_of
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
 from lab_agent.workflow.result_history import kept_names
@@ -79,24 +80,26 @@ def format_observation(observation: ReportedObservation) -> str:
     if observation.value_sampled_data is not None:
         return _format_sampled_data(observation.value_sampled_data)
     if observation.value_attachment is not None:
-        return f"a document, {observation.value_attachment.content_type}"
+        return gettext("a document, %(type)s") % {"type": observation.value_attachment.content_type}
     return value_text.format_value(observation)
 
 
 def format_size(byte_count: int | None) -> str:
     """The approximate size of a document; None is one that was purged."""
     if byte_count is None:
-        return "no longer stored"
+        return gettext("no longer stored")
     for unit, many in (("MB", 1_000_000), ("kB", 1_000)):
         if byte_count >= many:
-            return f"about {byte_count / many:.1f} {unit}" if byte_count < 10 * many else f"about {byte_count // many} {unit}"
-    return "less than 1 kB"
+            size = f"{byte_count / many:.1f} {unit}" if byte_count < 10 * many else f"{byte_count // many} {unit}"
+            return gettext("about %(size)s") % {"size": size}
+    return gettext("less than 1 kB")
 
 
 def _format_sampled_data(data: SampledData) -> str:
     return f"{data.data} (every {data.period:f} ms, from {value_text.format_quantity(data.origin)})"
 
 
+_LEFT_OVER = "{left} were left as they are; what waits still is listed here."
 _FLASH_MESSAGES = {
     "retried": "Job {job} is due now; the worker picks it up within seconds.",
     "dismissed": "Job {job} was dismissed and will not be done.",
@@ -136,8 +139,8 @@ async def flash_message(flash: str = "", job: str = "", done: str = "", left: st
     message = _FLASH_MESSAGES.get(flash)
     if message is None or not all(_is_number(each) for each in (job, done, left) if each):
         return None
-    left_over = f" {left} were left as they are; what waits still is listed here." if left.strip("0") else ""
-    return message.format(job=job, done=done) + left_over
+    left_over = gettext(_LEFT_OVER).format(left=left) if left.strip("0") else ""
+    return f"{gettext(message).format(job=job, done=done)} {left_over}".rstrip()
 
 
 def _is_number(text: str) -> bool:
@@ -206,7 +209,7 @@ _JOB_KIND_NAMES = {
 def alert_text(alert: Alert) -> str:
     """What an alert says, in one line."""
     found = to_open_condition(alert)
-    return f"{found.title}: {found.cause}"
+    return f"{title_of(found)}: {cause_of(found)}"
 
 
 def without_control_characters(value: object) -> object:
@@ -227,15 +230,15 @@ def state_meaning(state: OrderState | WorkOrderState | LineState | ReportState |
     """What a state means, in one line; for the pages and for docs/states.md."""
     match state:
         case OrderState():
-            return _ORDER_STATE_MEANINGS[state]
+            return gettext(_ORDER_STATE_MEANINGS[state])
         case WorkOrderState():
-            return _WORK_ORDER_STATE_MEANINGS[state]
+            return gettext(_WORK_ORDER_STATE_MEANINGS[state])
         case LineState():
-            return _LINE_STATE_MEANINGS[state]
+            return gettext(_LINE_STATE_MEANINGS[state])
         case ReportState():
-            return _REPORT_STATE_MEANINGS[state]
+            return gettext(_REPORT_STATE_MEANINGS[state])
         case JobState():
-            return _JOB_STATE_MEANINGS[state]
+            return gettext(_JOB_STATE_MEANINGS[state])
 
 
 def state_name(state: OrderState | WorkOrderState | LineState | ReportState | JobState | str) -> str:
@@ -245,7 +248,7 @@ def state_name(state: OrderState | WorkOrderState | LineState | ReportState | Jo
 
 def job_kind_name(kind: JobKind | str) -> str:
     """What a job does, as a heading."""
-    return _JOB_KIND_NAMES[JobKind(kind)]
+    return gettext(_JOB_KIND_NAMES[JobKind(kind)])
 
 
 _NEXT_STEPS = {
@@ -258,19 +261,19 @@ _NEXT_STEPS = {
 def next_step(item: AttentionItem) -> str:
     """What to do about something that is waiting for an operator."""
     if item.attention_kind is AttentionKind.REPORT:
-        return what_to_do(ReportState(item.state), item.hold_reason)
+        return gettext(what_to_do(ReportState(item.state), item.hold_reason))
     if item.attention_kind in _NEXT_STEPS:
-        return _NEXT_STEPS[item.attention_kind]
+        return gettext(_NEXT_STEPS[item.attention_kind])
     if item.state == JobState.NEEDS_REVIEW:
-        return "Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it."
+        return gettext("Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it.")
     if can_be_marked_done(JobKind(str(item.kind))):
-        return "Fix what the reason names; then retry it, mark it done if it was done some other way, or dismiss it."
-    return "Fix what the reason names; then retry or dismiss it."
+        return gettext("Fix what the reason names; then retry it, mark it done if it was done some other way, or dismiss it.")
+    return gettext("Fix what the reason names; then retry or dismiss it.")
 
 
 def retry_explanation(kind: JobKind | str, state: JobState | str) -> str:
     """What the retry button does."""
-    return describe_retry(JobKind(kind), JobState(state))
+    return gettext(describe_retry(JobKind(kind), JobState(state)))
 
 
 def is_unconfirmed_submit(job: Job) -> bool:

@@ -19,11 +19,12 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.cause_groups import CauseGroup
-from lab_agent.ports.queries import AttentionItem
+from lab_agent.ports.queries import AGE_LIMITS, AttentionItem, WaitingSpan
 from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.pages import Flash
 from lab_agent.status.paging import PageNumber, page_offset
+from lab_agent.status.translation import gettext, marked
 from lab_agent.workflow import operator_held_groups, operator_job_groups
 from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, GroupAction
 from lab_agent.workflow.operator_held_groups import ResultGroup
@@ -35,7 +36,7 @@ _log = get_logger(__name__)
 
 _SHOWN_AT_ONCE = 3
 """Members of a group that its line shows; a larger one has a page of its own."""
-_GONE = "Nothing waits for this cause any more."
+_GONE = marked("Nothing waits for this cause any more.")
 
 
 async def get_group(renderer: Renderer, _: Viewer, cause: str = "") -> CauseGroup:
@@ -90,6 +91,62 @@ async def show_members(
         query_string=urlencode({"cause": str(group.key)}),
         can_be_marked_done=can_be_marked_done,
         flash=flash,
+    )
+
+
+@router.get("/failures")
+async def show_failures(user: Viewer, context: Context, renderer: Renderer) -> Response:
+    """What fails or waits for a person, by cause and by how long it has: each number leads to what it counts."""
+    now = context.clock.now()
+    rows = await context.queries.failures_by_age(now=now)
+    actions = {each.key: each for each in await renderer.groups()}
+    return await renderer.render_page(
+        "failures.html",
+        user,
+        rows=rows,
+        groups_by_key=actions,
+        columns=_age_columns(),
+        totals=[sum(numbers) for numbers in zip(*(row.counts for row in rows), strict=True)],
+    )
+
+
+def _age_columns() -> tuple[str, ...]:
+    return (
+        gettext("under 1 h"),
+        gettext("1 to 3 h"),
+        gettext("3 to 24 h"),
+        gettext("1 to 3 d"),
+        gettext("3 to 7 d"),
+        gettext("over 7 d"),
+    )
+
+
+@router.get("/failures/members")
+async def show_failures_of_age(
+    user: Viewer, context: Context, renderer: Renderer, page: PageNumber, cause: str = "", age: str = ""
+) -> Response:
+    """What fails or waits for a cause, and has for as long as a column says; also what is tried again by itself."""
+    try:
+        key = AlertKey.parse(one_line(cause))
+    except ValueError as exc:
+        raise HttpError("There is no such cause.", 404) from exc
+    column = int(age) if age.isascii() and age.isdigit() and int(age[:3]) <= len(AGE_LIMITS) else None
+    now = context.clock.now()
+    after = now - AGE_LIMITS[column] if column is not None and column < len(AGE_LIMITS) else None
+    until = now - AGE_LIMITS[column - 1] if column else None
+    groups = {each.key: each for each in await renderer.groups()}
+    return await renderer.render_page(
+        "failures_of_age.html",
+        user,
+        cause=key,
+        group=groups.get(key),
+        age_name=None if column is None else _age_columns()[column],
+        page=await context.queries.needs_attention(
+            cause=key, span=WaitingSpan(after=after, until=until), offset=page_offset(page)
+        ),
+        page_number=page,
+        query_string=urlencode([("cause", str(key)), *([("age", str(column))] if column is not None else [])]),
+        can_be_marked_done=can_be_marked_done,
     )
 
 

@@ -16,6 +16,7 @@ from lab_agent.errors import StoreError
 from lab_agent.logs import get_logger
 from lab_agent.status.auth import SESSION_COOKIE, Form, Sessions, UnverifiedForm, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.translation import gettext
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -97,7 +98,7 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
     address, now = request.client.host if request.client else "unknown", context.clock.now()
     if wait := limit.remaining_wait(name, address, now):
         seconds = int(wait.total_seconds()) + 1
-        error = f"Too many attempts. Try again in {seconds} s."
+        error = gettext("Too many attempts. Try again in %(seconds)d s.") % {"seconds": seconds}
         response = renderer.render("login.html", status=429, next_path=next_path, error=error, conditions=())
         response.headers["Retry-After"] = str(seconds)
         return response
@@ -110,7 +111,9 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
         await _note(context, AuditEntry(at=now, action=AuditAction.SIGN_IN_REJECTED, subject=subject, address=address))
         # Without the name: people type passwords into the wrong field.
         _log.warning("sign-in rejected", action="sign_in_rejected", address=address)
-        return renderer.render("login.html", status=401, next_path=next_path, error="Wrong name or password.", conditions=())
+        return renderer.render(
+            "login.html", status=401, next_path=next_path, error=gettext("Wrong name or password."), conditions=()
+        )
     limit.record_success(name)
     entry = AuditEntry(at=now, action=AuditAction.SIGNED_IN, subject=account.name, by=account.name, address=address)
     await _note(context, entry)

@@ -165,7 +165,7 @@ def check_health(
     """Say of each part how it is, from the conditions about it."""
     calls = [each for each in hours if each.measure is Measure.EXCHANGE_CALLS and each.hour >= hour_of(now) - HOUR]
     latency = format_seconds(calls[-1].median) if calls else ""
-    polled = gettext("polled %(age)s ago") % {"age": format_age(overview.last_poll, now)} if overview.last_poll else ""
+    polled = gettext("polled %(age)s ago") % {"age": format_age(overview.last_poll, now)} if overview.last_poll else gettext("never polled")
     said = ", ".join(part for part in (polled, latency) if part)
     sign_in = {ConditionId.EXCHANGE_SIGN_IN}
     expiry = ""
@@ -177,7 +177,7 @@ def check_health(
         *(
             _part(each.name, [one for one in _about(conditions, "lis") if one.subject == each.name], each.kind, "/adapters")
             if each.loaded
-            else PartHealth(each.name, "bad", gettext("not loaded"), each.kind, "/adapters")
+            else PartHealth(each.name, "bad", gettext("not loaded"), each.reason or each.kind, "/adapters")
             for each in context.adapters
         ),
         _part(gettext("API"), _about(conditions, "api", "catalogue", "labels"), "", "/catalogue"),

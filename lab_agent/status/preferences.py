@@ -6,13 +6,20 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.status.auth import UnverifiedForm
+from lab_agent.status.auth import UnverifiedForm, Viewer
+from lab_agent.status.context import Renderer
 from lab_agent.status.login import local_path
 from lab_agent.status.page_look import LOOK_COOKIE, THEMES, read_preferences
 from lab_agent.status.translation import LANGUAGES
 
 router = APIRouter()
 _A_YEAR = 365 * 86_400
+
+
+@router.get("/keys")
+async def show_keys(user: Viewer, renderer: Renderer) -> Response:
+    """The list of keys."""
+    return await renderer.render_page("keys.html", user)
 
 
 @router.post("/preferences")

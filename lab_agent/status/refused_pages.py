@@ -24,6 +24,7 @@ from lab_agent.status.auth import Form, HttpError, Note, Operator, Viewer, one_l
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.pages import Flash, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
+from lab_agent.status.translation import gettext
 from lab_agent.workflow.refused_message_desk import Preview, describe_content
 from lab_agent.workflow.refused_messages import list_refused_messages
 
@@ -141,7 +142,11 @@ async def dismiss_all(user: Operator, form: Form, context: Context, note: Note) 
     if source not in waiting:
         raise HttpError("There are no waiting messages of a laboratory system with this name.", 404)
     if count != str(waiting[source]):
-        raise HttpError(f"There are {waiting[source]} refused messages by now. Nothing was done; review them first.", 409)
+        raise HttpError(
+            gettext("There are %(number)d refused messages by now. Nothing was done; review them first.")
+            % {"number": waiting[source]},
+            409,
+        )
     await context.refused_messages.dismiss_all(source, by=user.name, note=note, expected_count=waiting[source])
     _log.info("refused messages dismissed", action="refused_dismissed", adapter=source, by=user.name)
     return RedirectResponse("/refused?flash=refused-dismissed", 303)

@@ -27,6 +27,7 @@ from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result
 from lab_agent.status.pages import Flash, SearchText, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
+from lab_agent.status.translation import gettext, marked
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.refused_messages import rejected_messages_alert_key
 
@@ -37,7 +38,9 @@ _MAX_CANDIDATES = 10
 _MAX_OBSERVATIONS = 500
 """Observations of one result on its page; nobody reads more, and the command line shows them all."""
 _MAX_PREVIEW = 200
-_PREVIEW_OUTDATED = "The mapping tables or the results have changed since the preview. Nothing was done; check the preview again."
+_PREVIEW_OUTDATED = marked(
+    "The mapping tables or the results have changed since the preview. Nothing was done; check the preview again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ async def preview_mapping_release(user: Operator, context: Context, renderer: Re
     return await renderer.render_page(
         "mapping_release.html",
         user,
-        sections=(("Would be released", released), ("Would stay", waiting)),
+        sections=((gettext("Would be released"), released), (gettext("Would stay"), waiting)),
         release_count=len(released),
         preview_digest=_preview_digest(preview),
         limit=_MAX_PREVIEW,

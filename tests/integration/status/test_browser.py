@@ -180,7 +180,7 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await output.filter(has_text="was released").wait_for()
         assert (await status_pages.get_report(seeded, mended)).state is ReportState.MATCHED
 
-        await tab.get_by_role("link", name="Turnaround").click()
+        await tab.goto(f"{base}/turnaround")
         await tab.get_by_label("Test", exact=True).fill("001.001")
         await tab.get_by_label("delayed by").check()
         await tab.get_by_label("Hours of the delay").fill("many")
@@ -206,7 +206,7 @@ async def test_operator_retries_forty_uploads_of_a_cause(pages, browser, scripts
         context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
         tab = await context.new_page()
         await signed_in(tab, base, "/")
-        await tab.get_by_role("link", name="Waiting for you 40").wait_for()
+        await tab.get_by_role("heading", name="Needs you: 1 cause, 40 things wait.").wait_for()
         await tab.get_by_role("link", name="Retry all 40").click()
         await tab.get_by_role("heading", name="Retry all: 40 of 40?").wait_for()
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
@@ -234,4 +234,4 @@ async def test_refresh_keeps_a_half_written_decision(seeded, browser):
         await tab.get_by_role("heading", name="History").click()
         await status_pages.unmatched_result(seeded, report_id="another")
         await tab.clock.run_for(11_000)
-        await tab.get_by_text("03:19:00").wait_for()
+        await tab.get_by_text("03:19:00", exact=True).wait_for()

@@ -41,12 +41,12 @@ async def open_alert(pages: Any, condition: ConditionId, subject: str = "", deta
 
 async def test_overview_begins_with_verdict(pages: Any):
     client = await pages.signed_in_client(Role.VIEWER)
-    assert first_sentence((await client.get("/")).text) == "Works: nothing waits for a person."
+    assert first_sentence((await client.get("/")).text) == "All is well: 0 orders today."
     await open_alert(pages, ConditionId.BACKUP_OLD, days=3)
     await open_alert(pages, ConditionId.EXCHANGE_UNAVAILABLE, detail="connection refused", minutes=12)
     text = (await client.get("/")).text
-    assert first_sentence(text).startswith("The exchange service does not answer, for 12 min; ")
-    assert first_sentence(text).endswith(" And 1 more.")
+    assert first_sentence(text).startswith("The exchange service does not answer, for 12 min.")
+    assert first_sentence(text).endswith(" And 1 more condition.")
 
 
 async def test_overview_tells_cause_age_affected_and_mend_of_each(seeded: Any):

@@ -202,7 +202,7 @@ async def test_viewer_sees_notices_without_actions(offered: Any):
     viewer, token = await client_and_token(offered, Role.VIEWER)
     text = (await viewer.get("/turnaround")).text
     assert "001.001" in text
-    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/sign-out"}
+    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/preferences", "/sign-out"}
     for path in ("/turnaround", "/turnaround/lift"):
         assert (await viewer.post(path, data={**STOP, "csrf_token": token})).status_code == 403
     client, good = await client_and_token(offered)
