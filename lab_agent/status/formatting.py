@@ -100,7 +100,7 @@ def _format_sampled_data(data: SampledData) -> str:
 
 
 _LEFT_OVER = "{left} were left as they are; what waits still is listed here."
-_FLASH_MESSAGES = {
+FLASH_MESSAGES = {
     "retried": "Job {job} is due now; the worker picks it up within seconds.",
     "dismissed": "Job {job} was dismissed and will not be done.",
     "done": "Job {job} was marked as done.",
@@ -136,7 +136,7 @@ _FLASH_MESSAGES = {
 
 async def flash_message(flash: str = "", job: str = "", done: str = "", left: str = "") -> str | None:
     """The sentence for `?flash=…&job=…`; None for anything else, so that an address cannot put words on the page."""
-    message = _FLASH_MESSAGES.get(flash)
+    message = FLASH_MESSAGES.get(flash)
     if message is None or not all(_is_number(each) for each in (job, done, left) if each):
         return None
     left_over = gettext(_LEFT_OVER).format(left=left) if left.strip("0") else ""
@@ -251,7 +251,7 @@ def job_kind_name(kind: JobKind | str) -> str:
     return gettext(_JOB_KIND_NAMES[JobKind(kind)])
 
 
-_NEXT_STEPS = {
+NEXT_STEPS = {
     AttentionKind.ORDER: "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once.",
     AttentionKind.LINE: "Enter it in the laboratory system, then `lab-agent orders accept-line`; or `refuse-line`.",
     AttentionKind.REFUSED: "See why it could not be read; correct the map or the laboratory system, then replay or dismiss it.",
@@ -262,8 +262,8 @@ def next_step(item: AttentionItem) -> str:
     """What to do about something that is waiting for an operator."""
     if item.attention_kind is AttentionKind.REPORT:
         return gettext(what_to_do(ReportState(item.state), item.hold_reason))
-    if item.attention_kind in _NEXT_STEPS:
-        return gettext(_NEXT_STEPS[item.attention_kind])
+    if item.attention_kind in NEXT_STEPS:
+        return gettext(NEXT_STEPS[item.attention_kind])
     if item.state == JobState.NEEDS_REVIEW:
         return gettext("Check on the other side whether it happened. If it did, mark it done; if it certainly did not, retry it.")
     if can_be_marked_done(JobKind(str(item.kind))):
