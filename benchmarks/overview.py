@@ -12,12 +12,23 @@ from lab_agent.bootstrap import Components
 from lab_agent.crypto import Passwords
 from lab_agent.status.app import create_app
 from lab_agent.status.auth import SESSION_COOKIE
-from lab_agent.status.context import StatusContext
+from lab_agent.status.context import ConnectionDesk, StatusContext
 from lab_agent.store.opening import build_cipher
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 _USER = "benchmark"
+
+
+async def _do_nothing() -> None:
+    pass
+
+
+async def _check_nothing(name: str) -> None:
+    del name
+
+
+_NO_CONNECTION = ConnectionDesk(base_url="", grant="basic", scopes=(), check=_do_nothing, refresh=_do_nothing, forget=_do_nothing)
 
 
 async def open_overview(components: Components) -> httpx.AsyncClient:
@@ -42,6 +53,8 @@ async def open_overview(components: Components) -> httpx.AsyncClient:
             assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
             refused_messages=RefusedMessageDesk(components.store, components.clock, components.adapters),
             catalogue=lambda: None,
+            connection=_NO_CONNECTION,
+            check_adapter=_check_nothing,
             missing_tasks=tuple,
             observed_conditions=tuple,
         )

@@ -32,7 +32,7 @@ from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.introspection import iter_plain_values
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.status.app import create_app
-from lab_agent.status.context import AdapterStatus, StatusContext
+from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.audit_origin import find_origin
@@ -157,6 +157,17 @@ def _build_status_context(
         assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
         refused_messages=desk,
         missing_tasks=missing_tasks,
+        connection=ConnectionDesk(
+            base_url=components.settings.exchange.base_url,
+            grant=components.settings.exchange.oauth.grant,
+            scopes=components.settings.exchange.oauth.scope.split(),
+            check=components.exchange.check,
+            refresh=components.authenticator.refresh,
+            forget=components.authenticator.forget,
+        ),
+        check_adapter=lambda name: components.adapters.get(name).check(),
+        rule_severities=dict(components.settings.rules.severities),
+        label_pools=components.settings.api.label_pools,
         catalogue=components.catalogue_cache.view,
         observed_conditions=observed,
     )

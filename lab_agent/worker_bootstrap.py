@@ -16,7 +16,6 @@ from lab_agent.bootstrap import (
     build_version_horizon,
 )
 from lab_agent.domain.retry import Backoff
-from lab_agent.domain.state_machines import JobState
 from lab_agent.domain.store_health import name_host
 from lab_agent.errors import Failure, ServicePaused
 from lab_agent.machine_probes import build_machine_probes
@@ -120,19 +119,9 @@ def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWat
     return ClockWatch(components.store, components.clock, scheduler, longest, timedelta(seconds=worker.lease))
 
 
-_ENDED_WELL = frozenset({JobState.DONE.value, JobState.OBSOLETE.value})
-"""How an attempt ends that has not failed."""
-
-
 def build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:
     """Build what runs the jobs."""
     worker = components.settings.worker
-
-    def record_attempt(kind: str, outcome: str) -> None:
-        components.metrics.record_attempt(kind, outcome)
-        if outcome not in _ENDED_WELL:
-            components.recent_calls.record_failure()
-
     return JobRunner(
         store=components.store,
         clock=components.clock,
@@ -142,7 +131,8 @@ def build_runner(components: Components, adapters: AdapterSource, outages: Outag
         lease=timedelta(seconds=worker.lease),
         backoff=Backoff(worker.backoff_first, worker.backoff_longest),
         random=random.Random().random,  # noqa: S311 - jitter, no secret
-        on_attempt=record_attempt,
+        on_attempt=components.metrics.record_attempt,
+        on_failure=components.recent_calls.record_failure,
     )
 
 

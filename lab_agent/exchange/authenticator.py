@@ -113,6 +113,20 @@ class Authenticator:
             raise AuthenticationRequired("the service rejects our login and password; correct [exchange.oauth]")
         return _bearer_credential(await self._get_newer_than(rejected.generation))
 
+    async def refresh(self) -> None:
+        """Get a newer token than the present one, now. Raises `AuthenticationRequired` if none can be had."""
+        await self.renew_credential(await self.credential())
+
+    async def forget(self) -> None:
+        """Delete all tokens: where a person signs in, nothing is sent until one does again."""
+
+        def write(uow: UnitOfWork) -> None:
+            uow.oauth_tokens.forget()
+            uow.commit()
+
+        await self._store.run(write)
+        self._cached = self._unsaved = None
+
     async def exchange_code(self, grant: CodeGrant) -> None:
         """Finish a sign-in by a person: exchange the code, and store the tokens as the newest generation."""
         token = await self._token_client.exchange_code(grant, generation=await self._stored_generation() + 1)

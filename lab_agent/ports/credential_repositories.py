@@ -56,6 +56,10 @@ class OAuthTokenRepository(Protocol):
         Raises `LeaseLostError` if that generation, or a newer one, is stored already."""
         ...
 
+    def forget(self) -> None:
+        """Delete every generation."""
+        ...
+
     def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
         """Take the right to refresh, for one process at a time. False while another holds it."""
         ...

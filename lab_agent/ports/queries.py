@@ -315,6 +315,34 @@ class AgedFailures:
     counts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueVersionSummary:
+    """A stored version of the catalogue, without its content."""
+
+    number: int
+    version: str
+    since: datetime
+    origin: str
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTrial:
+    """What a rule has done to the newest orders: how many were looked at, and which it had rejected, or holds now."""
+
+    looked_at: int
+    rejected: tuple[OrderKey, ...]
+    held: tuple[OrderKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LisTraffic:
+    """When a laboratory system last got something, and last sent something; None where it never did."""
+
+    handed_over_at: datetime | None
+    received_at: datetime | None
+
+
 class Queries(Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
@@ -356,6 +384,34 @@ class Queries(Protocol):
 
     async def change_stamps(self) -> Mapping[str, str]:
         """A text for each topic (`CHANGE_TOPICS`) that is another one once something of it has changed; cheap."""
+        ...
+
+    async def rule_hits(self, *, since: datetime) -> Mapping[str, int]:
+        """How many lines each rule has rejected since then."""
+        ...
+
+    async def rule_trial(self, rule: str, *, newest: int) -> RuleTrial:
+        """What a rule has done to the `newest` orders."""
+        ...
+
+    async def lis_traffic(self, adapter: str) -> LisTraffic:
+        """When a laboratory system last got, and last sent, something."""
+        ...
+
+    async def catalogue_versions(self, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[CatalogueVersionSummary, ...]:
+        """The stored versions of the catalogue, newest first, without their content."""
+        ...
+
+    async def catalogue_content(self, number: int) -> bytes | None:
+        """The tables of a stored version, packed; None if there is none of that number."""
+        ...
+
+    async def issued_ranges(self, pattern: str) -> Mapping[int, int]:
+        """The ranges of a pattern of which labels were issued: the next number of each, by its first."""
+        ...
+
+    async def labels_issued(self, pool: str, *, since: datetime) -> int:
+        """How many labels of a pool were issued since then, of the newest `MAX_COUNTED`."""
         ...
 
     async def needs_attention(

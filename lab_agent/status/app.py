@@ -21,12 +21,14 @@ from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status import (
     actions,
+    catalogue_page,
     condition_pages,
     group_pages,
     health,
     live,
     login,
     notice_pages,
+    operation_pages,
     order_list,
     order_page,
     overview,
@@ -70,6 +72,8 @@ PAGE_MODULES = (
     actions,
     refused_pages,
     notice_pages,
+    catalogue_page,
+    operation_pages,
 )
 _RETRY_AFTER = "10"
 _HTTP_ERROR_MESSAGES = {404: marked("Page not found."), 405: marked("This address does not support this method.")}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Depends
@@ -17,6 +17,7 @@ from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ages import format_age
+from lab_agent.domain.label_pools import LabelPool
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, read_groups
 from lab_agent.ports.clock import Clock
@@ -41,8 +42,26 @@ class AdapterStatus:
     kind: str
     loaded: bool
     reason: str | None = None
+    version: str = ""
+    """Package and version that the adapter comes from."""
     encoding: str | None = None
     """The code page of its messages, where its settings name one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionDesk:
+    """The sign-in at the exchange service. Its calls may raise a `Failure`; none of it gives a token away."""
+
+    base_url: str
+    grant: str
+    """How we sign in (`exchange.oauth.grant`)."""
+    scopes: Sequence[str]
+    check: Callable[[], Awaitable[None]]
+    """Asks the service something harmless."""
+    refresh: Callable[[], Awaitable[None]]
+    """Gets a new token."""
+    forget: Callable[[], Awaitable[None]]
+    """Deletes our tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +89,23 @@ class StatusContext:
     observed_conditions: Callable[[], Sequence[OpenCondition]]
     """What this process knows to hold and the store cannot record, as on a full disk."""
 
+    connection: ConnectionDesk
+    """The connection to the exchange service, as a page shows it and acts on it."""
+    check_adapter: Callable[[str], Awaitable[None]]
+    """Lets an adapter look whether its laboratory system can be reached. Raises a `Failure`, or `LabAgentError`."""
+    rule_severities: Mapping[str, str] = field(default_factory=dict)
+    """The severities that settings give to rules, by their ids."""
+    label_pools: Sequence[LabelPool] = ()
+    """The pools of barcodes."""
+
     def contracts(self) -> tuple[str, ...]:
         """The codes of the contracts that the catalogue has, sorted."""
-        found = self._active_catalogue()
+        found = self.active_catalogue()
         return tuple(sorted(found.contracts)) if found else ()
 
     def test_name(self, item: str, contract: str | None = None) -> str:
         """The name of a test, of its contract where that has it; empty where the catalogue has none."""
-        found = self._active_catalogue()
+        found = self.active_catalogue()
         if found is None:
             return ""
         own = found.contracts.get(contract or "")
@@ -86,11 +114,12 @@ class StatusContext:
 
     def container_name(self, container: str | None) -> str:
         """The name of a container's type; empty where the catalogue has none."""
-        found = self._active_catalogue()
+        found = self.active_catalogue()
         known = found.containers.get(container or "") if found else None
         return known.name if known else ""
 
-    def _active_catalogue(self) -> Catalogue | None:
+    def active_catalogue(self) -> Catalogue | None:
+        """The version in force; None where there is none, or none can be read."""
         history = self.catalogue()
         return history.versions[0].catalogue if history and history.versions else None
 

@@ -108,6 +108,8 @@ FLASH_MESSAGES = {
     "group-assess": "{done} are being assessed again; those that are right by now go on.",
     "group-dismiss": "{done} were dismissed.",
     "group-release": "{done} were released.",
+    "sign-in-refreshed": "The sign-in was refreshed.",
+    "sign-in-forgotten": "The sign-in was deleted. Nothing is fetched or delivered until somebody signs in again.",
     "orders-retried": "What waits of {done} is due now; the worker takes it up within seconds.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",

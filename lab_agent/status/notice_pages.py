@@ -23,7 +23,7 @@ T = TypeVar("T")
 router = APIRouter()
 _log = get_logger(__name__)
 
-_MAX_CAPTION_LENGTH = 500
+_MAX_CAPTION_LENGTH, _MAX_CODE = 500, 100
 FORM_FIELDS = ("item", "contract", "kind", "hours", "from", "until", "caption")
 _EMPTY_FORM = dict.fromkeys(FORM_FIELDS, "") | {"kind": "stop"}
 
@@ -38,10 +38,13 @@ Board = Annotated[NoticeBoard, Depends(get_notice_board)]
 
 
 @router.get("/turnaround")
-async def show_notices(user: Viewer, context: Context, board: Board, renderer: Renderer, flash: Flash) -> Response:
-    """Current and upcoming notices, those of the catalogue's sheet too."""
+async def show_notices(
+    user: Viewer, context: Context, board: Board, renderer: Renderer, flash: Flash, item: str = "", contract: str = ""
+) -> Response:
+    """Current and upcoming notices, those of the catalogue's sheet too; the form begins with the test that is named."""
     overview = await board.load_overview(context.clock.now())
-    return await renderer.render_page("notices.html", user, **_page_fields(overview, _EMPTY_FORM), flash=flash)
+    fields = _EMPTY_FORM | {"item": one_line(item)[:_MAX_CODE], "contract": one_line(contract)[:_MAX_CODE]}
+    return await renderer.render_page("notices.html", user, **_page_fields(overview, fields), flash=flash)
 
 
 @router.post("/turnaround")

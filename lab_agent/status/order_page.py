@@ -22,7 +22,7 @@ from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OrderState, ReportState
+from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
 from lab_agent.ports.queries import OrderDetail
 from lab_agent.rules.engine import RULES
@@ -72,6 +72,7 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
         tubes=read_tubes(detail, context),
         test_name=context.test_name,
         retryable_states=WAITING_STATES,
+        ended_jobs=frozenset(JobState) - OPEN_JOBS,
         needing_operator=JOBS_NEEDING_OPERATOR,
         unconfirmed_submit=find_unconfirmed_submit(detail),
         can_be_marked_done=can_be_marked_done,

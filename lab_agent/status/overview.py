@@ -165,7 +165,9 @@ def check_health(
     """Say of each part how it is, from the conditions about it."""
     calls = [each for each in hours if each.measure is Measure.EXCHANGE_CALLS and each.hour >= hour_of(now) - HOUR]
     latency = format_seconds(calls[-1].median) if calls else ""
-    polled = gettext("polled %(age)s ago") % {"age": format_age(overview.last_poll, now)} if overview.last_poll else gettext("never polled")
+    polled = gettext("never polled")
+    if overview.last_poll:
+        polled = gettext("polled %(age)s ago") % {"age": format_age(overview.last_poll, now)}
     said = ", ".join(part for part in (polled, latency) if part)
     sign_in = {ConditionId.EXCHANGE_SIGN_IN}
     expiry = ""

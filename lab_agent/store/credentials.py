@@ -61,6 +61,10 @@ class SqlOAuthTokenRepository(OAuthTokenRepository):
         self._connection.execute(delete(oauth_tokens).where(oauth_tokens.c.generation < token.generation - 1))
 
     @override
+    def forget(self) -> None:
+        self._connection.execute(delete(oauth_tokens))
+
+    @override
     def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
         free = (leases.c.until <= now) | (leases.c.owner == owner)
         return upsert(

@@ -43,6 +43,8 @@ from lab_agent.ports.queries import (
     AffectedNumbers,
     AgedFailures,
     AttentionItem,
+    CatalogueVersionSummary,
+    LisTraffic,
     OrderCriteria,
     OrderCursor,
     OrderDetail,
@@ -55,9 +57,11 @@ from lab_agent.ports.queries import (
     RecentActivity,
     ReportSummary,
     RestoredNumbers,
+    RuleTrial,
     StateCounts,
     WaitingSpan,
 )
+from lab_agent.store import operation_queries
 from lab_agent.store.activity import load_activity, measure_hour
 from lab_agent.store.attention_queries import load_attention_items
 from lab_agent.store.change_stamps import load_change_stamps
@@ -134,6 +138,34 @@ class SqlQueries(Queries):
     @override
     async def failures_by_age(self, *, now: datetime) -> tuple[AgedFailures, ...]:
         return await self._store.read(lambda connection: load_failure_matrix(connection, now))
+
+    @override
+    async def rule_hits(self, *, since: datetime) -> Mapping[str, int]:
+        return await self._store.read(lambda connection: operation_queries.load_rule_hits(connection, since))
+
+    @override
+    async def rule_trial(self, rule: str, *, newest: int) -> RuleTrial:
+        return await self._store.read(lambda connection: operation_queries.load_rule_trial(connection, rule, newest))
+
+    @override
+    async def lis_traffic(self, adapter: str) -> LisTraffic:
+        return await self._store.read(lambda connection: operation_queries.load_lis_traffic(connection, adapter))
+
+    @override
+    async def catalogue_versions(self, *, limit: int = DEFAULT_PAGE_SIZE) -> tuple[CatalogueVersionSummary, ...]:
+        return await self._store.read(lambda connection: operation_queries.load_catalogue_versions(connection, limit))
+
+    @override
+    async def catalogue_content(self, number: int) -> bytes | None:
+        return await self._store.read(lambda connection: operation_queries.load_catalogue_content(connection, number))
+
+    @override
+    async def issued_ranges(self, pattern: str) -> Mapping[int, int]:
+        return await self._store.read(lambda connection: operation_queries.load_issued_ranges(connection, pattern))
+
+    @override
+    async def labels_issued(self, pool: str, *, since: datetime) -> int:
+        return await self._store.read(lambda connection: operation_queries.count_labels_issued(connection, pool, since))
 
     @override
     async def change_stamps(self) -> Mapping[str, str]:

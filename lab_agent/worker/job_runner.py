@@ -13,7 +13,7 @@ import structlog
 from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
-from lab_agent.domain.state_machines import JobState
+from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import AnyJobHandler
@@ -80,6 +80,8 @@ class JobRunner:
     random: Callable[[], float]
     on_attempt: Callable[[str, str], None]
     """Called after every attempt with the kind of job and the state in which it ended."""
+    on_failure: Callable[[], None] = lambda: None
+    """Called after every attempt that failed."""
     claimer: JobClaimer = field(init=False)
     heartbeat: Heartbeat = field(init=False)
     """Keeps the leases of what is running, while it runs itself."""
@@ -103,6 +105,8 @@ class JobRunner:
                 ending = await self._run_to_end(attempt)
             await self._tell_outages(attempt, ending)
             self.on_attempt(ending.job.kind.value, ending.job.state.value)
+            if ending.job.failing_since is not None and ending.job.state in OPEN_JOBS:
+                self.on_failure()
         except LeaseLostError:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:

@@ -367,6 +367,10 @@ class MemoryOAuthTokenRepository(OAuthTokenRepository):
         self._data.oauth_tokens[token.generation] = token
 
     @override
+    def forget(self) -> None:
+        self._data.oauth_tokens.clear()
+
+    @override
     def acquire_refresh_lease(self, owner: str, *, now: datetime, lease: timedelta) -> bool:
         held = self._data.refresh_lease
         if held is not None and held[0] != owner and held[1] > now:

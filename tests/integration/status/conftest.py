@@ -32,7 +32,7 @@ from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.groups import StatusSettings
 from lab_agent.status.app import create_app
-from lab_agent.status.context import AdapterStatus, StatusContext
+from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
@@ -111,6 +111,14 @@ def form_token(html: str) -> str:
     return found[1]
 
 
+async def succeed() -> None:
+    """Nothing is wrong."""
+
+
+async def check_nothing(name: str) -> None:
+    """It can be reached."""
+
+
 async def assess_nothing(key: OrderKey) -> Any:
     raise StoreError(f"order {key} was never fetched completely")
 
@@ -141,6 +149,15 @@ async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         catalogue=lambda: None,
+        connection=ConnectionDesk(
+            base_url="https://service.example/",
+            grant="code",
+            scopes=("offline_access",),
+            check=succeed,
+            refresh=succeed,
+            forget=succeed,
+        ),
+        check_adapter=check_nothing,
         observed_conditions=tuple,
     )
     made = StatusPages(context, clock, missing)

@@ -70,9 +70,20 @@ ACCESS = {
     ("GET", "/turnaround"): VIEWER,
     ("POST", "/turnaround"): OPERATOR,
     ("POST", "/turnaround/lift"): OPERATOR,
+    ("GET", "/catalogue"): VIEWER,
+    ("GET", "/catalogue/tests/{code}"): VIEWER,
+    ("GET", "/catalogue/diff"): VIEWER,
+    ("GET", "/connection"): VIEWER,
+    ("POST", "/connection/test"): OPERATOR,
+    ("POST", "/connection/refresh"): ADMIN,
+    ("POST", "/connection/forget"): ADMIN,
+    ("GET", "/adapters"): VIEWER,
+    ("POST", "/adapters/{name}/test"): OPERATOR,
+    ("GET", "/rules"): VIEWER,
+    ("GET", "/rules/{rule}"): VIEWER,
 }
 """By method and address: who may. A new address must be added here, or the first test fails."""
-VALUES = {"key": GOOD, "job": "1", "rule": "line.specimen", "action": "retry", "number": "1"}
+VALUES = {"key": GOOD, "job": "1", "rule": "line.specimen", "action": "retry", "number": "1", "code": "001.001", "name": "folder"}
 RANKS = [VIEWER, OPERATOR, ADMIN]
 PEOPLE = (None, *RANKS)
 

@@ -36,6 +36,17 @@ PAGES = (
     "/alerts",
     "/alerts?show=open",
     "/conditions",
+    "/keys",
+    "/failures",
+    "/failures/members?cause=jobs.other",
+    "/orders/R0000000000GOOD/judgement",
+    "/orders/R0000000000GOOD/results",
+    "/orders/R0000000000GOOD/raw",
+    "/catalogue",
+    "/connection",
+    "/adapters",
+    "/rules",
+    "/rules/line.specimen",
 )
 PACKAGE = Path(lab_agent.status.__file__).parent
 
