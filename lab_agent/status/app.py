@@ -20,7 +20,9 @@ from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreac
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status import (
+    account_page,
     actions,
+    audit_page,
     condition_pages,
     group_pages,
     health,
@@ -32,6 +34,7 @@ from lab_agent.status import (
     preferences,
     refused_pages,
     result_pages,
+    users_page,
 )
 from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
 from lab_agent.status.condition_pages import list_store_conditions
@@ -67,6 +70,9 @@ _PAGES = (
     actions,
     refused_pages,
     notice_pages,
+    audit_page,
+    users_page,
+    account_page,
 )
 _RETRY_AFTER = "10"
 _HTTP_ERROR_MESSAGES = {404: "Page not found.", 405: "This address does not support this method."}
