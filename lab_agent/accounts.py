@@ -16,22 +16,24 @@ from datetime import datetime
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
-from lab_agent.errors import DataInvalidError, Problem, StoreError
+from lab_agent.errors import DataInvalidError, LastAdminError, Problem, StoreError
 from lab_agent.ports.credential_repositories import Role, UserRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-__all__ = ["Account", "Accounts", "ApiClients", "Role"]
+__all__ = ["Account", "Accounts", "ApiClients", "Role", "generate_password"]
 
 MIN_PASSWORD_LENGTH = 12
 MAX_PASSWORD_LENGTH = 256
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+_LETTERS_OF_PASSWORDS = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Without those that are taken for each other when somebody reads them out."""
 _ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user without the password hash. Sessions older than `changed_at` (of role or password) are not valid any more.
+    """A user without the password hash. Sessions older than `changed_at` (of role, password or right) are not valid any more.
 
     `may_reveal` is the right to search for patients and to see their names: no role has it by itself.
     """
@@ -81,10 +83,15 @@ class Accounts:
         user = await self._user(name)
         return None if user is None else _to_account(user)
 
-    async def remove(self, name: str, *, by: str | None = None, now: datetime) -> bool:
-        """Remove a user. False if there is none of that name."""
+    async def remove(self, name: str, *, by: str | None = None, now: datetime, keep_admin: bool = False) -> bool:
+        """Remove a user. False if there is none of that name.
+
+        With `keep_admin`, raises `LastAdminError` for the only admin.
+        """
 
         def work(uow: UnitOfWork) -> bool:
+            if keep_admin:
+                _keep_admin(uow, name)
             removed = uow.users.remove(_normalize_name(name))
             if removed:
                 uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_REMOVED, subject=_normalize_name(name), by=by))
@@ -101,14 +108,18 @@ class Accounts:
         entry = AuditEntry(at=now, action=AuditAction.USER_PASSWORD_CHANGED, subject=_normalize_name(name), by=by)
         await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now), entry)
 
-    async def set_role(self, name: str, role: Role, *, by: str | None = None, now: datetime) -> None:
-        """Give a user another role. Raises `StoreError` for an unknown user."""
+    async def set_role(self, name: str, role: Role, *, by: str | None = None, now: datetime, keep_admin: bool = False) -> None:
+        """Give a user another role. Raises `StoreError` for an unknown user.
+
+        With `keep_admin`, raises `LastAdminError` where the only admin would get another one.
+        """
         details = {"role": role.value}
         entry = AuditEntry(at=now, action=AuditAction.USER_ROLE_CHANGED, subject=_normalize_name(name), by=by, details=details)
-        await self._change(name, lambda user: replace(user, role=role, changed_at=now), entry)
+        keeps = keep_admin and role is not Role.ADMIN
+        await self._change(name, lambda user: replace(user, role=role, changed_at=now), entry, keep_admin=keeps)
 
     async def set_reveal(self, name: str, *, may_reveal: bool, by: str | None = None, now: datetime) -> None:
-        """Give a user the right to reveal patients, or take it. Raises `StoreError` for an unknown user."""
+        """Give a user the right to reveal patients, or take it; sessions end. Raises `StoreError` for an unknown user."""
         details = {"may_reveal": int(may_reveal)}
         entry = AuditEntry(at=now, action=AuditAction.USER_REVEAL_CHANGED, subject=_normalize_name(name), by=by, details=details)
         await self._change(name, lambda user: replace(user, may_reveal=may_reveal, changed_at=now), entry)
@@ -132,8 +143,17 @@ class Accounts:
     async def _hash(self, password: str) -> str:
         return await asyncio.to_thread(self._passwords.hash, password)
 
-    async def _change(self, name: str, change: Callable[[UserRecord], UserRecord], entry: AuditEntry | None = None) -> None:
+    async def _change(
+        self,
+        name: str,
+        change: Callable[[UserRecord], UserRecord],
+        entry: AuditEntry | None = None,
+        *,
+        keep_admin: bool = False,
+    ) -> None:
         def work(uow: UnitOfWork) -> None:
+            if keep_admin:
+                _keep_admin(uow, name)
             user = uow.users.get(_normalize_name(name))
             if user is None:
                 raise StoreError(f"There is no user {_normalize_name(name)}; `lab-agent user list` shows them.")
@@ -197,9 +217,20 @@ class ApiClients:
         return await self._store.run(work)
 
 
+def generate_password() -> str:
+    """Make a password to be handed over, as in `k7pd-…`: five groups of four letters, of some 99 bits."""
+    return "-".join("".join(secrets.choice(_LETTERS_OF_PASSWORDS) for _ in range(4)) for _ in range(5))
+
+
 def _update_change_stamp(uow: UnitOfWork) -> None:
     """Let every process of the API read the tokens again."""
     uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
+
+
+def _keep_admin(uow: UnitOfWork, name: str) -> None:
+    admins = {user.name for user in uow.users.all() if user.role is Role.ADMIN}
+    if admins == {_normalize_name(name)}:
+        raise LastAdminError(f"{_normalize_name(name)} is the only admin: make somebody else admin first.")
 
 
 def _to_account(user: UserRecord) -> Account:

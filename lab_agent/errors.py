@@ -184,6 +184,10 @@ class AlreadyExistsError(StoreError):
     """The database holds this already; nothing was written."""
 
 
+class LastAdminError(StoreError):
+    """The change would leave nobody who may manage users on the status page."""
+
+
 # --- what may be done about a failure of another system -----------------------------------------------------------------
 
 

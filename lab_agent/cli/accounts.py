@@ -150,7 +150,22 @@ def change_role(
     print_line(f"{name} is {role.value} now.")
 
 
-_USER_COLUMNS = ("name", "role", "since")
+@user_app.command("reveal")
+def change_reveal(
+    name: UserNameArgument,
+    on: Annotated[bool, typer.Option("--on/--off", help="Give the right, or take it.")],
+    config: ConfigOption = None,
+) -> None:
+    """Give a user the right to search for patients and to see their names, or take it. That user's sessions end."""
+
+    async def work(context: CommandContext) -> None:
+        await Accounts(context.store, Passwords()).set_reveal(name, may_reveal=on, now=context.now)
+
+    run_with_store(config, work)
+    print_line(f"{name} {'may' if on else 'may not'} reveal patients now.")
+
+
+_USER_COLUMNS = ("name", "role", "may_reveal", "since")
 
 
 @user_app.command("list")
@@ -189,4 +204,4 @@ def _read_password() -> str:
 
 
 def _user_row(account: Account) -> Row:
-    return {"name": account.name, "role": account.role, "since": account.created_at}
+    return {"name": account.name, "role": account.role, "may_reveal": account.may_reveal, "since": account.created_at}

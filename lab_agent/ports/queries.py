@@ -22,6 +22,7 @@ from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.ports.audit_queries import AuditQueries
 
 T = TypeVar("T")
 
@@ -343,7 +344,7 @@ class LisTraffic:
     received_at: datetime | None
 
 
-class Queries(Protocol):
+class Queries(AuditQueries, Protocol):
     """Reads. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
     async def overview(self, *, now: datetime) -> Overview:

@@ -20,7 +20,9 @@ from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreac
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
 from lab_agent.status import (
+    account_page,
     actions,
+    audit_page,
     catalogue_page,
     condition_pages,
     group_pages,
@@ -35,6 +37,7 @@ from lab_agent.status import (
     preferences,
     refused_pages,
     result_pages,
+    users_page,
 )
 from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
 from lab_agent.status.condition_pages import list_store_conditions
@@ -74,6 +77,9 @@ PAGE_MODULES = (
     notice_pages,
     catalogue_page,
     operation_pages,
+    audit_page,
+    users_page,
+    account_page,
 )
 _RETRY_AFTER = "10"
 _HTTP_ERROR_MESSAGES = {404: marked("Page not found."), 405: marked("This address does not support this method.")}

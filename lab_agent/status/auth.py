@@ -179,9 +179,15 @@ class Sessions:
             _log.error("end of session not stored", action="session_not_listed", by=session.user, reason=str(exc))
 
     async def list(self) -> tuple[SessionRecord, ...]:
-        """The sessions of everybody that last."""
+        """The sessions of everybody that last; without those that ended with a change of their account."""
         now = self._clock.now()
-        return await self._store.run_read_only(lambda uow: uow.status_sessions.current(now=now))
+
+        def read(uow: UnitOfWork) -> tuple[SessionRecord, ...]:
+            changed = {user.name: user.changed_at for user in uow.users.all()}
+            listed = uow.status_sessions.current(now=now)
+            return tuple(each for each in listed if each.account in changed and each.started_at >= changed[each.account])
+
+        return await self._store.run_read_only(read)
 
     async def end_other(self, record_id: str, *, by: str) -> SessionRecord | None:
         """End somebody's session; None if it has ended before, or is unknown."""
@@ -198,6 +204,22 @@ class Sessions:
 
         return await self._store.run(work)
 
+    async def end_all(self, account: str, *, by: str, but: str | None = None) -> int:
+        """End the listed sessions of a user, `but` one of them where it is given; how many were ended."""
+        now = self._clock.now()
+
+        def work(uow: UnitOfWork) -> int:
+            found = [each for each in uow.status_sessions.current(now=now) if each.account == account and each.id != but]
+            for each in found:
+                uow.status_sessions.save(replace(each, ended_at=now))
+            if found:
+                details = {"sessions": len(found)}
+                uow.audit.add(AuditEntry(at=now, action=AuditAction.SESSION_ENDED, subject=account, by=by, details=details))
+            uow.commit()
+            return len(found)
+
+        return await self._store.run(work)
+
     async def _save(self, record: SessionRecord) -> None:
         def work(uow: UnitOfWork) -> None:
             uow.status_sessions.save(record)
@@ -211,8 +233,16 @@ class Sessions:
         now = self._clock.now()
         if record is None or now - record.seen_at < _SEEN_EVERY:
             return
+        session = record.id
+
+        def work(uow: UnitOfWork) -> None:
+            known = uow.status_sessions.get(session)
+            if known is not None and known.ended_at is None:  # it may have been ended meanwhile, and stays so
+                uow.status_sessions.save(replace(known, seen_at=now))
+                uow.commit()
+
         with suppress(StoreError):
-            await self._save(replace(record, seen_at=now))
+            await self._store.run(work)
 
     def _current_session(self, cookie: str | None) -> Session | None:
         session = self._decrypt(cookie) if cookie else None
@@ -246,13 +276,23 @@ async def require_viewer(request: Request) -> CurrentUser:
 Viewer = Annotated[CurrentUser, Depends(require_viewer)]
 
 
-def _require(user: CurrentUser, role: Role) -> CurrentUser:
+def _require_role(user: CurrentUser, role: Role) -> CurrentUser:
     if not user.account.has_role(role):
         needed = {"role": gettext(user.account.role.value), "needed": gettext(role.value)}
         raise HttpError(gettext("You are signed in as %(role)s; this needs the role %(needed)s.") % needed)
+    return user
+
+
+def _require(user: CurrentUser, role: Role) -> CurrentUser:
+    _require_role(user, role)
     if user.read_only:
         raise HttpError(gettext("This page is set to show only (`status.read_only`): nothing was done."))
     return user
+
+
+async def require_own_action(user: Viewer) -> CurrentUser:
+    """Whoever is signed in, to change something of their own. Raises `LoginRequired` and `HttpError`."""
+    return _require(user, Role.VIEWER)
 
 
 async def require_operator(user: Viewer) -> CurrentUser:
@@ -265,6 +305,11 @@ async def require_admin(user: Viewer) -> CurrentUser:
     return _require(user, Role.ADMIN)
 
 
+async def require_admin_reader(user: Viewer) -> CurrentUser:
+    """An admin who only looks, also where nobody may act. Raises `LoginRequired` and `HttpError`."""
+    return _require_role(user, Role.ADMIN)
+
+
 async def require_revealer(user: Viewer) -> CurrentUser:
     """Somebody with the right to reveal patients, of whatever role. Raises `LoginRequired` and `HttpError`."""
     if not user.account.may_reveal:
@@ -274,6 +319,8 @@ async def require_revealer(user: Viewer) -> CurrentUser:
 
 Operator = Annotated[CurrentUser, Depends(require_operator)]
 Admin = Annotated[CurrentUser, Depends(require_admin)]
+AdminReader = Annotated[CurrentUser, Depends(require_admin_reader)]
+OwnAction = Annotated[CurrentUser, Depends(require_own_action)]
 Revealer = Annotated[CurrentUser, Depends(require_revealer)]
 
 

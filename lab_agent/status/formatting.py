@@ -20,7 +20,7 @@ from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
-from lab_agent.status.translation import gettext
+from lab_agent.status.translation import gettext, marked
 from lab_agent.status.wording import cause_of, title_of
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
@@ -132,6 +132,16 @@ FLASH_MESSAGES = {
     ),
     "lifted-later": "The notice was lifted; the test is available as usual for now. Upcoming notices are listed here.",
     "lifted-unknown": "The notice was lifted. Whether the catalogue's sheet notices still limits the test is unknown.",
+    "user-added": marked("The user was added."),
+    "user-removed": marked("The user was removed, and is signed out everywhere."),
+    "role-changed": marked("The role was changed; the user has to sign in again."),
+    "reveal-given": marked("The user may now search for patients and see their names, and has to sign in again."),
+    "reveal-taken": marked("The user may no longer search for patients or see their names, and has to sign in again."),
+    "password-set": marked("The new password is set; the user has to sign in with it."),
+    "own-password-set": marked("Your new password is set; your other sessions were ended."),
+    "session-ended": marked("The session was ended."),
+    "sessions-ended": marked("The sessions were ended: {done}."),
+    "nothing-changed": marked("Nothing was changed: it was so already."),
     "rule-released": "The rule can reject orders again; the orders that it had held are being reassessed.",
 }
 

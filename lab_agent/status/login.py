@@ -118,7 +118,7 @@ async def sign_in(request: Request, form: UnverifiedForm, context: Context, rend
     entry = AuditEntry(at=now, action=AuditAction.SIGNED_IN, subject=account.name, by=account.name, address=address)
     await _note(context, entry)
     _log.info("signed in", action="signed_in", by=account.name)
-    return await _start_session(request, account, next_path)
+    return await start_session(request, account, next_path)
 
 
 @router.post("/sign-out")
@@ -141,7 +141,8 @@ async def _note(context: StatusContext, entry: AuditEntry) -> None:
         _log.error("not in the audit", action="audit_failed", state=entry.action, by=entry.by, reason=str(exc))
 
 
-async def _start_session(request: Request, account: Account, next_path: str) -> Response:
+async def start_session(request: Request, account: Account, next_path: str) -> Response:
+    """Begin a session of this account, and go on to a page of ours."""
     sessions: Sessions = request.app.state.sessions
     response = RedirectResponse(next_path, 303)
     response.set_cookie(

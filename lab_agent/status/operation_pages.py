@@ -227,5 +227,6 @@ _EFFECTS = {
     "refuse": marked("rejects the line or the order: the clinic reads why, and draws blood again"),
     "hold": marked("holds the order until a person has looked, or its cause has gone"),
     "warn": marked("lets the order pass, with a remark in its timeline"),
+    "off": marked("is not applied at all"),
 }
 """What each severity does."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated
@@ -25,6 +23,7 @@ from lab_agent.logs import get_logger
 from lab_agent.ports.queries import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
 from lab_agent.status.auth import Form, HttpError, Note, Operator, Revealer, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.csv_export import csv_file
 from lab_agent.status.formatting import format_timestamp
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
@@ -38,8 +37,8 @@ TICK_PREFIX = "order-"
 _MAX_LENGTH = 200
 _MAX_BULK = 100
 _EXPORT_PORTION = 500
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet would take for the beginning of a formula."""
+_YEARS = range(1970, 9000)
+"""Of filters: with others, the days around them could not be computed in every time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ async def read_address(
     days: dict[str, datetime | None] = {}
     for name in ("from", "until"):
         try:
-            days[name] = _start_of(values[name])
+            days[name] = start_of_day(values[name])
         except ValueError:
             days[name] = None
             problem = gettext("“%(text)s” is no date: write it as 2026-01-31.") % {"text": values[name]}
@@ -100,9 +99,14 @@ async def read_address(
     return ListAddress(criteria, tuple(parameters), problem)
 
 
-def _start_of(text: str) -> datetime | None:
-    """The start of a day in this machine's time zone."""
-    return datetime.combine(date.fromisoformat(text), datetime.min.time()).astimezone() if text else None
+def start_of_day(text: str) -> datetime | None:
+    """The start of a day in this machine's time zone; None for no text. Raises `ValueError` for what is no day of our time."""
+    if not text:
+        return None
+    day = date.fromisoformat(text)
+    if day.year not in _YEARS:
+        raise ValueError(text)
+    return datetime.combine(day, datetime.min.time()).astimezone()
 
 
 Address = Annotated[ListAddress, Depends(read_address)]
@@ -247,17 +251,7 @@ async def export_orders(user: Viewer, context: Context, address: Address) -> Res
     now = context.clock.now()
     details = {"orders": len(rows)}
     await record(context.store, AuditEntry(at=now, action=AuditAction.ORDERS_EXPORTED, by=user.name, details=details))
-    name = f"orders-{now.astimezone():%Y%m%d-%H%M}.csv"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response("".join(_csv_lines(rows[:MAX_EXPORTED])), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _csv_lines(rows: list[OrderSummary]) -> Iterator[str]:
-    yield "\ufeff"  # by which spreadsheets know that it is UTF-8
-    for values in (_COLUMNS, *(_csv_values(each) for each in rows)):
-        written = io.StringIO()
-        csv.writer(written).writerow([f"'{text}" if text.startswith(_FORMULA) else text for text in values])
-        yield written.getvalue()
+    return csv_file("orders", now, _COLUMNS, map(_csv_values, rows[:MAX_EXPORTED]))
 
 
 def _csv_values(order: OrderSummary) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ from lab_agent.ports.queries import (
 from lab_agent.store import operation_queries
 from lab_agent.store.activity import load_activity, measure_hour
 from lab_agent.store.attention_queries import load_attention_items
+from lab_agent.store.audit_queries import SqlAuditQueries
 from lab_agent.store.change_stamps import load_change_stamps
 from lab_agent.store.failure_matrix import load_failure_matrix
 from lab_agent.store.order_list import (
@@ -80,17 +81,13 @@ from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record
 from lab_agent.store.recent_activity import load_recent_activity
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
-from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.vault_tables import documents
 
 T = TypeVar("T")
 
 
-class SqlQueries(Queries):
+class SqlQueries(SqlAuditQueries, Queries):
     """Reads the tables of a `SqlStore`."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
 
     @override
     async def overview(self, *, now: datetime) -> Overview:

@@ -26,6 +26,27 @@ def test_unknown_user_has_no_password_or_role(cli, lab):
     assert cli("user", "role", "nobody", "emperor").code == 2
 
 
+def test_right_to_reveal_given_and_taken(cli, lab):
+    assert cli("user", "add", "anna", stdin="correct horse battery\n").code == 0
+    assert cli("user", "list", "--json").json()[0]["may_reveal"] is False
+    assert "no" in cli("user", "list").out.splitlines()[1].split()
+    assert cli("user", "reveal", "Anna", "--on").code == 0
+    assert cli("user", "list", "--json").json()[0]["may_reveal"] is True
+    assert "yes" in cli("user", "list").out.splitlines()[1].split()
+    assert cli("user", "reveal", "anna", "--off").code == 0
+    assert cli("user", "list", "--json").json()[0]["may_reveal"] is False
+    changes = cli("audit", "list", "--action", "user_reveal_changed", "--json").json()
+    assert [(each["subject"], each["details"]) for each in changes] == [
+        ("anna", '{"may_reveal":0}'),
+        ("anna", '{"may_reveal":1}'),
+    ]
+
+
+def test_right_to_reveal_needs_user_and_choice(cli, lab):
+    assert cli("user", "reveal", "nobody", "--on").code == 1
+    assert cli("user", "reveal", "nobody").code == 2
+
+
 def save_report_with_patient(uow, patient: bytes) -> None:
     now = datetime.now(UTC)
     uow.reports.add(ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}"))

@@ -150,7 +150,7 @@ async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
         missing_tasks=lambda: missing,
         catalogue=lambda: None,
         connection=ConnectionDesk(
-            base_url="https://service.example/",
+            base_url="http://127.0.0.1/",
             grant="code",
             scopes=("offline_access",),
             check=succeed,

@@ -41,12 +41,11 @@ PAGES = (
     "/failures/members?cause=jobs.other",
     "/orders/R0000000000GOOD/judgement",
     "/orders/R0000000000GOOD/results",
-    "/orders/R0000000000GOOD/raw",
     "/catalogue",
     "/connection",
     "/adapters",
     "/rules",
-    "/rules/line.specimen",
+    "/rules/order.contract",
 )
 PACKAGE = Path(lab_agent.status.__file__).parent
 

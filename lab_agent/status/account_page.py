@@ -1,0 +1,107 @@
+"""One's own account, of whatever role: what one may do, where one is signed in, and a new password."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from lab_agent.audit_log import record
+from lab_agent.domain.audit import AuditAction, AuditEntry
+from lab_agent.logs import get_logger
+from lab_agent.status.auth import CurrentUser, Form, HttpError, OwnAction, Sessions, Viewer, one_line
+from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
+from lab_agent.status.login import LoginRateLimit, start_session
+from lab_agent.status.pages import Flash
+from lab_agent.status.translation import gettext
+from lab_agent.status.users_page import SignedIn, read_new_password
+
+router = APIRouter()
+_log = get_logger(__name__)
+_MAX_ID_LENGTH = 64
+
+
+@router.get("/account")
+async def show_account(user: Viewer, renderer: Renderer, sessions: SignedIn, flash: Flash) -> Response:
+    """The role and the rights, the sessions, and the form of the password."""
+    return await _render(user, renderer, sessions, flash=flash)
+
+
+async def _render(user: CurrentUser, renderer: TemplateRenderer, sessions: Sessions, **fields: Any) -> Response:
+    common: dict[str, Any] = {
+        "sessions": [each for each in await sessions.list() if each.account == user.name],
+        "own_session": user.session.record_id,
+        "error": None,
+        "flash": None,
+        "min_length": MIN_PASSWORD_LENGTH,
+        "max_length": MAX_PASSWORD_LENGTH,
+    }
+    return await renderer.render_page("account.html", user, **(common | fields))
+
+
+@router.post("/account/password")
+async def change_own_password(
+    request: Request, user: OwnAction, form: Form, context: Context, renderer: Renderer, sessions: SignedIn
+) -> Response:
+    """Change one's own password; the old one is asked for, as often as at the sign-in. All sessions end but this one."""
+    limit: LoginRateLimit = request.app.state.login_rate_limit
+    address, now = request.client.host if request.client else "unknown", context.clock.now()
+    if wait := limit.remaining_wait(user.name, address, now):
+        seconds = int(wait.total_seconds()) + 1
+        error = gettext("Too many attempts. Try again in %(seconds)s s.") % {"seconds": seconds}
+        response = await _render(user, renderer, sessions, status=429, error=error)
+        response.headers["Retry-After"] = str(seconds)
+        return response
+    password, problem = read_new_password({**form, "generate": ""})
+    if problem is not None:
+        return await _render(user, renderer, sessions, status=422, error=problem)
+    async with limit.password_checks:
+        known = await context.accounts.verify(user.name, form.get("old_password", ""))
+    if known is None:
+        await _note_wrong_password(context, limit, user, address, now)
+        return await _render(
+            user, renderer, sessions, status=422, error=gettext("The old password is wrong; nothing was changed.")
+        )
+    limit.record_success(user.name)
+    await context.accounts.set_password(user.name, password, by=user.name, now=now)
+    _log.info("own password changed", action="own_password_changed", by=user.name)
+    changed = await context.accounts.get(user.name)
+    return await start_session(request, changed or known, "/account?flash=own-password-set")
+
+
+async def _note_wrong_password(
+    context: StatusContext, limit: LoginRateLimit, user: CurrentUser, address: str, now: datetime
+) -> None:
+    """Count it as a wrong password at the sign-in: whoever holds somebody's session must not guess the password with it."""
+    limit.record_failure(user.name, address, now)
+    entry = AuditEntry(
+        at=now,
+        action=AuditAction.SIGN_IN_REJECTED,
+        subject=user.name,
+        by=user.name,
+        address=address,
+        details={"form": "own_password"},
+    )
+    await record(context.store, entry)
+    _log.warning("old password wrong", action="sign_in_rejected", address=address)
+
+
+@router.post("/account/sessions/{session}/end")
+async def end_own_session(user: OwnAction, _: Form, sessions: SignedIn, session: str) -> Response:
+    """End one of one's own sessions. Raises `HttpError` for somebody else's."""
+    wanted = one_line(session)[:_MAX_ID_LENGTH]
+    if wanted not in {each.id for each in await sessions.list() if each.account == user.name}:
+        raise HttpError(gettext("You have no such session (any more); nothing was done."), 404)
+    await sessions.end_other(wanted, by=user.name)
+    return RedirectResponse("/account?flash=session-ended", 303)
+
+
+@router.post("/account/sessions/end")
+async def end_own_sessions(user: OwnAction, _: Form, sessions: SignedIn) -> Response:
+    """End all of one's own sessions but this one."""
+    ended = await sessions.end_all(user.name, by=user.name, but=user.session.record_id)
+    return RedirectResponse(f"/account?flash=sessions-ended&done={ended}", 303)
