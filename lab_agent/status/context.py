@@ -26,7 +26,7 @@ from lab_agent.monitoring.page_lists import find_group, find_list
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
-from lab_agent.settings.groups import StatusSettings
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
 from lab_agent.workflow.hold_reasons import what_to_do
