@@ -20,7 +20,7 @@ from lab_agent.errors import DataInvalidError, Problem, StoreError
 from lab_agent.ports.credential_repositories import Role, UserRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-__all__ = ["Account", "Accounts", "ApiClients", "Role"]
+__all__ = ["Account", "Accounts", "ApiClients", "Role", "to_user_name"]
 
 MIN_PASSWORD_LENGTH = 12
 MAX_PASSWORD_LENGTH = 256
@@ -31,12 +31,16 @@ _ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user without the password hash. Sessions older than `changed_at` (of role or password) are not valid any more."""
+    """A user without the password hash. Sessions older than `changed_at` (of role or password) are not valid any more.
+
+    One that is not `stored` is vouched for by an identity provider or a proxy, and lasts as long as its session.
+    """
 
     name: str
     role: Role
     created_at: datetime
     changed_at: datetime
+    stored: bool = True
 
     def has_role(self, role: Role) -> bool:
         """Whether the user may do what `role` may: an admin what an operator may, an operator what a viewer may."""
@@ -190,6 +194,11 @@ class ApiClients:
 def _update_change_stamp(uow: UnitOfWork) -> None:
     """Let every process of the API read the tokens again."""
     uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
+
+
+def to_user_name(text: str) -> str | None:
+    """Give the name of a user as accounts have it; None for what cannot be one."""
+    return None if _name_problems(text) else _normalize_name(text)
 
 
 def _to_account(user: UserRecord) -> Account:

@@ -5,15 +5,28 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, FilePath, IPvAnyNetwork, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, FilePath, SecretStr, field_validator, model_validator
 
 from lab_agent.settings.exchange import AbsoluteUrl
 from lab_agent.settings.groups import Port, Seconds, SettingsGroup
 from lab_agent.url_origin import is_loopback, origin_of
 
 RoleName = Literal["viewer", "operator", "admin"]
+
+
+def _check_network(text: str) -> str:
+    try:
+        ip_network(text)
+    except ValueError as exc:
+        raise ValueError("is not an address such as 10.0.0.5 or a network such as 10.0.7.0/24") from exc
+    return text
+
+
+NetworkText = Annotated[str, AfterValidator(_check_network)]
+"""An IP address, or a network with its length."""
 
 
 class OidcSettings(SettingsGroup):
@@ -86,7 +99,7 @@ class ProxySettings(SettingsGroup):
 
     header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
     """Header with the name of the user, such as `X-Remote-User`."""
-    trusted_addresses: tuple[IPvAnyNetwork, ...] = ()
+    trusted_addresses: tuple[NetworkText, ...] = ()
     """Addresses or networks (`10.0.0.5`, `10.0.7.0/24`) whose connections may send the header; from elsewhere it is ignored. What
     counts is where the connection comes from, not X-Forwarded-For."""
     role: RoleName | None = None
@@ -102,6 +115,11 @@ class ProxySettings(SettingsGroup):
     def is_on(self) -> bool:
         """Whether users can sign in so."""
         return self.header is not None
+
+    @property
+    def trusted_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The trusted addresses, each as a network."""
+        return tuple(map(ip_network, self.trusted_addresses))
 
 
 class StatusSettings(SettingsGroup):

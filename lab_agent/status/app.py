@@ -19,6 +19,7 @@ from lab_agent.catalogue_service.notices import NoticeBoard
 from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status import (
     actions,
     condition_pages,
@@ -26,13 +27,16 @@ from lab_agent.status import (
     health,
     login,
     notice_pages,
+    oidc,
     pages,
     refused_pages,
     result_pages,
 )
-from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
+from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions, SignInWay
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
+from lab_agent.status.proxy_header import ProxyUsers
+from lab_agent.status.session_start import add_session_cookie
 
 _log = get_logger(__name__)
 
@@ -60,10 +64,11 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.context = context
     app.state.renderer = TemplateRenderer(context)
     lifetime = timedelta(hours=context.settings.session_hours)
-    app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime)
+    app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime, _ways(context.settings))
+    app.state.header_users = ProxyUsers(context, app.state.sessions) if context.settings.proxy.is_on else None
     app.state.login_rate_limit = login.LoginRateLimit()
     app.state.notice_board = NoticeBoard(context.store)
-    for module in (health, login, pages, condition_pages, group_pages, result_pages, actions, refused_pages, notice_pages):
+    for module in (health, login, oidc, pages, condition_pages, group_pages, result_pages, actions, refused_pages, notice_pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)
@@ -73,6 +78,12 @@ def create_app(context: StatusContext) -> FastAPI:
     app.add_exception_handler(LabAgentError, _show_agent_error)
     app.add_middleware(SecurityHeadersMiddleware)
     return app
+
+
+def _ways(settings: StatusSettings) -> list[SignInWay]:
+    """The ways to sign in that are on: sessions that began in another one are over."""
+    on = {SignInWay.PASSWORD: settings.password, SignInWay.OIDC: settings.oidc.is_on, SignInWay.PROXY: settings.proxy.is_on}
+    return [way for way, is_on in on.items() if is_on]
 
 
 class SecurityHeadersMiddleware:
@@ -87,12 +98,15 @@ class SecurityHeadersMiddleware:
             await self._app(scope, receive, send)
             return
         response_started = False
+        scope.setdefault("state", {})
 
         async def send_with_headers(message: Message) -> None:
             nonlocal response_started
             if message["type"] == "http.response.start":
                 response_started = True
-                _set_headers(MutableHeaders(scope=message), scope["path"])
+                headers = MutableHeaders(scope=message)
+                _set_headers(headers, scope["path"])
+                add_session_cookie(scope, headers)
             await send(message)
 
         try:

@@ -29,6 +29,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
+from lab_agent.url_origin import origin_of
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_held_groups import AssessOrder
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
@@ -116,6 +117,7 @@ class TemplateRenderer:
             "reference_ranges": value_text.format_reference_ranges,
             "order_references": formatting.order_references,
             "shortened": shorten,
+            "host": lambda address: origin_of(address).host,
             "with_code": formatting.with_code,
             "told_title": lambda key: CONDITIONS[key.condition].fill(CONDITIONS[key.condition].title, key.subject),
             "general": lambda text, condition: condition.fill(text, "…"),
@@ -153,6 +155,9 @@ class TemplateRenderer:
             "lasted": lambda since, until: format_age(since, max(until or now, since)),
             "account": user and user.account,
             "agent_gone": explain(ConditionId.AGENT_NOT_RUNNING),
+            "with_password": self._context.settings.password,
+            "oidc_issuer": self._context.settings.oidc.issuer,
+            "oidc_public_url": self._context.settings.oidc.public_url,
             "csrf_token": user.session.csrf_token if user else "",
             "can_act": user is not None and user.account.has_role(Role.OPERATOR),
         }

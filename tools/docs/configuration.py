@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import AwareDatetime, BaseModel, IPvAnyNetwork, SecretStr
+from pydantic import AwareDatetime, BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from lab_agent.lis.registry import ENTRY_POINT_GROUP
@@ -97,7 +97,6 @@ _TYPE_NAMES: dict[Any, str] = {
     float: "number",
     SecretStr: "secret",
     AwareDatetime: "time with offset",
-    IPvAnyNetwork: "address or network",
 }
 
 

@@ -25,7 +25,7 @@ def test_oidc_keeps_addresses_without_final_slash():
 
 def test_single_address_is_a_network():
     proxy = StatusSettings.model_validate({"proxy": {"header": "X-User", "trusted_addresses": ["10.0.0.5", "fd00::/8"]}}).proxy
-    assert [str(each) for each in proxy.trusted_addresses] == ["10.0.0.5/32", "fd00::/8"]
+    assert [str(each) for each in proxy.trusted_networks] == ["10.0.0.5/32", "fd00::/8"]
 
 
 @pytest.mark.parametrize("other", [{"oidc": OIDC}, {"proxy": {"header": "X-User", "trusted_addresses": ["10.0.0.5"]}}])
