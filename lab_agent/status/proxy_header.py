@@ -54,6 +54,8 @@ class ProxyUsers:
             return None
         if len(named) > 1:
             raise HttpError(f"The reverse proxy passes on two headers {self._header}; it must replace what it was sent.", 400)
+        if not named[0].strip():
+            return None
         stored, account = await self._find_account(request, named[0])
         session = self._sessions.current_session(request.cookies.get(SESSION_COOKIE))
         if session is not None and session.user == account.name:
