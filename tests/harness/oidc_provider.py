@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import html
 import json
 import secrets
 import socket
@@ -44,6 +45,8 @@ class Provider:
     """The error that signing in ends with."""
     status: int = 200
     """Status of the discovery document."""
+    has_page: bool = False
+    """Whether signing in takes a click on a page of the provider's."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     forms: list[dict[str, str]] = field(default_factory=list)
     """What the token endpoint was sent."""
@@ -55,9 +58,13 @@ class Provider:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         query = dict(parse_qsl(scope["query_string"].decode()))
         status, location, answer = self._answer(scope["path"], headers, query, dict(parse_qsl(body.decode())))
+        content = json.dumps(answer).encode()
         sent = [(b"content-type", b"application/json"), *([(b"location", location.encode())] if location else [])]
+        if location and self.has_page:
+            page = f'<!doctype html><title>Provider</title><a href="{html.escape(location)}">Yes, it is me</a>'
+            status, sent, content = 200, [(b"content-type", b"text/html")], page.encode()
         await send({"type": "http.response.start", "status": status, "headers": sent})
-        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+        await send({"type": "http.response.body", "body": content})
 
     def _answer(
         self, path: str, headers: dict[str, str], query: dict[str, str], form: dict[str, str]

@@ -363,7 +363,7 @@ async def test_password_can_be_switched_off(pages: StatusPages, provider: Provid
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 async def test_browser_is_signed_in_after_coming_back(pages: StatusPages, provider: Provider):
     """A real browser: a Strict cookie is kept and sent although another site has led here."""
-    provider.issuer = provider.issuer.replace("127.0.0.1", "localhost")
+    provider.issuer, provider.has_page = provider.issuer.replace("127.0.0.1", "localhost"), True
     sock = web_server.listen("127.0.0.1", 0, settings_group="status")
     base = f"http://127.0.0.1:{sock.getsockname()[1]}"
     use_settings(pages, provider, base)
@@ -373,6 +373,7 @@ async def test_browser_is_signed_in_after_coming_back(pages: StatusPages, provid
         tab = await browser.new_page()
         await tab.goto(f"{base}/orders")
         await tab.get_by_role("link", name="Sign in with localhost").click()
+        await tab.get_by_role("link", name="Yes, it is me").click()
         await tab.wait_for_url("**/orders")
         await tab.get_by_text("(operator)").wait_for()
         await browser.close()

@@ -101,7 +101,7 @@ async def test_impossible_name_is_refused(served: ServedPages, name: str):
 
 async def test_empty_header_names_nobody(served: ServedPages):
     await served.serve(role="admin")
-    assert (await (await served.client(" ")).get("/")).status_code == 303
+    assert (await (await served.client("")).get("/")).status_code == 303
 
 
 @pytest.mark.parametrize("forwarded", [{}, {"X-Forwarded-For": PROXY}, {"X-Real-IP": PROXY, "Forwarded": f"for={PROXY}"}])
