@@ -48,7 +48,7 @@ async def start_oidc(request: Request, context: Context, renderer: Renderer) -> 
     try:
         address = await provider.authorization_url(attempt)
     except OidcError as exc:
-        _log.warning("sign-in not begun", action="sign_in_rejected", way=SignInWay.OIDC.value, fault=exc.fault.value)
+        _log.warning("sign-in not begun", action="sign_in_rejected", fault=exc.fault.value, reason=exc.detail)
         return _render_error(renderer, provider, exc, attempt.next_path)
     response = RedirectResponse(address, 303)
     response.set_cookie(
@@ -76,7 +76,7 @@ async def finish_oidc(request: Request, context: Context, renderer: Renderer) ->
         account = await _sign_in(request, context, provider, attempt)
     except OidcError as exc:
         limit.record_failure(None, address, now)
-        _log.warning("sign-in rejected", action="sign_in_rejected", way=SignInWay.OIDC.value, fault=exc.fault.value)
+        _log.warning("sign-in rejected", action="sign_in_rejected", fault=exc.fault.value, reason=exc.detail)
         if attempt is not None:  # else it was nothing but an address that anybody can open
             details = {"by": SignInWay.OIDC.value, "reason": exc.fault.value}
             entry = AuditEntry(at=now, action=AuditAction.SIGN_IN_REJECTED, subject=exc.name, details=details, address=address)
@@ -129,10 +129,9 @@ def _missing_role(context: StatusContext, name: str, groups: Sequence[str]) -> s
 
 def _read_attempt(context: StatusContext, cookie: str | None) -> Attempt | None:
     try:
-        content = _cipher(context).decrypt((cookie or "").encode())
-    except CryptoError:
+        attempt = Attempt(**json.loads(_cipher(context).decrypt((cookie or "").encode())))
+    except (CryptoError, TypeError):  # it is none, or one of another version of this program
         return None
-    attempt = Attempt(**json.loads(content))
     age = context.clock.now() - datetime.fromisoformat(attempt.started_at)
     return attempt if timedelta() <= age < _ATTEMPT_LIFETIME else None
 

@@ -368,14 +368,16 @@ async def test_browser_is_signed_in_after_coming_back(pages: StatusPages, provid
     base = f"http://127.0.0.1:{sock.getsockname()[1]}"
     use_settings(pages, provider, base)
     serving = asyncio.create_task(web_server.serve(create_app(pages.context), sock, drain=2))
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        tab = await browser.new_page()
-        await tab.goto(f"{base}/orders")
-        await tab.get_by_role("link", name="Sign in with localhost").click()
-        await tab.get_by_role("link", name="Yes, it is me").click()
-        await tab.wait_for_url("**/orders")
-        await tab.get_by_text("(operator)").wait_for()
-        await browser.close()
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    try:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+            tab = await browser.new_page()
+            await tab.goto(f"{base}/orders")
+            await tab.get_by_role("link", name="Sign in with localhost").click()
+            await tab.get_by_role("link", name="Yes, it is me").click()
+            await tab.wait_for_url("**/orders")
+            await tab.get_by_text("(operator)").wait_for()
+            await browser.close()
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
