@@ -67,6 +67,7 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.sessions = Sessions(context.cipher, context.accounts, context.clock, lifetime, _ways(context.settings))
     app.state.header_users = ProxyUsers(context, app.state.sessions) if context.settings.proxy.is_on else None
     app.state.login_rate_limit = login.LoginRateLimit()
+    app.state.oidc_throttle = oidc.make_throttle()
     app.state.notice_board = NoticeBoard(context.store)
     for module in (health, login, oidc, pages, condition_pages, group_pages, result_pages, actions, refused_pages, notice_pages):
         app.include_router(module.router)

@@ -77,15 +77,13 @@ class LoginRateLimit:
         self._by_address = LoginThrottle(free_attempts=20)
         self.password_checks = asyncio.Semaphore(_MAX_PARALLEL_CHECKS)
 
-    def remaining_wait(self, name: str | None, address: str, now: datetime) -> timedelta:
-        """How long this attempt has to wait; without a name, the address alone counts."""
-        by_name = timedelta() if name is None else self._by_name.remaining_wait(name, now)
-        return max(by_name, self._by_address.remaining_wait(address, now))
+    def remaining_wait(self, name: str, address: str, now: datetime) -> timedelta:
+        """How long this attempt has to wait."""
+        return max(self._by_name.remaining_wait(name, now), self._by_address.remaining_wait(address, now))
 
-    def record_failure(self, name: str | None, address: str, now: datetime) -> None:
+    def record_failure(self, name: str, address: str, now: datetime) -> None:
         """Count a failed attempt."""
-        if name is not None:
-            self._by_name.record_failure(name, now)
+        self._by_name.record_failure(name, now)
         self._by_address.record_failure(address, now)
 
     def record_success(self, name: str) -> None:

@@ -24,7 +24,7 @@ from lab_agent.errors import CryptoError
 from lab_agent.logs import get_logger
 from lab_agent.status.auth import HttpError, SignInWay, one_line, unstored_account
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
-from lab_agent.status.login import LoginRateLimit, render_login, render_throttled
+from lab_agent.status.login import LoginThrottle, render_login, render_throttled
 from lab_agent.status.oidc_faults import OidcError, OidcFault, answer_for
 from lab_agent.status.oidc_provider import RETURN_PATH, Attempt, OidcProvider
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
@@ -36,6 +36,8 @@ START_PATH = "/sign-in/oidc"
 ATTEMPT_COOKIE = "lab_agent_oidc"
 _ATTEMPT_LIFETIME = timedelta(minutes=10)
 _CIPHER_PURPOSE = "status oidc sign-in"
+_FREE_FAILURES = 20
+"""Failed returns of one address before it has to wait; each may be a record of the audit."""
 _MAX_SHOWN = 5
 """Values of the role claim that a person without a role is shown."""
 
@@ -67,32 +69,46 @@ async def start_oidc(request: Request, context: Context, renderer: Renderer) -> 
 async def finish_oidc(request: Request, context: Context, renderer: Renderer) -> Response:
     """Check what the provider says, and begin the session; or say what is missing."""
     provider = _provider(context)
-    limit: LoginRateLimit = request.app.state.login_rate_limit
+    throttle: LoginThrottle = request.app.state.oidc_throttle
     address, now = client_address(request), context.clock.now()
-    if wait := limit.remaining_wait(None, address, now):
+    if wait := throttle.remaining_wait(address, now):
         return render_throttled(renderer, wait)
     attempt = _read_attempt(context, request.cookies.get(ATTEMPT_COOKIE))
+    next_path = attempt.next_path if attempt else "/"
     try:
         account = await _sign_in(request, context, provider, attempt)
     except OidcError as exc:
-        limit.record_failure(None, address, now)
-        _log.warning("sign-in rejected", action="sign_in_rejected", fault=exc.fault.value, reason=exc.detail)
-        if attempt is not None:  # else it was nothing but an address that anybody can open
-            details = {"by": SignInWay.OIDC.value, "reason": exc.fault.value}
-            entry = AuditEntry(at=now, action=AuditAction.SIGN_IN_REJECTED, subject=exc.name, details=details, address=address)
-            await note_sign_in(context, entry)
-        response = _render_error(renderer, provider, exc, attempt.next_path if attempt else "/")
+        throttle.record_failure(address, now)
+        await _note_rejected(context, exc, address, with_audit=attempt is not None)
+        response = _render_error(renderer, provider, exc, next_path)
     else:
-        details = {"by": SignInWay.OIDC.value}
-        entry = AuditEntry(
-            at=now, action=AuditAction.SIGNED_IN, subject=account.name, by=account.name, details=details, address=address
-        )
-        await note_sign_in(context, entry)
-        _log.info("signed in", action="signed_in", by=account.name, way=SignInWay.OIDC.value)
-        response = renderer.render("signed_in.html", next_path=attempt.next_path if attempt else "/")
+        await _note_signed_in(context, account.name, address)
+        response = renderer.render("signed_in.html", next_path=next_path)
         start_session(request, response, account, SignInWay.OIDC)
     response.delete_cookie(ATTEMPT_COOKIE, path=START_PATH)
     return response
+
+
+def make_throttle() -> LoginThrottle:
+    """Make what slows failed returns down, by address. It is not that of passwords: these work while the provider does not."""
+    return LoginThrottle(_FREE_FAILURES)
+
+
+async def _note_signed_in(context: StatusContext, name: str, address: str) -> None:
+    details = {"by": SignInWay.OIDC.value}
+    now = context.clock.now()
+    entry = AuditEntry(at=now, action=AuditAction.SIGNED_IN, subject=name, by=name, details=details, address=address)
+    await note_sign_in(context, entry)
+    _log.info("signed in", action="signed_in", by=name)
+
+
+async def _note_rejected(context: StatusContext, error: OidcError, address: str, *, with_audit: bool) -> None:
+    """Without a sign-in under way it was nothing but an address that anybody can open: that is in the log alone."""
+    _log.warning("sign-in rejected", action="sign_in_rejected", address=address, fault=error.fault.value, reason=error.detail)
+    if with_audit:
+        details = {"by": SignInWay.OIDC.value, "reason": error.fault.value}
+        now, action = context.clock.now(), AuditAction.SIGN_IN_REJECTED
+        await note_sign_in(context, AuditEntry(at=now, action=action, subject=error.name, details=details, address=address))
 
 
 async def _sign_in(request: Request, context: StatusContext, provider: OidcProvider, attempt: Attempt | None) -> Account:

@@ -308,6 +308,7 @@ async def test_failures_of_one_address_are_throttled(pages: StatusPages, provide
     client = pages.new_client()
     statuses = [(await client.get("/sign-in/oidc/return")).status_code for _ in range(21)]
     assert statuses == [400] * 20 + [429]
+    assert (await client.post("/sign-in", data={"name": "viewer", "password": PASSWORD})).status_code == 303
 
 
 async def test_unreachable_issuer_leaves_password_form(pages: StatusPages, provider: Provider):
