@@ -20,7 +20,7 @@ from lab_agent.errors import DataInvalidError, LastAdminError, Problem, StoreErr
 from lab_agent.ports.credential_repositories import Role, UserRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-__all__ = ["Account", "Accounts", "ApiClients", "Role", "generate_password"]
+__all__ = ["Account", "Accounts", "ApiClients", "Role", "generate_password", "to_user_name"]
 
 MIN_PASSWORD_LENGTH = 12
 MAX_PASSWORD_LENGTH = 256
@@ -35,7 +35,8 @@ _ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 class Account:
     """A user without the password hash. Sessions older than `changed_at` (of role, password or right) are not valid any more.
 
-    `may_reveal` is the right to search for patients and to see their names: no role has it by itself.
+    `may_reveal` is the right to search for patients and to see their names: no role has it by itself. One that is not `stored` is
+    vouched for by an identity provider or a proxy, and lasts as long as its session.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Account:
     created_at: datetime
     changed_at: datetime
     may_reveal: bool = False
+    stored: bool = True
 
     def has_role(self, role: Role) -> bool:
         """Whether the user may do what `role` may: an admin what an operator may, an operator what a viewer may."""
@@ -94,6 +96,9 @@ class Accounts:
                 _keep_admin(uow, name)
             removed = uow.users.remove(_normalize_name(name))
             if removed:
+                for each in uow.status_sessions.current(now=now):
+                    if each.account == _normalize_name(name):
+                        uow.status_sessions.save(replace(each, ended_at=now))
                 uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_REMOVED, subject=_normalize_name(name), by=by))
             uow.commit()
             return removed
@@ -231,6 +236,11 @@ def _keep_admin(uow: UnitOfWork, name: str) -> None:
     admins = {user.name for user in uow.users.all() if user.role is Role.ADMIN}
     if admins == {_normalize_name(name)}:
         raise LastAdminError(f"{_normalize_name(name)} is the only admin: make somebody else admin first.")
+
+
+def to_user_name(text: str) -> str | None:
+    """Give the name of a user as accounts have it; None for what cannot be one."""
+    return None if _name_problems(text) else _normalize_name(text)
 
 
 def _to_account(user: UserRecord) -> Account:

@@ -28,9 +28,9 @@ from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.monitoring.activity import ActivityRecorder
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.introspection import iter_plain_values
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
 from lab_agent.stop_signals import StopSignals

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lab_agent.errors import LabAgentError, Problem, SettingsError
@@ -29,6 +29,8 @@ _log = get_logger(__name__)
 
 BACKLOG = 128
 MAX_CONNECTIONS = 1000
+PEER_KEY = "lab_agent.peer"
+"""Key of a request's scope: the address that the connection comes from. `client` may be what X-Forwarded-For says instead."""
 _LOG_INTERVAL = 60.0
 
 
@@ -117,7 +119,7 @@ class UvicornServer(uvicorn.Server):
         limits = limits or ConnectionLimits(max_connections=default_max_connections())
         protocol = partial(_TimedConnection, open_connections=_OpenConnections(limits))
         super().__init__(
-            uvicorn.Config(
+            _Config(
                 app,
                 http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
@@ -137,6 +139,23 @@ class UvicornServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to whoever runs the server."""
         yield
+
+
+class _Config(uvicorn.Config):
+    """uvicorn's configuration, which notes where a connection comes from before X-Forwarded-For is read."""
+
+    def load(self) -> None:
+        super().load()
+        self.loaded_app = _note_peer(self.loaded_app)
+
+
+def _note_peer(app: ASGIApp) -> ASGIApp:
+    async def with_peer(scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        scope[PEER_KEY] = client[0] if client else ""
+        await app(scope, receive, send)
+
+    return with_peer
 
 
 class _OpenConnections:

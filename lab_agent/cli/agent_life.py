@@ -24,7 +24,7 @@ from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import StoreFault
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers
 from lab_agent.monitoring.monitor import Finding
-from lab_agent.settings.groups import StatusSettings
+from lab_agent.settings.status import StatusSettings
 from lab_agent.store.agent_lock import LockHolder
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 

@@ -206,25 +206,6 @@ class RulesSettings(SettingsGroup):
     """Folder of the translated reasons. If not set, those that come with the program (`de`)."""
 
 
-class StatusSettings(SettingsGroup):
-    """The status page, `/healthz`, `/readyz` and `/metrics`."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on. The pages show patient data to users who signed in: keep them on this machine, or behind TLS."""
-    port: Port = 8481
-    """Port to listen on."""
-    session_hours: Annotated[float, Field(gt=0, le=72)] = 8.0
-    """Hours after which a user has to sign in again."""
-    environment: Literal["sandbox", "stage", "production"] = "production"
-    """Which exchange service this is, for the badge on every page: `sandbox`, `stage` or `production`."""
-    laboratory: str = ""
-    """Name of the laboratory, on every page."""
-    language: Literal["en", "de", "ru"] = "en"
-    """Language of the pages where a browser asks for none of ours: `en`, `de` or `ru`."""
-    read_only: bool = False
-    """Whether nobody may do anything on the page, whatever the role: it only shows."""
-
-
 class StoreSettings(SettingsGroup):
     """The database of orders, results, jobs and tokens. All processes of one laboratory share it."""
 

@@ -26,7 +26,6 @@ from lab_agent.settings.groups import (
     RetentionSettings,
     RulesSettings,
     SettingsGroup,
-    StatusSettings,
     StoreSettings,
     WorkerSettings,
 )
@@ -41,6 +40,7 @@ from lab_agent.settings.sources import (
     read_environment,
     read_toml_file,
 )
+from lab_agent.settings.status import StatusSettings
 
 _NO_FILE = Problem(
     "--config", "no settings file was given", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` creates one"

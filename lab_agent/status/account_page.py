@@ -13,10 +13,11 @@ from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from lab_agent.audit_log import record
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import CurrentUser, Form, HttpError, OwnAction, Sessions, Viewer, one_line
+from lab_agent.status.auth import CurrentUser, Form, HttpError, OwnAction, Sessions, SignInWay, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
-from lab_agent.status.login import LoginRateLimit, start_session
+from lab_agent.status.login import LoginRateLimit
 from lab_agent.status.pages import Flash
+from lab_agent.status.session_start import start_session
 from lab_agent.status.translation import gettext
 from lab_agent.status.users_page import SignedIn, read_new_password
 
@@ -70,7 +71,9 @@ async def change_own_password(
     await context.accounts.set_password(user.name, password, by=user.name, now=now)
     _log.info("own password changed", action="own_password_changed", by=user.name)
     changed = await context.accounts.get(user.name)
-    return await start_session(request, changed or known, "/account?flash=own-password-set")
+    response = RedirectResponse("/account?flash=own-password-set", 303)
+    await start_session(request, response, changed or known, SignInWay.PASSWORD)
+    return response
 
 
 async def _note_wrong_password(

@@ -19,6 +19,7 @@ from lab_agent.catalogue_service.notices import NoticeBoard
 from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status import (
     account_page,
     actions,
@@ -30,6 +31,7 @@ from lab_agent.status import (
     live,
     login,
     notice_pages,
+    oidc,
     operation_pages,
     order_list,
     order_page,
@@ -39,10 +41,12 @@ from lab_agent.status import (
     result_pages,
     users_page,
 )
-from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions
+from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions, SignInWay
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
+from lab_agent.status.proxy_header import ProxyUsers
+from lab_agent.status.session_start import add_session_cookie
 from lab_agent.status.translation import gettext, marked
 
 _log = get_logger(__name__)
@@ -64,6 +68,7 @@ STATIC_PREFIX = "/static/"
 PAGE_MODULES = (
     health,
     login,
+    oidc,
     live,
     preferences,
     overview,
@@ -91,8 +96,10 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.context = context
     app.state.renderer = TemplateRenderer(context)
     lifetime = timedelta(hours=context.settings.session_hours)
-    app.state.sessions = Sessions(context, lifetime, read_only=context.settings.read_only)
+    app.state.sessions = Sessions(context, lifetime, read_only=context.settings.read_only, ways=_ways(context.settings))
+    app.state.header_users = ProxyUsers(context, app.state.sessions) if context.settings.proxy.is_on else None
     app.state.login_rate_limit = login.LoginRateLimit()
+    app.state.oidc_throttle = oidc.make_throttle()
     app.state.notice_board = NoticeBoard(context.store)
     app.state.change_feed = live.ChangeFeed(context.queries)
     for module in PAGE_MODULES:
@@ -108,6 +115,12 @@ def create_app(context: StatusContext) -> FastAPI:
     return app
 
 
+def _ways(settings: StatusSettings) -> list[SignInWay]:
+    """The ways to sign in that are on: sessions that began in another one are over."""
+    on = {SignInWay.PASSWORD: settings.password, SignInWay.OIDC: settings.oidc.is_on, SignInWay.PROXY: settings.proxy.is_on}
+    return [way for way, is_on in on.items() if is_on]
+
+
 class SecurityHeadersMiddleware:
     """Sets the headers on every response. An unexpected error becomes a page without a traceback, and one log line with it."""
 
@@ -120,12 +133,15 @@ class SecurityHeadersMiddleware:
             await self._app(scope, receive, send)
             return
         response_started = False
+        scope.setdefault("state", {})
 
         async def send_with_headers(message: Message) -> None:
             nonlocal response_started
             if message["type"] == "http.response.start":
                 response_started = True
-                _set_headers(MutableHeaders(scope=message), scope["path"])
+                headers = MutableHeaders(scope=message)
+                _set_headers(headers, scope["path"])
+                add_session_cookie(scope, headers)
             await send(message)
 
         try:

@@ -5,6 +5,8 @@ our own page (CSRF token and origin).
 
 A session is an encrypted cookie; the store lists sessions, and knows which were ended, so a restart signs nobody out.
 It ends after its lifetime, when its user or an admin ends it, when the user is removed, and when role or password change.
+That of a user without an account, whom an identity provider or a proxy vouches for, holds the role; it ends when the name gets an
+account.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Annotated, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -38,7 +41,7 @@ _log = get_logger(__name__)
 
 SESSION_COOKIE = "lab_agent_session"
 MAX_FORM_BYTES = 16_384
-_COOKIE_PREFIX = b"status-session-1:"
+_COOKIE_PREFIX = b"status-session-2:"
 _SEEN_EVERY = timedelta(minutes=1)
 _MAX_FORM_FIELDS = 400
 """A large order has a tick for each of its lines."""
@@ -56,12 +59,22 @@ class HttpError(Exception):
         self.status = status
 
 
+class SignInWay(StrEnum):
+    """How a user signed in; the audit has it as `by`."""
+
+    PASSWORD = "password"  # noqa: S105 - the name of a way, no secret
+    OIDC = "oidc"
+    PROXY = "proxy"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What the cookie holds. `csrf_token` stands in every form of this session."""
+    """What the cookie holds. `csrf_token` stands in every form of this session; `role` is that of a user without an account."""
 
     id: str
     user: str
+    way: str
+    role: str | None
     account_changed_at: str
     started_at: str
     csrf_token: str
@@ -109,26 +122,46 @@ class Sessions:
     Where the store takes no writes, a session begins all the same (operators must get in to see why), and is not listed.
     """
 
-    def __init__(self, context: SessionParts, lifetime: timedelta, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        context: SessionParts,
+        lifetime: timedelta,
+        *,
+        read_only: bool = False,
+        ways: Iterable[SignInWay] = SignInWay,
+    ) -> None:
         self._cipher, self._store = context.cipher, context.store
         self._accounts, self._clock = context.accounts, context.clock
         self._read_only = read_only
         self.lifetime = lifetime
+        self._ways = frozenset(ways)
         self._ended_sessions: dict[str, datetime] = {}
 
-    async def start(self, account: Account, address: str) -> str:
+    async def start(self, account: Account, address: str, way: SignInWay = SignInWay.PASSWORD) -> str:
         """Give the cookie of a new session."""
+        session = self.new(account, way)
+        await self.enlist(session, address)
+        return self.seal(session)
+
+    def new(self, account: Account, way: SignInWay) -> Session:
+        """Make a session."""
         now = self._clock.now()
-        session = Session(
+        return Session(
             id=secrets.token_urlsafe(16),
             user=account.name,
+            way=way.value,
+            role=None if account.stored else account.role.value,
             account_changed_at=account.changed_at.isoformat(),
             started_at=now.isoformat(),
             csrf_token=secrets.token_urlsafe(24),
         )
+
+    async def enlist(self, session: Session, address: str) -> None:
+        """Let the store list a session that begins."""
+        now = self._clock.now()
         record = SessionRecord(
             id=session.record_id,
-            account=account.name,
+            account=session.user,
             address=address,
             started_at=now,
             seen_at=now,
@@ -137,26 +170,35 @@ class Sessions:
         try:
             await self._save(record)
         except StoreError as exc:
-            _log.error("session not listed", action="session_not_listed", by=account.name, reason=str(exc))
+            _log.error("session not listed", action="session_not_listed", by=session.user, reason=str(exc))
+
+    def seal(self, session: Session) -> str:
+        """Give the cookie of a session."""
         return self._cipher.encrypt(_COOKIE_PREFIX + json.dumps(asdict(session)).encode()).decode("ascii")
 
     async def current_user(self, cookie: str | None) -> CurrentUser | None:
-        """The user of this cookie; None if it is no valid session (any more)."""
-        session = self._current_session(cookie)
-        if session is None:
+        """The user of this cookie; None if it is no valid session (any more), or one that a proxy has to confirm."""
+        session = self.current_session(cookie)
+        if session is None or session.way == SignInWay.PROXY:
             return None
-        account = await self._accounts.get(session.user)
-        if account is None or account.changed_at.isoformat() != session.account_changed_at:
-            return None
+        account = account_of(session, await self._accounts.get(session.user))
+        return None if account is None else await self.admit(session, account)
+
+    async def admit(self, session: Session, account: Account) -> CurrentUser | None:
+        """The user of a session that belongs to this account; None if somebody has ended it."""
         record = await self._store.run_read_only(lambda uow: uow.status_sessions.get(session.record_id))
         if record is not None and record.ended_at is not None:
             return None
         await self._note_seen(record)
         return CurrentUser(session, account, self._read_only)
 
+    def introduce(self, session: Session, account: Account) -> CurrentUser:
+        """The user of a session that begins."""
+        return CurrentUser(session, account, self._read_only)
+
     def has_session(self, cookie: str | None) -> bool:
         """Whether somebody signed in with it, as far as that is known without the database."""
-        return self._current_session(cookie) is not None
+        return self.current_session(cookie) is not None
 
     async def end(self, session: Session) -> None:
         """End a session before its time, whoever else holds a copy of its cookie."""
@@ -185,7 +227,7 @@ class Sessions:
         def read(uow: UnitOfWork) -> tuple[SessionRecord, ...]:
             changed = {user.name: user.changed_at for user in uow.users.all()}
             listed = uow.status_sessions.current(now=now)
-            return tuple(each for each in listed if each.account in changed and each.started_at >= changed[each.account])
+            return tuple(each for each in listed if each.started_at >= changed.get(each.account, each.started_at))
 
         return await self._store.run_read_only(read)
 
@@ -244,13 +286,14 @@ class Sessions:
         with suppress(StoreError):
             await self._store.run(work)
 
-    def _current_session(self, cookie: str | None) -> Session | None:
+    def current_session(self, cookie: str | None) -> Session | None:
+        """The session of this cookie, as far as it is known without the database; None if it has ended or is none."""
         session = self._decrypt(cookie) if cookie else None
         return session if session and session.record_id not in self._ended_sessions and self._is_current(session) else None
 
     def _is_current(self, session: Session) -> bool:
         started = datetime.fromisoformat(session.started_at)
-        return started <= self._clock.now() < started + self.lifetime
+        return session.way in self._ways and started <= self._clock.now() < started + self.lifetime
 
     def _decrypt(self, cookie: str) -> Session | None:
         """What was encrypted with the same key for another purpose lacks the prefix."""
@@ -264,10 +307,39 @@ class Sessions:
         return Session(**fields)
 
 
+def account_of(session: Session, stored: Account | None) -> Account | None:
+    """Give whom a session is of; `stored` is the account of its name. None where that has changed, gone or come since."""
+    if session.role is None:
+        return stored if stored and stored.changed_at.isoformat() == session.account_changed_at else None
+    if stored is not None:
+        return None
+    return unstored_account(session.user, Role(session.role), datetime.fromisoformat(session.account_changed_at))
+
+
+def unstored_account(name: str, role: Role, since: datetime) -> Account:
+    """Give the account of a user whom somebody else vouches for since then."""
+    return Account(name=name, role=role, created_at=since, changed_at=since, stored=False)
+
+
+class HeaderUsers(Protocol):
+    """The users whom a reverse proxy names in a header (`proxy_header.py`)."""
+
+    async def current_user(self, request: Request) -> CurrentUser | None:
+        """The user whom a trusted proxy names, if this is its request. Raises `HttpError` for a user without a role."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Record the next sign-in of this user, who has signed out."""
+        ...
+
+
 async def require_viewer(request: Request) -> CurrentUser:
-    """Whoever is signed in. Raises `LoginRequired`."""
+    """Whoever is signed in; whom a trusted proxy names, before all others. Raises `LoginRequired` and `HttpError`."""
     sessions: Sessions = request.app.state.sessions
-    user = await sessions.current_user(request.cookies.get(SESSION_COOKIE))
+    header_users: HeaderUsers | None = request.app.state.header_users
+    user = await header_users.current_user(request) if header_users else None
+    if user is None:
+        user = await sessions.current_user(request.cookies.get(SESSION_COOKIE))
     if user is None:
         raise LoginRequired
     return user

@@ -24,7 +24,7 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.rules.catalogue_history import CatalogueHistory
-from lab_agent.settings.groups import StatusSettings
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.auth import CurrentUser
 from lab_agent.status.templating import create_environment
@@ -178,8 +178,12 @@ class TemplateRenderer:
             "environment": self._context.settings.environment,
             "laboratory": self._context.settings.laboratory,
             "read_only": self._context.settings.read_only,
+            "with_password": self._context.settings.password,
+            "oidc_issuer": self._context.settings.oidc.issuer,
+            "oidc_public_url": self._context.settings.oidc.public_url,
             "csrf_token": user.session.csrf_token if user else "",
             "operator_role": Role.OPERATOR,
+            "admin_role": Role.ADMIN,
             "can_act": user is not None and user.may(Role.OPERATOR),
             "can_manage": user is not None and user.may(Role.ADMIN),
             "can_reveal": user is not None and user.account.may_reveal,

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.accounts import Account
-from lab_agent.audit_log import record
+from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.errors import StoreError
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import SESSION_COOKIE, Form, Sessions, UnverifiedForm, Viewer, one_line
-from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.auth import (
+    SESSION_COOKIE,
+    Form,
+    HeaderUsers,
+    HttpError,
+    Sessions,
+    SignInWay,
+    UnverifiedForm,
+    Viewer,
+    one_line,
+)
+from lab_agent.status.context import Context, Renderer, TemplateRenderer
+from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
 from lab_agent.status.translation import gettext
 
 router = APIRouter()
@@ -87,38 +97,36 @@ async def show_login(request: Request, context: Context, renderer: Renderer) -> 
     """The form; and why nobody can sign in, where the database does not work."""
     next_path = local_path(request.query_params.get("next", "/"))
     conditions = [each for each in context.observed_conditions() if each.condition.is_unready]
-    return renderer.render("login.html", next_path=next_path, error=None, conditions=conditions)
+    return render_login(renderer, next_path=next_path, conditions=conditions)
 
 
 @router.post("/sign-in")
 async def sign_in(request: Request, form: UnverifiedForm, context: Context, renderer: Renderer) -> Response:
     """Check name and password; on success the session's cookie is set and the page that was asked for follows."""
+    if not context.settings.password:
+        raise HttpError("Signing in with a password is switched off (status.password).")
     limit: LoginRateLimit = request.app.state.login_rate_limit
     name, next_path = one_line(form.get("name", "")).lower()[:64], local_path(form.get("next", "/"))
-    address, now = request.client.host if request.client else "unknown", context.clock.now()
+    address, now = client_address(request), context.clock.now()
     if wait := limit.remaining_wait(name, address, now):
-        seconds = int(wait.total_seconds()) + 1
-        error = gettext("Too many attempts. Try again in %(seconds)d s.") % {"seconds": seconds}
-        response = renderer.render("login.html", status=429, next_path=next_path, error=error, conditions=())
-        response.headers["Retry-After"] = str(seconds)
-        return response
+        return render_throttled(renderer, wait, next_path)
     async with limit.password_checks:
         account = await context.accounts.verify(name, form.get("password", ""))
     if account is None:
         limit.record_failure(name, address, now)
         known = await context.accounts.get(name)
         subject = known.name if known else ""
-        await _note(context, AuditEntry(at=now, action=AuditAction.SIGN_IN_REJECTED, subject=subject, address=address))
+        await note_sign_in(context, AuditEntry(at=now, action=AuditAction.SIGN_IN_REJECTED, subject=subject, address=address))
         # Without the name: people type passwords into the wrong field.
         _log.warning("sign-in rejected", action="sign_in_rejected", address=address)
-        return renderer.render(
-            "login.html", status=401, next_path=next_path, error=gettext("Wrong name or password."), conditions=()
-        )
+        return render_login(renderer, status=401, next_path=next_path, error=gettext("Wrong name or password."))
     limit.record_success(name)
     entry = AuditEntry(at=now, action=AuditAction.SIGNED_IN, subject=account.name, by=account.name, address=address)
-    await _note(context, entry)
+    await note_sign_in(context, entry)
     _log.info("signed in", action="signed_in", by=account.name)
-    return await start_session(request, account, next_path)
+    response = RedirectResponse(next_path, 303)
+    await start_session(request, response, account, SignInWay.PASSWORD)
+    return response
 
 
 @router.post("/sign-out")
@@ -126,37 +134,32 @@ async def sign_out(request: Request, user: Viewer, form: Form, context: Context)
     """End the session, also for whoever else holds its cookie."""
     sessions: Sessions = request.app.state.sessions
     await sessions.end(user.session)
+    header_users: HeaderUsers | None = request.app.state.header_users
+    if header_users is not None:
+        header_users.forget(user.name)
     now = context.clock.now()
-    await _note(context, AuditEntry(at=now, action=AuditAction.SIGNED_OUT, subject=user.name, by=user.name))
+    await note_sign_in(context, AuditEntry(at=now, action=AuditAction.SIGNED_OUT, subject=user.name, by=user.name))
     response = RedirectResponse("/sign-in", 303)
     response.delete_cookie(SESSION_COOKIE)
     return response
 
 
-async def _note(context: StatusContext, entry: AuditEntry) -> None:
-    """Record it. While the database takes no writes, operators must get in to see why: then the log alone tells."""
-    try:
-        await record(context.store, entry)
-    except StoreError as exc:
-        _log.error("not in the audit", action="audit_failed", state=entry.action, by=entry.by, reason=str(exc))
+def render_login(
+    renderer: TemplateRenderer,
+    *,
+    next_path: str,
+    status: int = 200,
+    error: str | None = None,
+    conditions: Sequence[OpenCondition] = (),
+) -> Response:
+    """Render the sign-in page, with the ways that the settings leave."""
+    return renderer.render("login.html", status=status, next_path=next_path, error=error, conditions=conditions)
 
 
-async def start_session(request: Request, account: Account, next_path: str) -> Response:
-    """Begin a session of this account, and go on to a page of ours."""
-    sessions: Sessions = request.app.state.sessions
-    response = RedirectResponse(next_path, 303)
-    response.set_cookie(
-        SESSION_COOKIE,
-        await sessions.start(account, request.client.host if request.client else ""),
-        max_age=int(sessions.lifetime.total_seconds()),
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+def render_throttled(renderer: TemplateRenderer, wait: timedelta, next_path: str = "/") -> Response:
+    """Render the sign-in page for somebody who has to wait."""
+    seconds = int(wait.total_seconds()) + 1
+    error = gettext("Too many attempts. Try again in %(seconds)d s.") % {"seconds": seconds}
+    response = render_login(renderer, status=429, next_path=next_path, error=error)
+    response.headers["Retry-After"] = str(seconds)
     return response
-
-
-def local_path(path: str) -> str:
-    """The path if it leads to a page of ours, else the overview: signing in never redirects to another site."""
-    is_local = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
-    return path if is_local and not path.startswith("/sign-") else "/"

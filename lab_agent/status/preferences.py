@@ -8,8 +8,8 @@ from starlette.responses import RedirectResponse, Response
 
 from lab_agent.status.auth import UnverifiedForm, Viewer
 from lab_agent.status.context import Renderer
-from lab_agent.status.login import local_path
 from lab_agent.status.page_look import LOOK_COOKIE, THEMES, read_preferences
+from lab_agent.status.session_start import local_path
 from lab_agent.status.translation import LANGUAGES
 
 router = APIRouter()

@@ -13,13 +13,15 @@ from lab_agent.monitoring.page_lists import find_group, find_list
 from lab_agent.status import formatting, wording
 from lab_agent.status.page_look import THEMES, current_look
 from lab_agent.status.translation import LANGUAGES, current_language, gettext, ngettext
+from lab_agent.url_origin import origin_of
 from lab_agent.workflow.hold_reasons import what_to_do
 
 Navigation = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
-def navigation() -> Navigation:
-    """The pages by their headings, in the language of the request."""
+def navigation(*, is_admin: bool) -> Navigation:
+    """The pages by their headings, in the language of the request; some are for admins alone."""
+    of_admins = ((gettext("People"), (("/audit", gettext("Audit")), ("/users", gettext("Users")))),)
     return (
         (
             gettext("Work"),
@@ -42,7 +44,7 @@ def navigation() -> Navigation:
                 ("/rules", gettext("Rules")),
             ),
         ),
-        (gettext("People"), (("/audit", gettext("Audit")), ("/users", gettext("Users")))),
+        *(of_admins if is_admin else ()),
     )
 
 
@@ -75,6 +77,7 @@ def create_environment() -> Environment:
         "reference_ranges": value_text.format_reference_ranges,
         "order_references": formatting.order_references,
         "shortened": shorten,
+        "host": lambda address: origin_of(address).host,
         "with_code": formatting.with_code,
         "told_title": lambda key: CONDITIONS[key.condition].fill(gettext(CONDITIONS[key.condition].title), key.subject),
         "title_of": wording.title_of,

@@ -17,8 +17,8 @@ from lab_agent.cli.lazy_commands import load_command
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Condition
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
 from tests.docs.documented import is_setting
 from tests.harness.paths import ROOT

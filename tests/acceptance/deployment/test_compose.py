@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.root import Settings
 from lab_agent.settings.sources import read_environment
+from lab_agent.settings.status import StatusSettings
 from tests.harness.paths import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.groups import StatusSettings
 from lab_agent.settings.sources import CONFIG_VARIABLE, read_environment
+from lab_agent.settings.status import StatusSettings
 from tests.acceptance.deployment.test_wheel import INIT
 from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT

@@ -30,7 +30,7 @@ from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
 from lab_agent.ports.queries import LAST_POLL_KEY
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.settings.groups import StatusSettings
+from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
 from lab_agent.store.queries import SqlQueries

@@ -12,7 +12,8 @@ import pytest
 from lab_agent.accounts import Role
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.status.auth import SESSION_COOKIE
-from lab_agent.status.login import MAX_WAIT, LoginThrottle, local_path
+from lab_agent.status.login import MAX_WAIT, LoginThrottle
+from lab_agent.status.session_start import local_path
 
 PASSWORD = "a long password"
 PAGES = (
@@ -114,7 +115,7 @@ async def test_forged_cookie_is_rejected(pages: Any, forged: str):
 async def test_cookie_sealed_otherwise_is_no_session(pages: Any):
     """What was encrypted for another purpose or with another key is no session."""
     content = json.dumps({"id": "1", "user": "admin", "account_changed_at": "", "started_at": "", "csrf_token": ""}).encode()
-    for sealed in (pages.context.cipher.encrypt(content), Cipher(new_key()).encrypt(b"status-session-1:" + content)):
+    for sealed in (pages.context.cipher.encrypt(content), Cipher(new_key()).encrypt(b"status-session-2:" + content)):
         client = pages.new_client(cookies={SESSION_COOKIE: sealed.decode()})
         assert (await client.get("/")).status_code == 303
 

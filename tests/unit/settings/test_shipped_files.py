@@ -27,7 +27,7 @@ def keys_in(table: dict, path: str = "") -> set[str]:
     for name, value in table.items():
         here = f"{path}.{name}" if path else name
         here = re.sub(r"^(exchange\.contracts|notify\.(?:email|webhook|command))\.[^.]+", rf"\1.{NAME_PLACEHOLDER}", here)
-        if isinstance(value, dict) and here != "rules.severities":
+        if isinstance(value, dict) and here not in {"rules.severities", "status.oidc.roles"}:
             found |= keys_in(value, here)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             found |= {key for item in value for key in keys_in(item, here + ARRAY_SUFFIX)}

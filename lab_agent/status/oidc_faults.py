@@ -1,0 +1,69 @@
+"""Why a sign-in with OpenID Connect came to nothing: the codes, and what the person reads for each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class OidcFault(StrEnum):
+    """The code; the log and the audit have it."""
+
+    UNREACHABLE = "provider_unreachable"
+    ANSWER_INVALID = "provider_answer_invalid"
+    NO_SIGN_IN = "no_sign_in_under_way"
+    WRONG_STATE = "wrong_state"
+    REFUSED = "refused_by_provider"
+    CODE_REFUSED = "code_refused"
+    TOKEN_INVALID = "id_token_invalid"  # noqa: S105 - the name of a fault
+    NO_NAME = "no_name"
+    NAME_INVALID = "name_invalid"
+    NO_ROLE = "no_role"
+
+
+class OidcError(Exception):
+    """A sign-in came to nothing. `detail` is a part of the sentence about it: a claim, an address, a status.
+
+    `name` is the user's, where the provider has said it.
+    """
+
+    def __init__(self, fault: OidcFault, detail: str = "", *, name: str = "") -> None:
+        super().__init__(f"{fault.value}: {detail}" if detail else fault.value)
+        self.fault = fault
+        self.detail = detail
+        self.name = name
+
+
+class _Answer(NamedTuple):
+    status: int
+    text: str
+
+
+_ANSWERS = {
+    OidcFault.UNREACHABLE: _Answer(503, "{host} cannot be asked who you are: {detail}. Try again later."),
+    OidcFault.ANSWER_INVALID: _Answer(502, "{host} does not answer as OpenID Connect has it: {detail}."),
+    OidcFault.NO_SIGN_IN: _Answer(400, "No sign-in was under way in this browser, or it took too long. Sign in again."),
+    OidcFault.WRONG_STATE: _Answer(400, "This answer belongs to another sign-in. Sign in again."),
+    OidcFault.REFUSED: _Answer(403, "{host} did not sign you in ({detail})."),
+    OidcFault.CODE_REFUSED: _Answer(
+        502, "{host} rejects what it gave for signing in ({detail}). If it happens again, compare client_id and client_secret."
+    ),
+    OidcFault.TOKEN_INVALID: _Answer(
+        401, "What {host} says about you cannot be trusted: `{detail}` of its ID token is wrong. Nobody was signed in."
+    ),
+    OidcFault.NO_NAME: _Answer(
+        403, "{host} does not say your name: the claim `{detail}` is missing. status.oidc.name_claim names the claim."
+    ),
+    OidcFault.NAME_INVALID: _Answer(
+        403,
+        "{host} names you {detail}, and no user here can have that name: 1 to 64 letters a-z, digits and . _ @ - are possible. "
+        "status.oidc.name_claim names the claim.",
+    ),
+    OidcFault.NO_ROLE: _Answer(403, "{host} signed you in as {name}, but you have no role here: {detail}."),
+}
+
+
+def answer_for(error: OidcError, host: str) -> tuple[int, str]:
+    """The HTTP status and the sentence for a fault; `host` is the provider's."""
+    status, text = _ANSWERS[error.fault]
+    return status, text.format(host=host, detail=error.detail, name=error.name)

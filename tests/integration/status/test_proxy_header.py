@@ -1,0 +1,211 @@
+"""Users whom a reverse proxy names in a header: over real connections, as it counts where these come from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from lab_agent import web_server
+from lab_agent.accounts import Role
+from lab_agent.domain.audit import AuditAction
+from lab_agent.settings.status import StatusSettings
+from lab_agent.status.app import create_app
+from lab_agent.status.auth import SESSION_COOKIE
+from tests.harness.clock import DEADLINE
+from tests.integration.status.conftest import PASSWORD, StatusPages, form_token
+from tests.integration.status.test_audit_of_pages import records
+
+PROXY, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+HEADER = "X-Remote-User"
+
+
+class ServedPages:
+    """The page on a socket, with clients that come from addresses of this machine."""
+
+    def __init__(self, pages: StatusPages, stack: AsyncExitStack) -> None:
+        self.pages = pages
+        self._stack = stack
+        self.base = ""
+
+    async def serve(self, **proxy: Any) -> None:
+        table = {"header": HEADER, "trusted_addresses": [PROXY, "fd00::/8"], **proxy}
+        context = replace(self.pages.context, settings=StatusSettings.model_validate({"proxy": table}))
+        sock = web_server.listen("127.0.0.1", 0, settings_group="status")
+        self.base = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        serving = asyncio.create_task(web_server.serve(create_app(context), sock, drain=2))
+
+        async def stop() -> None:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+        self._stack.push_async_callback(stop)
+
+    async def client(self, name: str | None, address: str = PROXY, **headers: str) -> httpx.AsyncClient:
+        transport = httpx.AsyncHTTPTransport(local_address=address)
+        sent = headers if name is None else {HEADER: name, **headers}
+        client = httpx.AsyncClient(transport=transport, base_url=self.base, headers=sent, timeout=DEADLINE)
+        return await self._stack.enter_async_context(client)
+
+
+@pytest.fixture
+async def served(pages: StatusPages) -> AsyncIterator[ServedPages]:
+    """The page, not served yet."""
+    async with AsyncExitStack() as stack:
+        yield ServedPages(pages, stack)
+
+
+async def test_named_user_has_role_of_account(served: ServedPages):
+    await served.serve()
+    client = await served.client("Operator")
+    shown = await client.get("/")
+    assert shown.status_code == 200
+    assert "(operator)" in shown.text
+    (found,) = await records(served.pages, AuditAction.SIGNED_IN)
+    assert (found.subject, found.actor, json.loads(found.details)) == ("operator", "operator", {"by": "proxy"})
+
+
+async def test_named_user_without_account_has_configured_role(served: ServedPages):
+    await served.serve(role="viewer")
+    shown = await (await served.client("anna")).get("/")
+    assert "anna" in shown.text
+    assert "(viewer)" in shown.text
+
+
+async def test_user_without_account_or_role_is_told(served: ServedPages):
+    await served.serve()
+    client = await served.client("anna")
+    answer = await client.get("/")
+    assert answer.status_code == 403
+    for part in ("anna", HEADER, "lab-agent user add anna", "status.proxy.role"):
+        assert part in answer.text
+    assert SESSION_COOKIE not in client.cookies
+    await client.get("/orders")
+    (found,) = await records(served.pages, AuditAction.SIGN_IN_REJECTED)
+    assert (found.subject, json.loads(found.details)) == ("anna", {"by": "proxy"})
+
+
+@pytest.mark.parametrize("name", ["LAB\\anna", "<script>", "a" * 65])
+async def test_impossible_name_is_refused(served: ServedPages, name: str):
+    await served.serve(role="admin")
+    answer = await (await served.client(name)).get("/")
+    assert answer.status_code == 403
+    assert "<script>" not in answer.text
+
+
+async def test_empty_header_names_nobody(served: ServedPages):
+    await served.serve(role="admin")
+    assert (await (await served.client("")).get("/")).status_code == 303
+
+
+@pytest.mark.parametrize("forwarded", [{}, {"X-Forwarded-For": PROXY}, {"X-Real-IP": PROXY, "Forwarded": f"for={PROXY}"}])
+async def test_spoofed_header_from_elsewhere_is_ignored(served: ServedPages, forwarded: dict[str, str]):
+    await served.serve(role="admin")
+    client = await served.client("admin", ELSEWHERE, **forwarded)
+    answer = await client.get("/")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/sign-in"
+    assert "set-cookie" not in answer.headers
+    assert await records(served.pages, AuditAction.SIGNED_IN) == []
+
+
+async def test_forwarded_address_does_not_become_trusted(served: ServedPages):
+    """uvicorn believes X-Forwarded-For of this machine; another proxy here must not be able to lend an address."""
+    await served.serve(trusted_addresses=["10.0.0.5"], role="admin")
+    answer = await (await served.client("admin", PROXY, **{"X-Forwarded-For": "10.0.0.5"})).get("/")
+    assert answer.status_code == 303
+
+
+async def test_proxy_stays_trusted_when_it_forwards(served: ServedPages):
+    await served.serve()
+    client = await served.client("operator", **{"X-Forwarded-For": "192.0.2.7"})
+    assert (await client.get("/")).status_code == 200
+    (found,) = await records(served.pages, AuditAction.SIGNED_IN)
+    assert found.origin == "192.0.2.7"
+
+
+async def test_two_headers_are_refused(served: ServedPages):
+    """A proxy that adds its header to the one that it was sent."""
+    await served.serve()
+    client = await served.client(None)
+    answer = await client.get("/", headers=[(HEADER, "admin"), (HEADER, "viewer")])
+    assert answer.status_code == 400
+
+
+async def test_cookie_alone_opens_nothing(served: ServedPages):
+    await served.serve(role="operator")
+    client = await served.client("anna")
+    await client.get("/")
+    cookie = client.cookies[SESSION_COOKIE]
+    for name, address in ((None, PROXY), ("anna", ELSEWHERE)):
+        other = await served.client(name, address)
+        other.cookies.set(SESSION_COOKIE, cookie, domain="127.0.0.1")
+        assert (await other.get("/")).status_code == 303
+
+
+async def test_header_goes_before_session_of_another(served: ServedPages):
+    await served.serve()
+    client = await served.client(None)
+    await client.post("/sign-in", data={"name": "admin", "password": PASSWORD})
+    assert "(admin)" in (await client.get("/")).text
+    assert "(viewer)" in (await client.get("/", headers={HEADER: "viewer"})).text
+
+
+async def test_forms_need_token_of_session(served: ServedPages):
+    await served.serve()
+    client = await served.client("operator")
+    assert (await client.post("/sign-out", data={"csrf_token": ""})).status_code == 403
+    token = form_token((await client.get("/")).text)
+    stranger = await served.client("operator")
+    assert (await stranger.post("/sign-out", data={"csrf_token": token})).status_code == 403
+    assert (await client.post("/sign-out", data={"csrf_token": token}, headers={"Origin": "http://evil"})).status_code == 403
+    assert (await client.post("/sign-out", data={"csrf_token": token})).status_code == 303
+
+
+async def test_session_is_kept_from_page_to_page(served: ServedPages):
+    await served.serve()
+    client = await served.client("viewer")
+    first = await client.get("/")
+    assert {"HttpOnly", "SameSite=strict"} <= set(first.headers["set-cookie"].split("; "))
+    second = await client.get("/orders")
+    assert "set-cookie" not in second.headers
+    assert form_token(first.text) == form_token(second.text)
+
+
+async def test_changed_role_begins_new_session(served: ServedPages):
+    await served.serve()
+    client = await served.client("operator")
+    await client.get("/")
+    await served.pages.context.accounts.set_role("operator", Role.VIEWER, now=served.pages.clock.now())
+    changed = await client.get("/")
+    assert "(viewer)" in changed.text
+    assert "set-cookie" in changed.headers
+
+
+async def test_program_without_cookies_is_recorded_once(served: ServedPages):
+    await served.serve()
+    for _ in range(3):
+        assert (await (await served.client("viewer")).get("/")).status_code == 200
+    assert len(await records(served.pages, AuditAction.SIGNED_IN)) == 1
+    served.pages.clock.advance(hours=8)
+    await (await served.client("viewer")).get("/")
+    assert len(await records(served.pages, AuditAction.SIGNED_IN)) == 2
+
+
+async def test_sign_in_after_sign_out_is_recorded(served: ServedPages):
+    await served.serve()
+    client = await served.client("viewer")
+    token = form_token((await client.get("/")).text)
+    assert (await client.post("/sign-out", data={"csrf_token": token})).status_code == 303
+    assert (await client.get("/")).status_code == 200
+    assert len(await records(served.pages, AuditAction.SIGNED_IN)) == 2
+
+
+async def test_header_means_nothing_without_setting(pages: StatusPages):
+    assert (await pages.new_client(headers={HEADER: "admin"}).get("/")).status_code == 303
