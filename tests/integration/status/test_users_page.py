@@ -100,7 +100,7 @@ async def test_users_are_listed_with_roles_and_rights(seeded: Any):
     await seeded.context.accounts.set_reveal("operator", may_reveal=True, now=seeded.clock.now())
     html = (await client.get("/users")).text
     assert [f'id="user-{role.value}"' in html for role in Role] == [True] * 3
-    row = html.split('id="user-operator"')[1].split("</tr>")[0]
+    row = html.split('id="user-operator"')[1].split("</li>")[0]
     assert "✓</span> yes" in row
     assert "argon2" not in html
     assert [secret for secret in SECRETS if secret in html] == []
