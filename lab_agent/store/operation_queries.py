@@ -22,7 +22,7 @@ _NEWEST_JOBS = 2_000
 def load_rule_hits(connection: Connection, since: datetime) -> Mapping[str, int]:
     """Give what `Queries.rule_hits` promises."""
     counted = select(rejections.c.rule, func.count()).where(rejections.c.at >= since).group_by(rejections.c.rule)
-    return dict(connection.execute(counted))
+    return dict(connection.execute(counted).all())
 
 
 def load_rule_trial(connection: Connection, rule: str, newest: int) -> RuleTrial:
@@ -78,7 +78,7 @@ def load_catalogue_content(connection: Connection, number: int) -> bytes | None:
 def load_issued_ranges(connection: Connection, pattern: str) -> Mapping[int, int]:
     """Give what `Queries.issued_ranges` promises."""
     found = select(label_ranges.c.first, label_ranges.c.next_number).where(label_ranges.c.pattern == pattern)
-    return dict(connection.execute(found))
+    return dict(connection.execute(found).all())
 
 
 def count_labels_issued(connection: Connection, pool: str, since: datetime) -> int:

@@ -81,9 +81,35 @@ ACCESS = {
     ("POST", "/adapters/{name}/test"): OPERATOR,
     ("GET", "/rules"): VIEWER,
     ("GET", "/rules/{rule}"): VIEWER,
+    ("GET", "/sign-in/oidc"): OPEN,
+    ("GET", "/sign-in/oidc/return"): OPEN,
+    ("GET", "/audit"): ADMIN,
+    ("GET", "/audit/{number}"): ADMIN,
+    ("GET", "/audit.csv"): ADMIN,
+    ("GET", "/users"): ADMIN,
+    ("POST", "/users"): ADMIN,
+    ("POST", "/users/{name}/role"): ADMIN,
+    ("POST", "/users/{name}/reveal"): ADMIN,
+    ("POST", "/users/{name}/password"): ADMIN,
+    ("POST", "/users/{name}/remove"): ADMIN,
+    ("POST", "/users/{name}/sessions/end"): ADMIN,
+    ("POST", "/sessions/{session}/end"): ADMIN,
+    ("GET", "/account"): VIEWER,
+    ("POST", "/account/password"): VIEWER,
+    ("POST", "/account/sessions/{session}/end"): VIEWER,
+    ("POST", "/account/sessions/end"): VIEWER,
 }
 """By method and address: who may. A new address must be added here, or the first test fails."""
-VALUES = {"key": GOOD, "job": "1", "rule": "line.specimen", "action": "retry", "number": "1", "code": "001.001", "name": "folder"}
+VALUES = {
+    "key": GOOD,
+    "job": "1",
+    "rule": "line.specimen",
+    "action": "retry",
+    "number": "1",
+    "code": "001.001",
+    "name": "folder",
+    "session": "0" * 64,
+}
 RANKS = [VIEWER, OPERATOR, ADMIN]
 PEOPLE = (None, *RANKS)
 
@@ -146,7 +172,7 @@ async def test_nobody_acts_on_a_page_that_only_shows(seeded: Any, person: str):
     overview = (await client.get("/")).text
     assert "This page only shows" in overview
     for (method, path), needed in ACCESS.items():
-        if needed in {OPERATOR, ADMIN}:
+        if needed in {OPERATOR, ADMIN} and not (method == "GET" and needed == ADMIN and person == ADMIN):
             assert await visit(client, method, path, form_token(overview)) == 403, path
 
 

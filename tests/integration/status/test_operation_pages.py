@@ -1,0 +1,150 @@
+"""The pages about operation: the connection, laboratory systems, rules, the catalogue with its versions and label pools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.accounts import Role
+from lab_agent.catalogue.spreadsheet.csv_files import read_tables
+from lab_agent.catalogue_service.versions import activate, load_active_catalogue
+from lab_agent.domain.audit import AuditAction
+from lab_agent.domain.label_pools import LabelPool
+from lab_agent.errors import LisUnavailable
+from lab_agent.ports.credential_repositories import StoredToken
+from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.store.audit_verification import iterate_records
+from tests.harness.paths import CATALOGUE
+from tests.integration.status.conftest import form_token
+
+SECRET = "token-that-nobody-sees"
+
+
+async def actions_of(pages: Any) -> list[tuple[str, str]]:
+    found = await pages.context.store.read(lambda connection: tuple(iterate_records(connection)))
+    return [(each.action, each.actor) for each in found]
+
+
+async def post(client: Any, path: str, **fields: str) -> Any:
+    token = form_token((await client.get("/keys")).text)
+    return await client.post(path, data={"csrf_token": token, **fields})
+
+
+async def sign_in_at_service(pages: Any) -> None:
+    token = StoredToken(
+        generation=7, access_token=SECRET, refresh_token=f"{SECRET}-2", expires_at=pages.clock.now() + timedelta(minutes=50)
+    )
+    await pages.write(lambda uow: uow.oauth_tokens.add(token))
+
+
+async def test_connection_shows_the_sign_in_and_never_a_token(pages: Any):
+    await sign_in_at_service(pages)
+    client = await pages.signed_in_client(Role.VIEWER)
+    text = (await client.get("/connection")).text
+    for shown in ("http://127.0.0.1/", "offline_access", "in 50 min", "<dd>7</dd>"):
+        assert shown in text
+    assert SECRET not in text
+    assert "Refresh the sign-in" not in text
+
+
+async def test_admin_tests_refreshes_and_forgets_the_sign_in(pages: Any):
+    done: list[str] = []
+
+    async def refresh() -> None:
+        done.append("refreshed")
+
+    async def forget() -> None:
+        done.append("forgotten")
+
+    async def fail() -> None:
+        raise LisUnavailable("connection refused")
+
+    desk = replace(pages.context.connection, refresh=refresh, forget=forget)
+    pages.context = replace(pages.context, connection=desk)
+    client = await pages.signed_in_client(Role.ADMIN)
+    assert "The service has answered with our sign-in" in (await post(client, "/connection/test")).text
+    answer = await post(client, "/connection/refresh")
+    assert answer.headers["location"] == "/connection?flash=sign-in-refreshed"
+    assert (await post(client, "/connection/forget", note="a new account")).status_code == 409
+    assert (await post(client, "/connection/forget", note="a new account", confirmed="yes")).status_code == 303
+    assert done == ["refreshed", "forgotten"]
+    for action in (AuditAction.SIGN_IN_REFRESHED, AuditAction.SIGN_IN_FORGOTTEN):
+        assert (action.value, "admin") in await actions_of(pages)
+    pages.context = replace(pages.context, connection=replace(desk, check=fail))
+    client = await pages.signed_in_client(Role.ADMIN)
+    assert "connection refused" in (await post(client, "/connection/test")).text
+
+
+async def test_adapters_are_shown_and_tested(seeded: Any):
+    asked: list[str] = []
+
+    async def check(name: str) -> None:
+        asked.append(name)
+        raise LisUnavailable("its folder is gone")
+
+    seeded.context = replace(seeded.context, check_adapter=check)
+    client = await seeded.signed_in_client(Role.OPERATOR)
+    text = (await client.get("/adapters")).text
+    for shown in ("folder", "not loaded", "no installed package offers an adapter mllp", "none yet", "2 h ago"):
+        assert shown in text
+    tested = (await post(client, "/adapters/folder/test")).text
+    assert asked == ["folder"]
+    assert "its folder is gone" in tested
+    assert (await post(client, "/adapters/hl7/test")).status_code == 404
+
+
+async def test_rules_show_severity_hits_and_a_trial(seeded: Any):
+    seeded.context = replace(seeded.context, rule_severities={"order.requisition": "warn"})
+    client = await seeded.signed_in_client(Role.VIEWER)
+    text = (await client.get("/rules")).text
+    assert 'id="order.requisition"' in text
+    assert "set here; its own is" in text
+    assert "Rejected in 7 days" in text
+    trial = (await client.get("/rules/order.contract")).text
+    assert "Of the newest 3 orders" in trial
+    assert (await client.get("/rules/no.such")).status_code == 404
+
+
+@pytest.fixture
+async def offered(pages: Any) -> Any:
+    """The sample catalogue, and a pool that runs low."""
+    store, now = pages.context.store, pages.clock.now()
+    tables = read_tables(CATALOGUE)
+    await activate(store, tables, origin="first.xlsx", by="ana", now=now - timedelta(days=2))
+    catalogue = await load_active_catalogue(store)
+    assert catalogue is not None
+    history = CatalogueHistory.from_catalogue(catalogue)
+    pool = LabelPool(name="tubes", pattern="#######", first=1, last=1000, warn_below=2000)
+    pages.context = replace(pages.context, catalogue=lambda: history, label_pools=(pool,))
+    return pages
+
+
+async def test_catalogue_is_listed_searched_and_shown(offered: Any):
+    client = await offered.signed_in_client(Role.OPERATOR)
+    text = (await client.get("/catalogue")).text
+    for shown in ("first.xlsx", "by ana", "001.001", "1000 of 1000", "low", "no rate in the last week"):
+        assert shown in text
+    assert "001.001" not in (await client.get("/catalogue", params={"search": "no test has this"})).text
+    one = (await client.get("/catalogue/tests/001.001")).text
+    assert "Complete blood count" in one
+    assert "/turnaround?item=001.001" in one
+    assert 'value="001.001"' in (await client.get("/turnaround?item=001.001")).text
+    assert (await client.get("/catalogue/tests/999.999")).status_code == 404
+
+
+async def test_changes_between_versions_are_shown(offered: Any):
+    tables = read_tables(CATALOGUE)
+    name = next(name for name in tables if tables[name].rows and "caption" in tables[name].rows[0].cells)
+    sheet = tables[name]
+    first = replace(sheet.rows[0], cells={**sheet.rows[0].cells, "caption": "A name that is new"})
+    tables[name] = replace(sheet, rows=(first, *sheet.rows[1:]))
+    await activate(offered.context.store, tables, origin="second.xlsx", by=None, now=offered.clock.now())
+    client = await offered.signed_in_client(Role.VIEWER)
+    newest = (await offered.context.queries.catalogue_versions())[0]
+    text = (await client.get(f"/catalogue/diff?version={newest.number}")).text
+    assert "A name that is new" in text
+    assert "1 row changed" in text
+    assert (await client.get("/catalogue/diff?version=1")).status_code == 404
