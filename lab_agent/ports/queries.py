@@ -335,6 +335,11 @@ class RuleTrial:
     rejected: tuple[OrderKey, ...]
     held: tuple[OrderKey, ...]
 
+    @property
+    def concerned(self) -> int:
+        """How many orders it rejected or holds; one of which it did both counts once."""
+        return len({*self.rejected, *self.held})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LisTraffic:
@@ -388,7 +393,7 @@ class Queries(AuditQueries, Protocol):
         ...
 
     async def rule_hits(self, *, since: datetime) -> Mapping[str, int]:
-        """How many lines each rule has rejected since then."""
+        """How many orders each rule has rejected since then, in whole or in part; one that was rejected twice counts twice."""
         ...
 
     async def rule_trial(self, rule: str, *, newest: int) -> RuleTrial:
@@ -412,7 +417,7 @@ class Queries(AuditQueries, Protocol):
         ...
 
     async def labels_issued(self, pool: str, *, since: datetime) -> int:
-        """How many labels of a pool were issued since then, of the newest `MAX_COUNTED`."""
+        """How many labels of a pool were issued since then."""
         ...
 
     async def needs_attention(

@@ -24,7 +24,7 @@ from lab_agent.status.paging import PageNumber, page_offset
 
 router = APIRouter()
 
-_PAGE_SIZE = 50
+_PAGE_SIZE = _SHOWN_VERSIONS = 50
 _MAX_CHANGES = 500
 _RATE_DAYS = 7
 
@@ -55,7 +55,7 @@ async def show_catalogue(
     user: Viewer, context: Context, renderer: Renderer, search: SearchText, page: PageNumber, contract: str = ""
 ) -> Response:
     """The version in force: its tests, searched and page by page; the stored versions; the pools."""
-    versions = await context.queries.catalogue_versions()
+    versions = await context.queries.catalogue_versions(limit=_SHOWN_VERSIONS + 1)
     catalogue = context.active_catalogue()
     chosen = _choose_contract(catalogue, one_line(contract))
     found = list(_search(chosen, search)) if chosen else []
@@ -72,6 +72,7 @@ async def show_catalogue(
         has_more=len(found) > begin + _PAGE_SIZE,
         search=search,
         versions=versions,
+        shown_versions=_SHOWN_VERSIONS,
         pools=[await _view_pool(context, pool) for pool in context.label_pools],
     )
 

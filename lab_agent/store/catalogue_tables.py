@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, Column, Table
+from sqlalchemy import BigInteger, Column, Index, Table
 from sqlmodel import Field
 
 from lab_agent.store.column_types import DecimalText, IndexableText, PlainText, RowNumber, UtcDateTime
@@ -56,6 +56,7 @@ class IssuedLabelRow(TableRow, table=True):
     """A barcode that was given out (`IssuedLabel`)."""
 
     __tablename__ = "issued_labels"
+    __table_args__ = (Index("ix_issued_labels_pool_issued_at", "pool", "issued_at"),)
     number: int = Field(sa_type=RowNumber, primary_key=True)
     label: str = Field(sa_type=IndexableText, unique=True)
     pool: str = Field(sa_type=IndexableText)

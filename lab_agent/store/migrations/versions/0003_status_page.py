@@ -89,3 +89,4 @@ def upgrade() -> None:
     op.execute(_FILL.format(nl=_SEPARATOR[dialect], join=_JOIN[dialect]))
     op.create_index("ix_orders_contract_seen_at_key", "orders", ["contract", "seen_at", "key"])
     op.create_index("ix_lines_item_order_key", "lines", ["item", "order_key"])
+    op.create_index("ix_issued_labels_pool_issued_at", "issued_labels", ["pool", "issued_at"])

@@ -1,0 +1,119 @@
+"""Every page looked at by axe, in both themes and on a phone: no fault that is serious or moderate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, async_playwright
+
+from lab_agent.catalogue.spreadsheet.csv_files import read_tables
+from lab_agent.catalogue_service.versions import activate, load_active_catalogue
+from lab_agent.domain.label_pools import LabelPool
+from lab_agent.rules.catalogue_history import CatalogueHistory
+from tests.harness import status_pages
+from tests.harness.paths import CATALOGUE
+from tests.integration.status.conftest import PASSWORD
+from tests.integration.status.test_browser import ARGS, CHROMIUM, served
+
+PAGES = (
+    "/",
+    "/?span=7d",
+    "/orders",
+    "/orders?search=nothing",
+    "/orders?cause=order.contract-known",
+    "/orders/patient",
+    "/orders/R0000000000GOOD",
+    "/orders/R00000000DOUBT",
+    "/orders/R0000000000GOOD/judgement",
+    "/orders/R0000000000GOOD/results",
+    "/orders/R0000000000GOOD/raw",
+    "/waiting",
+    "/waiting/members?cause=jobs.other",
+    "/waiting/all/retry?cause=jobs.other",
+    "/failures",
+    "/failures/members?cause=jobs.other",
+    "/results",
+    "/results?state=delivered",
+    "/refused",
+    "/turnaround",
+    "/alerts",
+    "/conditions",
+    "/catalogue",
+    "/catalogue/tests/001.001",
+    "/connection",
+    "/adapters",
+    "/rules",
+    "/rules/order.contract",
+    "/audit",
+    "/users",
+    "/account",
+    "/keys",
+    "/no-such-page",
+)
+LOOKS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1300, "height": 900}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1300, "height": 900}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+}
+MILD = {"minor"}
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: the page is not looked at in a browser")
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield launched
+        await launched.close()
+
+
+@pytest.fixture
+async def furnished(seeded: Any) -> tuple[Any, str]:
+    """The page with something on each of its lists; and the key of a result that waits."""
+    await status_pages.add_orders(seeded)
+    key = await status_pages.unmatched_result(seeded)
+    store, now = seeded.context.store, seeded.clock.now()
+    await activate(store, read_tables(CATALOGUE), origin="a.xlsx", by="ana", now=now)
+    catalogue = await load_active_catalogue(store)
+    assert catalogue is not None
+    history = CatalogueHistory.from_catalogue(catalogue)
+    pool = LabelPool(name="tubes", pattern="#######", first=1, last=1000, warn_below=2000)
+    seeded.context = replace(seeded.context, catalogue=lambda: history, label_pools=(pool,))
+    await seeded.context.accounts.set_reveal("admin", may_reveal=True, now=now)
+    return seeded, key
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_no_page_has_a_fault(furnished: tuple[Any, str], browser: Browser, look: str) -> None:
+    pages, key = furnished
+    faults: list[str] = []
+    async with served(pages) as base:
+        context = await browser.new_context(**LOOKS[look])  # type: ignore[arg-type]
+        tab = await context.new_page()
+        await tab.goto(f"{base}/sign-in")
+        faults += await look_for_faults(tab, "/sign-in")
+        await tab.get_by_label("Name").fill("admin")
+        await tab.get_by_label("Password").fill(PASSWORD)
+        await tab.get_by_role("button", name="Sign in").click()
+        await tab.get_by_role("heading", level=1).wait_for()
+        for path in (*PAGES, f"/results/{key}", f"/results/{key}/match"):
+            await tab.goto(base + path)
+            faults += await look_for_faults(tab, path)
+            width = await tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            faults += [f"{path}: {width} px wider than the window"] if width > 0 else []
+        await context.close()
+    assert faults == []
+
+
+async def look_for_faults(tab: Any, path: str) -> list[str]:
+    found = (await Axe().run(tab)).response["violations"]
+    return [
+        f"{path}: {each['id']} ({each['impact']}): {re.sub(r'[ ]+', ' ', each['nodes'][0]['html'])[:160]}"
+        for each in found
+        if each["impact"] not in MILD
+    ]
