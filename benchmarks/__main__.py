@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import api, bad_input, comparison, delivery, growth, hl7v2, intake, start
+from benchmarks import api, bad_input, comparison, delivery, growth, hl7v2, intake, start, status_page
 from benchmarks.measurement import Measurement, RunOptions
 from benchmarks.report import print_table, put_into_page, to_json, to_markdown
 
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "hl7v2": hl7v2.measure,
     "start": start.measure,
     "growth": growth.measure,
+    "status_page": status_page.measure,
     "bad_input": bad_input.measure,
 }
 

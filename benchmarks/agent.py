@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-
-import httpx
+from typing import TYPE_CHECKING
 
 from benchmarks.child_process import Json, announce, cpu_seconds, peak_memory, serve_commands
 from benchmarks.loop_watch import LoopWatch
@@ -16,6 +15,9 @@ from lab_agent import bootstrap, logs, worker_bootstrap
 from lab_agent.bootstrap import Components
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from benchmarks.overview import StatusPageClient
 
 _SETTLE = 0.05
 """Seconds after each poll for what it has woken."""
@@ -49,7 +51,7 @@ class _Commands:
         self._counts = StatementCounts()
         self._watch = LoopWatch()
         self._profiler = Profiler()
-        self._overview: httpx.AsyncClient | None = None
+        self._page: StatusPageClient | None = None
 
     async def run(self, command: Json) -> Json:
         """Run one command."""
@@ -73,6 +75,8 @@ class _Commands:
                 await self._poll(times)
             case {"overview": int(times)}:
                 await self._show_overview(times)
+            case {"pages": list(paths), "times": int(times)}:
+                answer = {"pages": await self._time_pages(paths, times)}
         return {**answer, "cpu": cpu_seconds(), "peak_memory": peak_memory()}
 
     async def _poll(self, times: int) -> None:
@@ -82,11 +86,26 @@ class _Commands:
             await asyncio.sleep(_SETTLE)
 
     async def _show_overview(self, times: int) -> None:
-        from benchmarks.overview import open_overview, show_overview  # noqa: PLC0415 - the worker alone needs no page
-
-        self._overview = self._overview or await open_overview(self._components)
+        page = await self._open_page()
         for _ in range(times):
-            await show_overview(self._overview)
+            await page.show("/")
+
+    async def _time_pages(self, paths: list[str], times: int) -> Json:
+        """By path: milliseconds at the 95th percentile, of the page and of the same from constants."""
+        from benchmarks.overview import percentile_95  # noqa: PLC0415 - see `_open_page`
+
+        page = await self._open_page()
+        answer: Json = {}
+        for path in paths:
+            timed = await page.time_pairs(path, times)
+            answer[path] = [1000 * percentile_95(each) for each in timed]
+        return answer
+
+    async def _open_page(self) -> StatusPageClient:
+        from benchmarks.overview import open_status_page  # noqa: PLC0415 - the worker alone needs no page
+
+        self._page = self._page or await open_status_page(self._components)
+        return self._page
 
 
 if __name__ == "__main__":

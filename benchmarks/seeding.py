@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-_TABLES = ("orders", "work_orders", "lines", "label_uses", "jobs", "reports", "uploads", "events", "identities")
+_TABLES = ("orders", "work_orders", "lines", "label_uses", "jobs", "reports", "uploads", "events", "identities", "order_search")
 """Those that hold something of an order, the referenced one first."""
 _NUMBERED = frozenset(
     (
         *("key", "order_key", "task_id", "procedure_request_id", "requisition_value", "line", "barcode", "specimen_id"),
-        *("patient_reference", "dedup_key", "ordering_key", "target", "message", "report_id", "identifier", "report"),
+        *("patient_reference", "dedup_key", "ordering_key", "target", "message", "report_id", "identifier", "report", "terms"),
     )
 )
 """Columns that tell one order from another: a copy has its number behind the value."""
@@ -47,7 +47,7 @@ def _copy_statement(connection: Connection, table: str) -> str:
 def _is_generated(table: str, column: str) -> bool:
     """Whether the database numbers the rows by this column."""
     return (table, column) in {("lines", "number"), ("label_uses", "number"), ("jobs", "id"), ("reports", "sequence"),
-                               ("events", "number")}  # fmt: skip
+                               ("events", "number"), ("order_search", "number")}  # fmt: skip
 
 
 def _expression(column: str) -> str:

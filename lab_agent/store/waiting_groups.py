@@ -24,6 +24,11 @@ _NO_SUBJECT: ColumnElement[str] = literal_column("''")
 _SUBJECT: BindParameter[str] = bindparam("of_subject")
 
 
+def _one_group(table: Table) -> ColumnElement[bool]:
+    """What is the same for all rows of a table: PostgreSQL groups by no constant."""
+    return table.c["order_key" if "order_key" in table.c else "key"].is_(None)
+
+
 def _select_group(
     condition: ConditionId, table: Table, subject: ColumnElement[Any], since: ColumnElement[Any], which: ColumnElement[bool]
 ) -> Select[Any]:
@@ -36,7 +41,7 @@ def _select_group(
         )
         .select_from(table)
         .where(which)
-        .group_by(subject)
+        .group_by(_one_group(table) if subject is _NO_SUBJECT else subject)
     )
 
 
