@@ -52,7 +52,7 @@ class StoreStart:
 
     async def _tell(self, sock: socket.socket) -> None:
         """Tell by the page and by the channels what is wrong, and call nobody who would take it for health."""
-        app = create_waiting_app(self._waiting.find_condition, _now, self.settings.worker.mode)
+        app = create_waiting_app(self._waiting.find_condition, _now, self.settings.worker.mode, self.settings.status.language)
         notifier = build_memory_notifier(self.settings.notify, SystemClock(), self._observe, self.book)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(web_server.serve(app, sock.dup(), drain=_DRAIN_SECONDS), name="status page")

@@ -18,8 +18,11 @@ class Vault(Protocol):
         """Store or replace the identification data of an order."""
         ...
 
-    def index_patient(self, order: OrderKey, terms: Collection[str]) -> None:
-        """Let the order be found by these terms of its patient (`KnownPatient.search_terms`), of which only digests are kept."""
+    def index_patient(self, order: OrderKey, terms: Collection[str], *, is_first: bool = False) -> None:
+        """Let the order be found by these terms of its patient (`KnownPatient.search_terms`), of which only digests are kept.
+
+        They replace those of before; `is_first` says that there are none.
+        """
         ...
 
     def identity(self, order: OrderKey) -> bytes | None:

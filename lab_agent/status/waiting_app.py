@@ -15,12 +15,15 @@ from starlette.staticfiles import StaticFiles
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.status.app import STATIC_FOLDER, SecurityHeadersMiddleware
 from lab_agent.status.health import condition_to_json
+from lab_agent.status.page_look import PageLookMiddleware
 from lab_agent.status.store_page import for_anybody, render_store_page
 
 _METHODS = ["GET", "POST"]
 
 
-def create_waiting_app(find_condition: Callable[[], OpenCondition], now: Callable[[], datetime], mode: str) -> Starlette:
+def create_waiting_app(
+    find_condition: Callable[[], OpenCondition], now: Callable[[], datetime], mode: str, language: str = "en"
+) -> Starlette:
     """Make the application; `find_condition` gives what is wrong now. `/healthz` is 200: the process lives."""
 
     async def healthz(_: Request) -> Response:
@@ -42,4 +45,6 @@ def create_waiting_app(find_condition: Callable[[], OpenCondition], now: Callabl
         Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
         Route("/{path:path}", page, methods=_METHODS),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(SecurityHeadersMiddleware)])
+    return Starlette(
+        routes=routes, middleware=[Middleware(SecurityHeadersMiddleware), Middleware(PageLookMiddleware, default=language)]
+    )

@@ -132,8 +132,9 @@ class SqlVault(Vault):
         self._session.remember((identities, order), identity)
 
     @override
-    def index_patient(self, order: OrderKey, terms: Collection[str]) -> None:
-        self._session.send(_FORGET_DIGESTS, {"of": order})
+    def index_patient(self, order: OrderKey, terms: Collection[str], *, is_first: bool = False) -> None:
+        if not is_first:
+            self._session.send(_FORGET_DIGESTS, {"of": order})
         if terms:
             key = self._patient_index_key()
             rows = [{"digest": digest_term(key, term), "order_key": order} for term in sorted(terms)]

@@ -188,7 +188,7 @@ def _with_fetched(
     identity = pack_identity(fetched.identification, patient)
     uow.vault.save_identity(order.key, identity, at=now)
     known = known_patient(identity)
-    uow.vault.index_patient(order.key, known.search_terms if known else ())
+    uow.vault.index_patient(order.key, known.search_terms if known else (), is_first=order.received is None)
     requests = assessed.received.requests
     return replace(
         order,

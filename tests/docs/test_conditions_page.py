@@ -95,7 +95,7 @@ def test_named_settings_exist(entry: Condition) -> None:
 
 @pytest.mark.parametrize("entry", [each for each in ENTRIES if each.values[0].page])  # type: ignore[attr-defined]
 def test_named_page_exists(entry: Condition) -> None:
-    context: Any = SimpleNamespace(settings=StatusSettings(), cipher=None, accounts=None, clock=None, store=None)
+    context: Any = SimpleNamespace(settings=StatusSettings(), cipher=None, accounts=None, clock=None, store=None, queries=None)
     path = entry.page.replace("{subject}", "SUBJECT")
     scope = {"type": "http", "method": "GET", "path": path.partition("?")[0].partition("#")[0], "root_path": ""}
     matches = [route.matches(scope)[0] for route in create_app(context).routes if getattr(route, "path", "") != "/static"]

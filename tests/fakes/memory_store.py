@@ -161,7 +161,8 @@ class MemoryVault(Vault):
         self._data.identities[order] = identity
 
     @override
-    def index_patient(self, order: OrderKey, terms: Collection[str]) -> None:
+    def index_patient(self, order: OrderKey, terms: Collection[str], *, is_first: bool = False) -> None:
+        del is_first
         self._data.patient_terms[order] = frozenset(terms)
 
     @override
