@@ -111,7 +111,7 @@ def collect(hours: Sequence[HourlyActivity], measure: Measure, now: datetime, sp
 
 def draw_counts(key: str, rows: Sequence[Bucket], span: Span) -> Chart:
     """Bars of how many there were."""
-    top = _round_up(max((row.count for row in rows), default=0))
+    top = max(2.0, _round_up(max((row.count for row in rows), default=0)))
     width = (WIDTH - _LEFT) / len(rows)
     bars = tuple(
         Bar(

@@ -71,8 +71,8 @@ def score_page(lab: Laboratory, expected: Expected) -> Score:
     """The overview: the condition stands in the list, with the table's words."""
     answer = lab.page("/")
     source = html.unescape(answer.text)
-    place = source.find(expected.words.title)
-    item = source[place : source.find("</li>", place)] if place >= 0 else ""
+    items = re.findall(r'<li class="item condition.*?</li>', source, flags=re.DOTALL)
+    item = next((each for each in items if expected.words.title in each), "")
     times = [datetime.fromisoformat(each) for each in re.findall(r'datetime="([^"]+)"', item)]
     shown = f"{answer.status_code} {' '.join(_text_of(source).split())[:1500]}"
     return Score("page", _points(expected, _text_of(item), times), shown)
