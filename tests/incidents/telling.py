@@ -71,7 +71,7 @@ def score_page(lab: Laboratory, expected: Expected) -> Score:
     """The overview: the condition stands in the list, with the table's words."""
     answer = lab.page("/")
     source = html.unescape(answer.text)
-    items = re.findall(r'<li class="item condition.*?</li>', source, flags=re.DOTALL)
+    items = re.findall(r'<li class="item condition.*?</li>|<section class="card.*?</section>', source, flags=re.DOTALL)
     item = next((each for each in items if expected.words.title in each), "")
     times = [datetime.fromisoformat(each) for each in re.findall(r'datetime="([^"]+)"', item)]
     shown = f"{answer.status_code} {' '.join(_text_of(source).split())[:1500]}"
