@@ -12,6 +12,8 @@ from benchmarks.measurement import Measurement, RunOptions
 from benchmarks.postgres import postgres_server
 from benchmarks.seeding import copy_order
 
+_SECONDS_APART = 20.0
+"""4,320 orders a day."""
 _AT_MOST = 3.0
 """Times the page from constants, at the 95th percentile."""
 
@@ -27,7 +29,7 @@ def _measure(name: str, create: Callable[[], str | None], options: RunOptions) -
     with open_bench(database=create()) as bench:
         bench.run_delivery(write_result, 1)
         bench.stub.ask(offer=[0, 0])
-        copy_order(bench.workspace.engine, "closed", 0, orders)
+        copy_order(bench.workspace.engine, "closed", 0, orders, apart=_SECONDS_APART)
         with bench.workspace.engine.connect() as connection:
             barcode = str(connection.execute(text("SELECT barcode FROM label_uses ORDER BY number DESC LIMIT 1")).scalar_one())
             key = str(connection.execute(text("SELECT key FROM orders LIMIT 1")).scalar_one())

@@ -20,7 +20,7 @@ from lab_agent.errors import DataInvalidError, LastAdminError, Problem, StoreErr
 from lab_agent.ports.credential_repositories import Role, UserRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-__all__ = ["Account", "Accounts", "ApiClients", "Role", "generate_password", "to_user_name"]
+__all__ = ["Account", "Accounts", "ApiClients", "Role", "find_account", "generate_password", "to_user_name"]
 
 MIN_PASSWORD_LENGTH = 12
 MAX_PASSWORD_LENGTH = 256
@@ -49,6 +49,12 @@ class Account:
     def has_role(self, role: Role) -> bool:
         """Whether the user may do what `role` may: an admin what an operator may, an operator what a viewer may."""
         return _ROLES_BY_RANK.index(self.role) >= _ROLES_BY_RANK.index(role)
+
+
+def find_account(uow: UnitOfWork, name: str) -> Account | None:
+    """One user; None if there is none of that name (any more)."""
+    user = uow.users.get(_normalize_name(name))
+    return None if user is None else _to_account(user)
 
 
 class Accounts:
@@ -82,8 +88,7 @@ class Accounts:
 
     async def get(self, name: str) -> Account | None:
         """One user; None if there is none of that name (any more)."""
-        user = await self._user(name)
-        return None if user is None else _to_account(user)
+        return await self._store.run_read_only(lambda uow: find_account(uow, name))
 
     async def remove(self, name: str, *, by: str | None = None, now: datetime, keep_admin: bool = False) -> bool:
         """Remove a user. False if there is none of that name.

@@ -15,9 +15,9 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.activity import HourlyActivity
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.job_records import FailureGroup, Job, JobKind
 from lab_agent.domain.patient_search import PatientCriteria
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord, WaitingGroup
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
@@ -72,7 +72,10 @@ class Overview:
     closed_orders: int
     lines: Mapping[LineState, int]
     jobs: Mapping[JobState, int]
+    jobs_by_kind: Mapping[tuple[JobKind, JobState], int]
     reports: Mapping[ReportState, int]
+    refused_messages: Mapping[str, int]
+    """By adapter: refused messages that wait for a person."""
     oldest_orders: Mapping[OrderState, datetime]
     oldest_jobs: Mapping[JobState, datetime]
     oldest_reports: Mapping[ReportState, datetime]
@@ -80,8 +83,21 @@ class Overview:
     overdue_orders: int
     alerts: tuple[Alert, ...]
     last_poll: datetime | None
-    next_due: datetime | None = None
+    next_due: datetime | None
     """When the next result is expected, of orders that are not overdue."""
+    affected: AffectedNumbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage:
+    """All that the overview shows, of one moment: `failures` and what is `waiting` by cause, and the hours behind its charts."""
+
+    overview: Overview
+    hours: tuple[HourlyActivity, ...]
+    failures: tuple[FailureGroup, ...]
+    waiting: tuple[WaitingGroup, ...]
+    sign_in_until: datetime | None
+    """When our sign-in at the exchange service expires; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,21 +243,6 @@ class AttentionItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateCounts:
-    """Numbers for metrics, of what is not finished."""
-
-    orders: Mapping[OrderState, int]
-    lines: Mapping[LineState, int]
-    jobs: Mapping[tuple[JobKind, JobState], int]
-    reports: Mapping[ReportState, int]
-    refused_messages: Mapping[str, int]
-    """By adapter: refused messages that wait for a person."""
-    alerts: int
-    due_since: datetime | None
-    last_poll: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedNumbers:
     """How much is unfinished, by what it waits for. Numbers by the names of adapters have no entry where nothing waits."""
 
@@ -356,8 +357,8 @@ class Queries(AuditQueries, Protocol):
         """The state of everything, with ages and open alerts."""
         ...
 
-    async def counts(self, *, now: datetime) -> StateCounts:
-        """Numbers for metrics."""
+    async def overview_page(self, *, now: datetime, since: datetime) -> OverviewPage:
+        """The state of everything, what waits by cause, and the hours since then, from one snapshot."""
         ...
 
     async def affected_numbers(self) -> AffectedNumbers:

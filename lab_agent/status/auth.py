@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Depends
 from starlette.requests import Request
 
-from lab_agent.accounts import Account, Accounts, Role
+from lab_agent.accounts import Account, Role, find_account
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import CryptoError, InputError, StoreError
@@ -93,8 +93,6 @@ class SessionParts(Protocol):
     @property
     def store(self) -> Store: ...  # noqa: D102
     @property
-    def accounts(self) -> Accounts: ...  # noqa: D102
-    @property
     def clock(self) -> Clock: ...  # noqa: D102
 
 
@@ -131,7 +129,7 @@ class Sessions:
         ways: Iterable[SignInWay] = SignInWay,
     ) -> None:
         self._cipher, self._store = context.cipher, context.store
-        self._accounts, self._clock = context.accounts, context.clock
+        self._clock = context.clock
         self._read_only = read_only
         self.lifetime = lifetime
         self._ways = frozenset(ways)
@@ -181,12 +179,21 @@ class Sessions:
         session = self.current_session(cookie)
         if session is None or session.way == SignInWay.PROXY:
             return None
-        account = account_of(session, await self._accounts.get(session.user))
-        return None if account is None else await self.admit(session, account)
+
+        def read(uow: UnitOfWork) -> tuple[Account | None, SessionRecord | None]:
+            return find_account(uow, session.user), uow.status_sessions.get(session.record_id)
+
+        stored, record = await self._store.run_read_only(read)
+        account = account_of(session, stored)
+        return None if account is None else await self._admit(session, account, record)
 
     async def admit(self, session: Session, account: Account) -> CurrentUser | None:
         """The user of a session that belongs to this account; None if somebody has ended it."""
-        record = await self._store.run_read_only(lambda uow: uow.status_sessions.get(session.record_id))
+        return await self._admit(
+            session, account, await self._store.run_read_only(lambda uow: uow.status_sessions.get(session.record_id))
+        )
+
+    async def _admit(self, session: Session, account: Account, record: SessionRecord | None) -> CurrentUser | None:
         if record is not None and record.ended_at is not None:
             return None
         await self._note_seen(record)

@@ -21,10 +21,9 @@ from lab_agent.status.paging import PageNumber, page_offset
 router = APIRouter()
 
 
-async def load_conditions(context: StatusContext, overview: Overview) -> tuple[OpenCondition, ...]:
+def list_open_conditions(context: StatusContext, overview: Overview) -> tuple[OpenCondition, ...]:
     """What holds now, worst first then oldest first, with what it affects."""
-    numbers = await context.queries.affected_numbers() if overview.alerts else None
-    return list_conditions(overview.alerts, numbers, context.observed_conditions())
+    return list_conditions(overview.alerts, overview.affected, context.observed_conditions())
 
 
 def list_store_conditions(context: StatusContext, error: StoreError | CryptoError) -> tuple[OpenCondition, ...]:

@@ -13,8 +13,8 @@ from lab_agent.domain.state_machines import OPEN_ORDERS
 from lab_agent.errors import CryptoError, StoreError
 from lab_agent.metrics import CONTENT_TYPE, StoreGauges
 from lab_agent.monitoring.report import list_conditions
-from lab_agent.ports.queries import Overview, StateCounts
-from lab_agent.status.condition_pages import list_store_conditions, load_conditions
+from lab_agent.ports.queries import Overview
+from lab_agent.status.condition_pages import list_open_conditions, list_store_conditions
 from lab_agent.status.context import Context, StatusContext
 
 router = APIRouter()
@@ -36,7 +36,7 @@ async def readyz(context: Context) -> Response:
     """
     try:
         overview = await context.queries.overview(now=context.clock.now())
-        conditions = await load_conditions(context, overview)
+        conditions = list_open_conditions(context, overview)
     except (StoreError, CryptoError) as exc:
         return _tell_readiness(context, list_store_conditions(context, exc), None)
     return _tell_readiness(context, conditions, overview.last_poll)
@@ -76,29 +76,28 @@ async def metrics(context: Context) -> Response:
     """
     now, observed = context.clock.now(), context.observed_conditions()
     try:
-        counts, overview = await context.queries.counts(now=now), await context.queries.overview(now=now)
-        numbers = await context.queries.affected_numbers()
+        overview = await context.queries.overview(now=now)
     except StoreError:
         context.metrics.clear_store()
         context.metrics.update_conditions(list_conditions((), None, observed), is_complete=False)
     else:
-        context.metrics.update_store(_build_gauges(counts, overview, now))
-        context.metrics.update_conditions(list_conditions(overview.alerts, numbers, observed))
+        context.metrics.update_store(_build_gauges(overview, now))
+        context.metrics.update_conditions(list_conditions(overview.alerts, overview.affected, observed))
     return Response(context.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _build_gauges(counts: StateCounts, overview: Overview, now: datetime) -> StoreGauges:
+def _build_gauges(overview: Overview, now: datetime) -> StoreGauges:
     open_since = [since for state, since in overview.oldest_orders.items() if state in OPEN_ORDERS]
     return StoreGauges(
-        orders=counts.orders,
-        lines=counts.lines,
-        reports=counts.reports,
-        jobs=counts.jobs,
-        refused_messages=counts.refused_messages,
+        orders=overview.orders,
+        lines=overview.lines,
+        reports=overview.reports,
+        jobs=overview.jobs_by_kind,
+        refused_messages=overview.refused_messages,
         oldest_order=_age_seconds(min(open_since, default=None), now),
-        oldest_job=_age_seconds(counts.due_since, now),
-        alerts_open=counts.alerts,
-        last_poll=None if counts.last_poll is None else counts.last_poll.timestamp(),
+        oldest_job=_age_seconds(overview.due_since, now),
+        alerts_open=len(overview.alerts),
+        last_poll=None if overview.last_poll is None else overview.last_poll.timestamp(),
     )
 
 

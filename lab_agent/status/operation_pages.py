@@ -16,12 +16,12 @@ from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import Failure, LabAgentError
 from lab_agent.logs import get_logger
-from lab_agent.ports.queries import LisTraffic
+from lab_agent.ports.queries import LisTraffic, Overview
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
 from lab_agent.status.auth import Admin, Form, HttpError, Note, Operator, Viewer, one_line
 from lab_agent.status.charts import format_seconds
-from lab_agent.status.condition_pages import load_conditions
+from lab_agent.status.condition_pages import list_open_conditions
 from lab_agent.status.context import AdapterStatus, Context, Renderer, StatusContext
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, marked
@@ -44,10 +44,8 @@ async def _measure(look: Callable[[], Awaitable[None]]) -> tuple[str | None, str
     return problem, format_seconds(time.perf_counter() - begun)
 
 
-async def _conditions_about(context: StatusContext, *subjects: str) -> list[OpenCondition]:
-    overview = await context.queries.overview(now=context.clock.now())
-    found = await load_conditions(context, overview)
-    return [each for each in found if each.condition.id.value.partition(".")[0] in subjects]
+def _conditions_about(context: StatusContext, overview: Overview, *subjects: str) -> list[OpenCondition]:
+    return [each for each in list_open_conditions(context, overview) if each.condition.id.value.partition(".")[0] in subjects]
 
 
 # --- the connection to the exchange service -------------------------------------------------------------------------------
@@ -76,14 +74,15 @@ async def _connection_page(
         status = SignInStatus(
             generation=stored.generation, expires_at=stored.expires_at, can_refresh=stored.refresh_token is not None
         )
+    overview = await context.queries.overview(now=now)
     calls: tuple[HourlyActivity, ...] = await context.queries.activity(since=hour_of(now) - HOUR)
     return await renderer.render_page(
         "connection.html",
         user,
         desk=context.connection,
         sign_in=status,
-        overview=await context.queries.overview(now=now),
-        conditions=await _conditions_about(context, "exchange", "clock"),
+        overview=overview,
+        conditions=_conditions_about(context, overview, "exchange", "clock"),
         calls=[each for each in calls if each.measure is Measure.EXCHANGE_CALLS],
         format_seconds=format_seconds,
         test=test,
@@ -147,14 +146,14 @@ async def _adapters_page(
     flash: str | None = None,
     tested: Mapping[str, tuple[str | None, str]] | None = None,
 ) -> Response:
-    numbers = await context.queries.affected_numbers()
-    conditions = await _conditions_about(context, "lis")
+    overview = await context.queries.overview(now=context.clock.now())
+    conditions = _conditions_about(context, overview, "lis")
     views = [
         AdapterView(
             status=each,
             conditions=tuple(one for one in conditions if one.subject == each.name),
-            to_hand_over=numbers.orders_to_hand_over.get(each.name, 0),
-            waiting_lines=numbers.waiting_lines.get(each.name, 0),
+            to_hand_over=overview.affected.orders_to_hand_over.get(each.name, 0),
+            waiting_lines=overview.affected.waiting_lines.get(each.name, 0),
             traffic=await context.queries.lis_traffic(each.name),
         )
         for each in context.adapters
@@ -190,7 +189,8 @@ async def show_rules(user: Viewer, context: Context, renderer: Renderer, flash: 
     """Every rule, what it does here, and how often it did of late."""
     hits = await context.queries.rule_hits(since=context.clock.now() - timedelta(days=_HITS_DAYS))
     held = {each.key.subject: each.count for each in await renderer.groups() if each.key.condition.value == "orders.held"}
-    stopped = {each.subject for each in await _conditions_about(context, "rule")}
+    overview = await context.queries.overview(now=context.clock.now())
+    stopped = {each.subject for each in _conditions_about(context, overview, "rule")}
     views = [
         RuleView(
             rule=each,

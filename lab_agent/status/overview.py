@@ -15,12 +15,12 @@ from lab_agent.conditions.model import OpenCondition, Severity
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
 from lab_agent.domain.ages import format_age
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting
+from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, make_groups
 from lab_agent.monitoring.page_lists import RESULTS_TO_DELIVER
 from lab_agent.ports.queries import Overview
 from lab_agent.status.auth import Viewer
 from lab_agent.status.charts import DAY, WEEK, Chart, Span, collect, draw_counts, draw_times, first_hour, format_seconds
-from lab_agent.status.condition_pages import load_conditions
+from lab_agent.status.condition_pages import list_open_conditions
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, ngettext
@@ -56,16 +56,17 @@ async def show_overview(
 ) -> Response:
     """How things are."""
     now = context.clock.now()
-    overview = await context.queries.overview(now=now)
-    conditions = await load_conditions(context, overview)
-    every_group = {each.key: each for each in await renderer.groups()}
+    read = await context.queries.overview_page(now=now, since=min(first_hour(now, span), _midnight(now)))
+    overview, hours = read.overview, read.hours
+    conditions = list_open_conditions(context, overview)
+    every_group = {each.key: each for each in make_groups(read.failures, read.waiting, now)}
     groups = [each for each in every_group.values() if each.waiting]
-    hours = await context.queries.activity(since=min(first_hour(now, span), _midnight(now)))
     return await renderer.render_page(
         "overview.html",
         user,
+        known=groups,
         headline=make_headline(conditions, groups, overview, hours, now),
-        health=check_health(context, conditions, overview, hours, await _sign_in_expiry(context), now),
+        health=check_health(context, conditions, overview, hours, read.sign_in_until, now),
         stations=count_stations(overview, hours, len(groups) and count_waiting(groups), now),
         charts=draw_charts(hours, now, span),
         span=span,
@@ -78,11 +79,6 @@ async def show_overview(
         states={"orders": OrderState, "lines": LineState, "jobs": JobState, "reports": ReportState},
         flash=flash,
     )
-
-
-async def _sign_in_expiry(context: StatusContext) -> datetime | None:
-    found = await context.store.run_read_only(lambda uow: uow.oauth_tokens.current())
-    return found.expires_at if found else None
 
 
 def _midnight(now: datetime) -> datetime:

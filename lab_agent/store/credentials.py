@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
@@ -25,6 +25,9 @@ from lab_agent.store.tables import api_tokens, leases, oauth_tokens, users
 
 _REFRESH_LEASE = "oauth_token.refresh"
 _NEWER_GENERATION_STORED = "This generation of the sign-in, or a newer one, is stored already; nothing was written."
+
+_USER = select(users).where(users.c.name == bindparam("of"))
+_SESSION = select(status_sessions).where(status_sessions.c.id == bindparam("of"))
 
 
 class SqlOAuthTokenRepository(OAuthTokenRepository):
@@ -89,7 +92,7 @@ class SqlUserRepository(UserRepository):
 
     @override
     def get(self, name: str) -> UserRecord | None:
-        row = self._connection.execute(select(users).where(users.c.name == name)).mappings().one_or_none()
+        row = self._connection.execute(_USER, {"of": name}).mappings().one_or_none()
         return None if row is None else to_record(UserRecord, row)
 
     @override
@@ -119,8 +122,7 @@ class SqlSessionRepository(SessionRepository):
 
     @override
     def get(self, session: str) -> SessionRecord | None:
-        found = select(status_sessions).where(status_sessions.c.id == session)
-        row = self._connection.execute(found).mappings().one_or_none()
+        row = self._connection.execute(_SESSION, {"of": session}).mappings().one_or_none()
         return None if row is None else to_record(SessionRecord, row)
 
     @override

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import BindParameter, ColumnElement, bindparam, case, distinct, func, insert, literal_column, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    bindparam,
+    case,
+    distinct,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 from typing_extensions import override
 
 from lab_agent.conditions.ids import ConditionId
@@ -95,6 +107,11 @@ class SqlEventRepository(EventRepository):
     @override
     def add(self, event: Event) -> None:
         self._session.append(_ADD_EVENT, [_EVENTS.to_values(event)])
+
+
+def load_open_alerts(connection: Connection) -> tuple[Alert, ...]:
+    """The open alerts, the oldest first."""
+    return _ALERTS.to_records(connection.execute(_ALL_OPEN.statement))
 
 
 class SqlAlertRepository(AlertRepository):

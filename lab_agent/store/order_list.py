@@ -6,18 +6,35 @@ However many orders there are, a page costs the same: what is searched for is lo
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, text, union_all
+from sqlalchemy import (
+    CTE,
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    column,
+    func,
+    or_,
+    select,
+    text,
+    union,
+)
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.state_machines import ENDED_LINES, JOBS_NEEDING_OPERATOR, OPEN_JOBS, REPORTS_NEEDING_OPERATOR, OrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.queries import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
-from lab_agent.store.query_pages import fetch_records, is_in
-from lab_agent.store.row_mapping import in_states
+from lab_agent.store.column_types import PlainText
+from lab_agent.store.query_pages import is_in
+from lab_agent.store.row_mapping import in_states, to_record, unindexed
 from lab_agent.store.tables import jobs, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.vault import find_by_terms
 
@@ -25,53 +42,109 @@ HELD_STATES = frozenset({OrderState.HELD})
 _SHORTEST_PART = 3
 _ITEMS_SHOWN = 4
 """Tests of an order that a list names."""
-_PARTS = {
+_SEARCH = bindparam("search", type_=PlainText)
+_UPPER = bindparam("upper", type_=PlainText)
+_HAVE_WHOLE = (
+    select(orders.c.key).where(orders.c.key == _UPPER),
+    select(orders.c.key).where(orders.c.task_id == _SEARCH),
+    select(orders.c.key).where(orders.c.requisition_value == _SEARCH),
+    select(lines.c.order_key).where(lines.c.key == _UPPER),
+    select(lines.c.order_key).where(lines.c.task_id == _SEARCH),
+    select(lines.c.order_key).where(lines.c.accession == _SEARCH),
+    select(work_orders.c.order_key).where(work_orders.c.accession == _SEARCH),
+    select(label_uses.c.order_key).where(label_uses.c.barcode == _SEARCH),
+)
+"""Orders that have this key, Task id, requisition, accession or barcode, themselves or on a line."""
+_HAVE_PART = {
     "sqlite": text(
         "SELECT s.order_key FROM order_search_index i JOIN order_search s ON s.number = i.rowid"
         " WHERE order_search_index MATCH :phrase ORDER BY i.rowid DESC LIMIT :at_most"
     ),
     "postgresql": text(
-        "SELECT order_key FROM order_search WHERE search_grams(terms) @> search_grams(:part)"
-        " AND position(lower(:part) IN lower(terms)) > 0 ORDER BY number DESC LIMIT :at_most"
+        "SELECT order_key FROM order_search WHERE search_grams(terms) @> search_grams(:search)"
+        " AND position(lower(:search) IN lower(terms)) > 0 ORDER BY number DESC LIMIT :at_most"
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """The orders that have what was searched for; `is_cut` if there are more."""
-
-    keys: frozenset[str]
-    is_cut: bool
 
 
 def load_order_list(
     connection: Connection, cipher: Cipher, criteria: OrderCriteria, cursor: OrderCursor | None, limit: int
 ) -> OrderList:
     """Give what `Queries.order_list` promises."""
-    matches = _find_matches(connection, cipher, criteria)
-    if matches is not None and not matches.keys:
-        return OrderList(orders=(), has_before=False, has_after=False)
-    is_held = criteria.cause is not None or criteria.states == HELD_STATES
-    which = _conditions(criteria)
-    if matches is not None:
-        which.append(orders.c.key.in_(sorted(matches.keys)))
+    matches = _Matches()
+    if criteria.search:
+        matches.add(_select_found(connection.dialect.name, criteria.search), _search_values(criteria.search))
+    if criteria.patient is not None:
+        of_patient = find_by_terms(connection, cipher, criteria.patient.search_terms)
+        if of_patient is None:
+            return OrderList(orders=(), has_before=False, has_after=False)
+        matches.add(select(of_patient.subquery().c[0]))
+    if criteria.item:
+        having = select(lines.c.order_key).where(lines.c.item == criteria.item)
+        some = having.limit(MAX_MATCHED + 1).subquery()
+        if (connection.scalar(select(func.count()).select_from(some)) or 0) <= MAX_MATCHED:
+            matches.add(having)  # of more, the list is read in its own order
+    keys = _find_keys(connection, matches, criteria, cursor, limit)
     backwards = cursor is not None and cursor.backwards
-    at = orders.c.held_since if is_held else orders.c.seen_at
-    ascending = is_held is not backwards
-    found = select_order_summaries().where(*which)
-    if cursor is not None:
-        found = found.where(_beyond(at, cursor, ascending=ascending))
-    place = (at, orders.c.key) if ascending else (at.desc(), orders.c.key.desc())
-    rows = connection.execute(found.order_by(*place).limit(limit + 1)).mappings().all()
-    has_more = len(rows) > limit
-    page = rows[:limit][::-1] if backwards else rows[:limit]
+    has_more = len(keys) > limit
     return OrderList(
-        orders=complete_summaries(connection, [to_order_summary(row) for row in page]),
+        orders=load_order_summaries(connection, keys[:limit][::-1] if backwards else keys[:limit]),
         has_before=has_more if backwards else cursor is not None,
         has_after=True if backwards else has_more,
-        is_cut=matches is not None and matches.is_cut,
+        is_cut=matches.is_cut(connection),
     )
+
+
+class _Matches:
+    """The orders that have all that is searched for: of each, `MAX_MATCHED` and one more at most."""
+
+    def __init__(self) -> None:
+        self._each: list[CTE] = []
+        self._values: dict[str, Any] = {}
+        self._counted: int | None = None
+
+    def add(self, keys: Select[Any], values: Mapping[str, Any] = {}) -> None:
+        """Narrow them to the orders of these keys."""
+        self._each.append(keys.limit(MAX_MATCHED + 1).cte(f"matched_{len(self._each)}"))
+        self._values |= values
+
+    def fetch_keys(self, connection: Connection, found: Select[Any]) -> list[str]:
+        """Run a select of keys, narrowed."""
+        if not self._each:
+            return list(connection.scalars(found))
+        for each in self._each:
+            found = found.where(orders.c.key.in_(select(each.c[0])))
+        rows = connection.execute(found.add_columns(self._count()), self._values).all()
+        self._counted = rows[0][1] if rows else None
+        return [row[0] for row in rows]
+
+    def is_cut(self, connection: Connection) -> bool:
+        """Whether there are more than were looked at."""
+        if self._each and self._counted is None:  # nothing was left to count beside
+            self._counted = connection.scalar(select(self._count()), self._values)
+        return (self._counted or 0) > MAX_MATCHED
+
+    def _count(self) -> ColumnElement[int]:
+        """The number of those that most orders have."""
+        numbers = [select(func.count()).select_from(each).scalar_subquery() for each in self._each]
+        return numbers[0] if len(numbers) == 1 else case(*((each > MAX_MATCHED, each) for each in numbers), else_=0)
+
+    def __bool__(self) -> bool:
+        return bool(self._each)
+
+
+def _find_keys(
+    connection: Connection, matches: _Matches, criteria: OrderCriteria, cursor: OrderCursor | None, limit: int
+) -> list[str]:
+    """The keys of a page's orders, and of one more."""
+    is_held = criteria.cause is not None or criteria.states == HELD_STATES
+    at = orders.c.held_since if is_held else orders.c.seen_at
+    ascending = is_held is not (cursor is not None and cursor.backwards)
+    found = select(orders.c.key).where(*_conditions(criteria)).limit(limit + 1)
+    if cursor is not None:
+        found = found.where(_beyond(at, cursor, ascending=ascending))
+    place = (unindexed(at) if matches else at, orders.c.key)  # few are sorted; all are read in the order of an index
+    return matches.fetch_keys(connection, found.order_by(*(place if ascending else (each.desc() for each in place))))
 
 
 def _beyond(at: ColumnElement[Any], cursor: OrderCursor, *, ascending: bool) -> ColumnElement[bool]:
@@ -81,53 +154,22 @@ def _beyond(at: ColumnElement[Any], cursor: OrderCursor, *, ascending: bool) -> 
     return and_(at <= cursor.at, or_(at < cursor.at, key < cursor.key))
 
 
-def _find_matches(connection: Connection, cipher: Cipher, criteria: OrderCriteria) -> _Matches | None:
-    """The orders that have what is searched for; None where nothing is."""
-    found: list[_Matches] = []
-    if criteria.search:
-        keys = set(connection.scalars(_select_exact(criteria.search)))
-        parts = _find_parts(connection, criteria.search)
-        found.append(_Matches(frozenset(keys.union(parts[:MAX_MATCHED])), len(parts) > MAX_MATCHED))
-    if criteria.patient is not None:
-        query = find_by_terms(connection, cipher, criteria.patient.search_terms)
-        known = [] if query is None else connection.scalars(query.limit(MAX_MATCHED + 1)).all()
-        found.append(_Matches(frozenset(known[:MAX_MATCHED]), len(known) > MAX_MATCHED))
-    if criteria.item:
-        having = select(lines.c.order_key).where(lines.c.item == criteria.item).limit(MAX_MATCHED + 1)
-        known = connection.scalars(having).all()
-        if len(known) <= MAX_MATCHED:  # of more, the list is read in its own order
-            found.append(_Matches(frozenset(known), is_cut=False))
-    if not found:
-        return None
-    keys_of_all = frozenset.intersection(*(each.keys for each in found))
-    return _Matches(keys_of_all, any(each.is_cut for each in found))
+@cache
+def _select_found_by(dialect: str, *, by_part: bool) -> Select[Any]:
+    each: list[Select[Any]] = list(_HAVE_WHOLE)
+    if by_part:
+        each.append(select(_HAVE_PART[dialect].columns(column("order_key")).cte("having_part").c[0]))
+    return select(union(*each).subquery().c[0])
 
 
-def _find_parts(connection: Connection, search: str) -> list[str]:
-    """Orders of which a number has this part, the newest first."""
-    if len(search) < _SHORTEST_PART:
-        return []
+def _select_found(dialect: str, search: str) -> Select[Any]:
+    """Orders of which a number is this, or has it as a part, then the newest."""
+    return _select_found_by(dialect, by_part=len(search) >= _SHORTEST_PART)
+
+
+def _search_values(search: str) -> Mapping[str, Any]:
     phrase = '"' + search.replace('"', '""') + '"'
-    asked = {"part": search, "phrase": phrase, "at_most": MAX_MATCHED + 1}
-    statement = _PARTS[connection.dialect.name]
-    named = {name: value for name, value in asked.items() if f":{name}" in statement.text}
-    return list(connection.scalars(statement, named))
-
-
-def _select_exact(search: str) -> Select[Any]:
-    """Orders that have this key, Task id, requisition, accession or barcode, themselves or on a line."""
-    upper = search.upper()
-    each = (
-        select(orders.c.key).where(orders.c.key == upper),
-        select(orders.c.key).where(orders.c.task_id == search),
-        select(orders.c.key).where(orders.c.requisition_value == search),
-        select(lines.c.order_key).where(lines.c.key == upper),
-        select(lines.c.order_key).where(lines.c.task_id == search),
-        select(lines.c.order_key).where(lines.c.accession == search),
-        select(work_orders.c.order_key).where(work_orders.c.accession == search),
-        select(label_uses.c.order_key).where(label_uses.c.barcode == search),
-    )
-    return select(union_all(*each).subquery().c[0]).limit(MAX_MATCHED)
+    return {"search": search, "upper": search.upper(), "phrase": phrase, "at_most": MAX_MATCHED + 1}
 
 
 def _conditions(criteria: OrderCriteria) -> list[ColumnElement[bool]]:
@@ -152,6 +194,7 @@ def _conditions(criteria: OrderCriteria) -> list[ColumnElement[bool]]:
     return which
 
 
+@cache
 def select_order_summaries() -> Select[Any]:
     """Select what `to_order_summary` makes a summary of."""
     own = {"work_orders", "lines", "ended_lines", "open_jobs", "attention_count", "items"}
@@ -175,27 +218,46 @@ def to_order_summary(row: Any) -> OrderSummary:
     return OrderSummary(**row, work_orders=())
 
 
-def complete_summaries(connection: Connection, found: Collection[OrderSummary]) -> tuple[OrderSummary, ...]:
+@cache
+def _select_by_keys() -> tuple[Select[Any], Select[Any], Select[Any]]:
+    """Summaries, work orders and the tests of orders."""
+    of_keys: BindParameter[Any] = bindparam("keys", expanding=True)
+    return (
+        select_order_summaries().where(orders.c.key.in_(of_keys)),
+        select(work_orders).where(work_orders.c.order_key.in_(of_keys)).order_by(work_orders.c.adapter),
+        select(lines.c.order_key, lines.c.item)
+        .where(lines.c.order_key.in_(of_keys), lines.c.item.is_not(None))
+        .order_by(lines.c.number),
+    )
+
+
+def load_order_summaries(connection: Connection, keys: Sequence[str]) -> tuple[OrderSummary, ...]:
+    """The summaries of these orders, in this order."""
+    if not keys:
+        return ()
+    rows = connection.execute(_select_by_keys()[0], {"keys": keys}).mappings()
+    found = {row["key"]: to_order_summary(row) for row in rows}
+    return complete_summaries(connection, [found[key] for key in keys])
+
+
+def complete_summaries(connection: Connection, found: Sequence[OrderSummary]) -> tuple[OrderSummary, ...]:
     """Add the work orders and the tests of a page's orders."""
     keys = [each.key for each in found]
     if not keys:
         return ()
-    parts = load_work_orders(connection, keys)
+    parts: dict[str, list[WorkOrder]] = {}
+    for part in load_work_orders(connection, keys):
+        parts.setdefault(part.order, []).append(part)
     items: dict[str, list[str]] = {}
-    named = select(lines.c.order_key, lines.c.item).where(lines.c.order_key.in_(keys), lines.c.item.is_not(None))
-    for key, item in connection.execute(named.order_by(lines.c.number)):
+    for key, item in connection.execute(_select_by_keys()[2], {"keys": keys}):
         items.setdefault(key, []).append(item)
     return tuple(
-        replace(
-            each,
-            work_orders=tuple(part for part in parts if part.order == each.key),
-            items=tuple(items.get(each.key, ())[:_ITEMS_SHOWN]),
-        )
+        replace(each, work_orders=tuple(parts.get(each.key, ())), items=tuple(items.get(each.key, ())[:_ITEMS_SHOWN]))
         for each in found
     )
 
 
-def load_work_orders(connection: Connection, keys: Collection[str]) -> tuple[WorkOrder, ...]:
+def load_work_orders(connection: Connection, keys: Sequence[str]) -> tuple[WorkOrder, ...]:
     """The parts of these orders, by the names of their laboratory systems."""
-    found = select(work_orders).where(work_orders.c.order_key.in_(keys)).order_by(work_orders.c.adapter)
-    return fetch_records(connection, WorkOrder, found)
+    rows = connection.execute(_select_by_keys()[1], {"keys": keys}).mappings()
+    return tuple(to_record(WorkOrder, row) for row in rows)

@@ -1,16 +1,30 @@
-"""Numbers of everything that is not finished: for the overview, for metrics, and for what a condition affects."""
+"""Numbers of everything that is not finished: for the overview, for metrics, and for what a condition affects.
+
+All is counted by few statements, made once, each from indexes: what is finished costs nothing, however much of it there is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, distinct, func, literal_column, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    bindparam,
+    distinct,
+    func,
+    literal_column,
+    select,
+    type_coerce,
+    union_all,
+)
 
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.state_machines import (
     CLAIMABLE_STATES,
@@ -21,43 +35,159 @@ from lab_agent.domain.state_machines import (
     ORDERS_AWAITING_RESULTS,
     UNFINISHED_REPORTS,
     JobState,
+    LineState,
     OrderState,
+    ReportState,
     WorkOrderState,
 )
-from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, LAST_POLL_KEY, AffectedNumbers, Overview, RestoredNumbers, StateCounts
-from lab_agent.store.column_types import UtcDateTime
-from lab_agent.store.query_pages import OF_ANY_KIND, fetch_records
+from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, LAST_POLL_KEY, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
+from lab_agent.store.activity import load_activity
+from lab_agent.store.column_types import PlainText, UtcDateTime
+from lab_agent.store.events import load_open_alerts
+from lab_agent.store.query_pages import OF_ANY_KIND
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
-from lab_agent.store.tables import alerts, events, jobs, key_values, lines, orders, reports, work_orders
+from lab_agent.store.session import Session, Transaction
+from lab_agent.store.tables import events, jobs, key_values, lines, oauth_tokens, orders, reports, work_orders
+from lab_agent.store.waiting_groups import load_failure_groups, load_waiting_groups
+
+S = TypeVar("S", bound=StrEnum)
+
+_NOW = bindparam("now", type_=UtcDateTime)
+_NOTHING: ColumnElement[Any] = literal_column("NULL")
+
+
+def _literal(name: str) -> ColumnElement[Any]:
+    """A name of ours as part of the statement itself, as the conditions of indexes have it."""
+    return literal_column(f"'{name}'")
+
+
+def _count(part: str, table: Table, which: ColumnElement[bool], by: ColumnElement[Any] = _NOTHING) -> Select[Any]:
+    """Count the rows of a table by their states, and by another column."""
+    grouped = (table.c.state,) if by is _NOTHING else (table.c.state, by)
+    return (
+        select(
+            _literal(part).label("part"),
+            type_coerce(table.c.state, PlainText).label("state"),
+            type_coerce(by, PlainText).label("by"),
+            func.count().label("number"),
+        )
+        .where(which)
+        .group_by(*grouped)
+    )
+
+
+_COUNTS = union_all(
+    _count("orders", orders, in_states(orders.c.state, OPEN_ORDERS)),
+    _count("lines", lines, in_states(lines.c.state, OPEN_LINES), lines.c.adapter),
+    _count("jobs", jobs, in_states(jobs.c.state, OPEN_JOBS) & OF_ANY_KIND, jobs.c.kind),
+    _count("reports", reports, in_states(reports.c.state, UNFINISHED_REPORTS)),
+    _count("handovers", work_orders, in_states(work_orders.c.state, {WorkOrderState.ACCEPTED}), work_orders.c.adapter),
+    _count("refused", refused_messages, in_states(refused_messages.c.state, {RefusedState.WAITING}), refused_messages.c.source),
+)
+
+
+def _oldest(part: str, state: StrEnum, since: ColumnElement[Any], which: ColumnElement[bool]) -> Select[Any]:
+    return select(
+        _literal(part).label("part"),
+        _literal(state.value).label("state"),
+        func.min(since, type_=UtcDateTime).label("since"),
+    ).where(which)
+
+
+def _oldest_of_order(state: OrderState) -> Select[Any]:
+    """Held ones since they are held; of the others the first of an index."""
+    since = orders.c.held_since if state is OrderState.HELD else orders.c.changed_at
+    return _oldest("orders", state, since, orders.c.state == _literal(state.value))
+
+
+_OLDEST_JOBS: Select[Any] = (
+    select(
+        _literal("jobs").label("part"),
+        type_coerce(jobs.c.state, PlainText).label("state"),
+        func.min(jobs.c.first_due_at, type_=UtcDateTime).label("since"),
+    )
+    .where(in_states(jobs.c.state, OPEN_JOBS))
+    .group_by(jobs.c.state)
+)
+_OLDEST_REPORTS: Select[Any] = (
+    select(
+        _literal("reports").label("part"),
+        type_coerce(reports.c.state, PlainText).label("state"),
+        func.min(reports.c.received_at, type_=UtcDateTime).label("since"),
+    )
+    .where(in_states(reports.c.state, UNFINISHED_REPORTS))
+    .group_by(reports.c.state)
+)
+_OLDEST: Any = union_all(*map(_oldest_of_order, sorted(OPEN_ORDERS)), _OLDEST_JOBS, _OLDEST_REPORTS)
+
+
+def _due_since() -> Select[Any]:
+    """When the oldest work was due that is not done: what fails or has an unknown outcome counts from when it was first due."""
+    due = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= _NOW)
+    of_kinds = [select(func.min(jobs.c.due_at).label("at")).where(due, jobs.c.kind == kind) for kind in JobKind]
+    first_due = select(func.min(jobs.c.first_due_at).label("at"))
+    failing = first_due.where(jobs.c.failing_since.is_not(None), ~in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
+    unknown = first_due.where(in_states(jobs.c.state, {JobState.OUTCOME_UNKNOWN}), OF_ANY_KIND)
+    each = union_all(*of_kinds, failing, unknown).subquery()  # each from an index
+    return select(func.min(each.c.at, type_=UtcDateTime))
+
+
+_IS_OPEN = orders.c.state != _literal(OrderState.CLOSED.value)
+_IS_AWAITED = in_states(orders.c.state, ORDERS_AWAITING_RESULTS)
+_CLOSED = select(func.count()).where(orders.c.state == OrderState.CLOSED, orders.c.changed_at >= bindparam("closed_since"))
+_OVERDUE = select(func.count()).where(_IS_AWAITED, _IS_OPEN, orders.c.expected_at < _NOW)
+_NEXT_DUE = select(func.min(orders.c.expected_at, type_=UtcDateTime)).where(_IS_OPEN, _IS_AWAITED, orders.c.expected_at >= _NOW)
+_FACTS = select(
+    _CLOSED.scalar_subquery().label("closed_orders"),
+    _OVERDUE.scalar_subquery().label("overdue_orders"),
+    _NEXT_DUE.scalar_subquery().label("next_due"),
+    _due_since().scalar_subquery().label("due_since"),
+    select(key_values.c.value).where(key_values.c.key == LAST_POLL_KEY).scalar_subquery().label("last_poll"),
+)
+_SIGN_IN_UNTIL = select(oauth_tokens.c.expires_at).order_by(oauth_tokens.c.generation.desc()).limit(literal_column("1"))
 
 
 def load_overview(connection: Connection, now: datetime) -> Overview:
     """Give what `Queries.overview` promises."""
-    is_overdue = in_states(orders.c.state, ORDERS_AWAITING_RESULTS) & (orders.c.expected_at < now)
-    overdue = select(func.count()).select_from(orders).where(is_overdue)
-    open_alerts = select(alerts).where(alerts.c.closed_at.is_(None)).order_by(alerts.c.opened_at)
+    counted = connection.execute(_COUNTS).all()
+    oldest = connection.execute(_OLDEST).all()
+    facts = connection.execute(_FACTS, {"now": now, "closed_since": now - CLOSED_ORDERS_PERIOD}).one()
     return Overview(
-        orders=_count_by_state(connection, orders, OPEN_ORDERS),
-        closed_orders=_count_closed_orders(connection, since=now - CLOSED_ORDERS_PERIOD),
-        lines=_count_by_state(connection, lines, OPEN_LINES),
-        jobs=_count_by_state(connection, jobs, OPEN_JOBS, OF_ANY_KIND),
-        reports=_count_by_state(connection, reports, UNFINISHED_REPORTS),
-        oldest_orders=_oldest_by_state(connection, func.coalesce(orders.c.held_since, orders.c.changed_at), orders, OPEN_ORDERS),
-        oldest_jobs=_oldest_by_state(connection, jobs.c.first_due_at, jobs, OPEN_JOBS),
-        oldest_reports=_oldest_by_state(connection, reports.c.received_at, reports, UNFINISHED_REPORTS),
-        due_since=_due_since(connection, now),
-        overdue_orders=connection.scalar(overdue) or 0,
-        alerts=fetch_records(connection, Alert, open_alerts),
-        last_poll=_last_poll(connection),
-        next_due=connection.scalar(
-            select(func.min(orders.c.expected_at, type_=UtcDateTime)).where(
-                orders.c.state != literal_column("'closed'"),
-                in_states(orders.c.state, ORDERS_AWAITING_RESULTS),
-                orders.c.expected_at >= now,
-            )
-        ),
+        orders=_by_state(counted, "orders", OrderState),
+        closed_orders=facts.closed_orders,
+        lines=_by_state(counted, "lines", LineState),
+        jobs=_by_state(counted, "jobs", JobState),
+        jobs_by_kind={(JobKind(row.by), JobState(row.state)): row.number for row in counted if row.part == "jobs"},
+        reports=_by_state(counted, "reports", ReportState),
+        refused_messages={row.by: row.number for row in counted if row.part == "refused"},
+        oldest_orders=_oldest_by_state(oldest, "orders", OrderState),
+        oldest_jobs=_oldest_by_state(oldest, "jobs", JobState),
+        oldest_reports=_oldest_by_state(oldest, "reports", ReportState),
+        due_since=facts.due_since,
+        overdue_orders=facts.overdue_orders,
+        alerts=load_open_alerts(connection),
+        last_poll=None if facts.last_poll is None else datetime.fromisoformat(facts.last_poll),
+        next_due=facts.next_due,
+        affected=_to_affected_numbers(counted),
     )
+
+
+def load_overview_page(connection: Connection, now: datetime, since: datetime) -> OverviewPage:
+    """Give what `Queries.overview_page` promises."""
+    session = Session(Transaction(connection, read_only=True))
+    return OverviewPage(
+        overview=load_overview(connection, now),
+        hours=load_activity(connection, since),
+        failures=load_failure_groups(session),
+        waiting=load_waiting_groups(session),
+        sign_in_until=connection.scalar(_SIGN_IN_UNTIL),
+    )
+
+
+def load_affected_numbers(connection: Connection) -> AffectedNumbers:
+    """Give what `Queries.affected_numbers` promises."""
+    return _to_affected_numbers(connection.execute(_COUNTS).all())
 
 
 def load_restored_numbers(connection: Connection, since: datetime) -> RestoredNumbers:
@@ -75,85 +205,35 @@ def load_restored_numbers(connection: Connection, since: datetime) -> RestoredNu
     )
 
 
-def load_affected_numbers(connection: Connection) -> AffectedNumbers:
-    """Give what `Queries.affected_numbers` promises."""
-    kinds: dict[JobKind, int] = dict(
-        connection.execute(
-            select(jobs.c.kind, func.count()).where(OF_ANY_KIND, in_states(jobs.c.state, OPEN_JOBS)).group_by(jobs.c.kind)
-        ).all()
-    )
-    unfinished_orders = select(func.count()).select_from(orders).where(orders.c.state != literal_column("'closed'"))
-    waiting = (
-        select(lines.c.adapter, func.count())
-        .where(in_states(lines.c.state, OPEN_LINES), lines.c.adapter.is_not(None))
-        .group_by(lines.c.adapter)
-    )
-    to_hand_over = (
-        select(work_orders.c.adapter, func.count())
-        .where(in_states(work_orders.c.state, {WorkOrderState.ACCEPTED}))
-        .group_by(work_orders.c.adapter)
-    )
-    unfinished_results = select(func.count()).select_from(reports).where(in_states(reports.c.state, UNFINISHED_REPORTS))
+def _to_affected_numbers(counted: Sequence[Any]) -> AffectedNumbers:
+    kinds = _sum(counted, "jobs")
     return AffectedNumbers(
-        unfinished_orders=connection.scalar(unfinished_orders) or 0,
-        unfinished_results=connection.scalar(unfinished_results) or 0,
+        unfinished_orders=sum(row.number for row in counted if row.part == "orders"),
+        unfinished_results=sum(row.number for row in counted if row.part == "reports"),
         orders_to_fetch=kinds.get(JobKind.FETCH_ORDER, 0),
         results_to_deliver=kinds.get(JobKind.DELIVER_REPORT, 0),
         tasks_to_update=kinds.get(JobKind.UPDATE_LINE_TASK, 0) + kinds.get(JobKind.UPDATE_ORDER_TASK, 0),
-        orders_to_hand_over=dict(connection.execute(to_hand_over).all()),
-        waiting_lines=dict(connection.execute(waiting).all()),
+        orders_to_hand_over=_sum(counted, "handovers"),
+        waiting_lines=_sum(counted, "lines"),
     )
 
 
-def load_counts(connection: Connection, now: datetime) -> StateCounts:
-    """Give what `Queries.counts` promises."""
-    is_open = in_states(jobs.c.state, OPEN_JOBS) & OF_ANY_KIND
-    per_kind = select(jobs.c.kind, jobs.c.state, func.count()).where(is_open).group_by(jobs.c.kind, jobs.c.state)
-    is_waiting = in_states(refused_messages.c.state, {RefusedState.WAITING})
-    refused = select(refused_messages.c.source, func.count()).where(is_waiting).group_by(refused_messages.c.source)
-    return StateCounts(
-        orders=_count_by_state(connection, orders, OPEN_ORDERS),
-        lines=_count_by_state(connection, lines, OPEN_LINES),
-        jobs={(kind, state): count for kind, state, count in connection.execute(per_kind)},
-        reports=_count_by_state(connection, reports, UNFINISHED_REPORTS),
-        refused_messages=dict(connection.execute(refused).all()),
-        alerts=connection.scalar(select(func.count()).select_from(alerts).where(alerts.c.closed_at.is_(None))) or 0,
-        due_since=_due_since(connection, now),
-        last_poll=_last_poll(connection),
-    )
+def _sum(counted: Sequence[Any], part: str) -> Mapping[str, int]:
+    """Numbers of a part by its other column, of all states together."""
+    found: dict[str, int] = {}
+    for row in counted:
+        if row.part == part and row.by is not None:
+            found[row.by] = found.get(row.by, 0) + row.number
+    return found
 
 
-def _count_by_state(
-    connection: Connection, table: Table, states: Collection[StrEnum], *which: ColumnElement[bool]
-) -> Mapping[Any, int]:
-    counted = select(table.c.state, func.count()).where(in_states(table.c.state, states), *which).group_by(table.c.state)
-    return {row[0]: row[1] for row in connection.execute(counted)}
+def _by_state(counted: Sequence[Any], part: str, states: type[S]) -> Mapping[S, int]:
+    found: dict[S, int] = {}
+    for row in counted:
+        if row.part == part:
+            found[states(row.state)] = found.get(states(row.state), 0) + row.number
+    return found
 
 
-def _count_closed_orders(connection: Connection, *, since: datetime) -> int:
-    closed = select(func.count()).select_from(orders).where(orders.c.state == OrderState.CLOSED, orders.c.changed_at >= since)
-    return connection.scalar(closed) or 0
-
-
-def _oldest_by_state(
-    connection: Connection, since: ColumnElement[Any], table: Table, states: Collection[StrEnum]
-) -> Mapping[Any, datetime]:
-    oldest = select(table.c.state, func.min(since, type_=UtcDateTime)).where(in_states(table.c.state, states))
-    return {row[0]: row[1] for row in connection.execute(oldest.group_by(table.c.state))}
-
-
-def _due_since(connection: Connection, now: datetime) -> datetime | None:
-    """When the oldest work was due that is not done: what fails or has an unknown outcome counts from when it was first due."""
-    due = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= now)
-    of_kinds = [select(func.min(jobs.c.due_at).label("at")).where(due, jobs.c.kind == kind) for kind in JobKind]
-    first_due = select(func.min(jobs.c.first_due_at).label("at"))
-    failing = first_due.where(jobs.c.failing_since.is_not(None), ~in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
-    unknown = first_due.where(in_states(jobs.c.state, {JobState.OUTCOME_UNKNOWN}), OF_ANY_KIND)
-    each = union_all(*of_kinds, failing, unknown).subquery()  # each from an index
-    since: datetime | None = connection.scalar(select(func.min(each.c.at)))
-    return since
-
-
-def _last_poll(connection: Connection) -> datetime | None:
-    noted = connection.scalar(select(key_values.c.value).where(key_values.c.key == LAST_POLL_KEY))
-    return None if noted is None else datetime.fromisoformat(noted)
+def _oldest_by_state(oldest: Sequence[Any], part: str, states: type[S]) -> Mapping[S, datetime]:
+    return {states(row.state): row.since for row in oldest if row.part == part and row.since is not None}

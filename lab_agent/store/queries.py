@@ -52,13 +52,13 @@ from lab_agent.ports.queries import (
     OrderSummary,
     OverdueResults,
     Overview,
+    OverviewPage,
     Page,
     Queries,
     RecentActivity,
     ReportSummary,
     RestoredNumbers,
     RuleTrial,
-    StateCounts,
     WaitingSpan,
 )
 from lab_agent.store import operation_queries
@@ -76,7 +76,7 @@ from lab_agent.store.order_list import (
     to_order_summary,
 )
 from lab_agent.store.overdue_results import load_overdue_results
-from lab_agent.store.overview_queries import load_affected_numbers, load_counts, load_overview, load_restored_numbers
+from lab_agent.store.overview_queries import load_affected_numbers, load_overview, load_overview_page, load_restored_numbers
 from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record_factory
 from lab_agent.store.recent_activity import load_recent_activity
 from lab_agent.store.row_mapping import in_states
@@ -94,8 +94,8 @@ class SqlQueries(SqlAuditQueries, Queries):
         return await self._store.read(lambda connection: load_overview(connection, now))
 
     @override
-    async def counts(self, *, now: datetime) -> StateCounts:
-        return await self._store.read(lambda connection: load_counts(connection, now))
+    async def overview_page(self, *, now: datetime, since: datetime) -> OverviewPage:
+        return await self._store.read(lambda connection: load_overview_page(connection, now, since))
 
     @override
     async def affected_numbers(self) -> AffectedNumbers:

@@ -9,17 +9,15 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, select
 from typing_extensions import override
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.records import Event, WaitingGroup
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.ports.refused_messages import RefusedMessageRepository
-from lab_agent.store.column_types import UtcDateTime
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.row_mapping import chunked, in_states, to_record, to_values, upsert
 from lab_agent.store.tables import events, reports
+from lab_agent.store.waiting_groups import load_refused_groups
 
 _WAITING = in_states(refused_messages.c.state, {RefusedState.WAITING})
 _NO_RAW, _HAS_RAW = b"-", b"+"
@@ -62,13 +60,7 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
 
     @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        since = func.min(refused_messages.c.first_seen_at, type_=UtcDateTime)
-        source = refused_messages.c.source
-        counted = select(source, func.count(), since).where(_WAITING).group_by(source).order_by(source)
-        return tuple(
-            WaitingGroup(key=AlertKey(ConditionId.LIS_REFUSED_MESSAGES, each), count=count, since=oldest)
-            for each, count, oldest in self._connection.execute(counted)
-        )
+        return load_refused_groups(self._connection)
 
     @override
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, func, literal_column, select, union_all
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, Table, bindparam, func, literal_column, select, union_all
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.job_records import FailureGroup
 from lab_agent.domain.records import WaitingGroup
+from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.report_records import result_alert_key
 from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState
 from lab_agent.store.column_types import UtcDateTime
-from lab_agent.store.row_mapping import in_states
+from lab_agent.store.job_statements import FAILURE_GROUPS
+from lab_agent.store.refused_tables import refused_messages
+from lab_agent.store.row_mapping import in_states, to_record
 from lab_agent.store.session import Query, Session
 from lab_agent.store.tables import lines, orders, reports, work_orders
 
@@ -101,6 +105,32 @@ _REPORT_GROUPS = Query(
 )
 
 
+_REFUSED_GROUPS = (
+    select(
+        refused_messages.c.source,
+        func.count().label("count"),
+        func.min(refused_messages.c.first_seen_at, type_=UtcDateTime).label("since"),
+    )
+    .where(in_states(refused_messages.c.state, {RefusedState.WAITING}))
+    .group_by(refused_messages.c.source)
+    .order_by(refused_messages.c.source)
+)
+
+
+def load_failure_groups(session: Session) -> tuple[FailureGroup, ...]:
+    """Give the groups of failing jobs."""
+    return tuple(to_record(FailureGroup, row) for row in session.execute(FAILURE_GROUPS).mappings())
+
+
+def load_waiting_groups(session: Session) -> tuple[WaitingGroup, ...]:
+    """Give all groups of what waits, with the oldest order of each that has one."""
+    return (
+        *load_order_groups(session),
+        *load_report_groups(session),
+        *load_refused_groups(session.connection(for_writing=False)),
+    )
+
+
 def load_order_groups(session: Session) -> tuple[WaitingGroup, ...]:
     """Give the groups of orders and lines, with the oldest of each."""
     return tuple(_with_oldest(session))
@@ -112,6 +142,15 @@ def load_report_groups(session: Session) -> tuple[WaitingGroup, ...]:
     return tuple(
         WaitingGroup(key=result_alert_key(state, hold_reason), count=count, since=since)
         for state, hold_reason, count, since in found
+    )
+
+
+def load_refused_groups(connection: Connection) -> tuple[WaitingGroup, ...]:
+    """Give the groups of refused messages, by the adapters that refused them."""
+    found: list[Any] = list(connection.execute(_REFUSED_GROUPS))
+    return tuple(
+        WaitingGroup(key=AlertKey(ConditionId.LIS_REFUSED_MESSAGES, source), count=count, since=since)
+        for source, count, since in found
     )
 
 

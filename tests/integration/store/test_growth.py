@@ -66,7 +66,7 @@ def unit_of_work(work: Callable[[UnitOfWork], Any]) -> Work:
 
 WORK: dict[str, Work] = {
     "overview": lambda store: SqlQueries(store).overview(now=NOW),
-    "metrics": lambda store: SqlQueries(store).counts(now=NOW),
+    "overview with charts": lambda store: SqlQueries(store).overview_page(now=NOW, since=NOW - DAY),
     "waiting for an operator": lambda store: SqlQueries(store).needs_attention(),
     "numbers in the navigation": unit_of_work(lambda uow: read_groups(uow, NOW)),
     "open orders": lambda store: SqlQueries(store).orders(states=(OrderState.HELD, OrderState.HANDED_OVER)),

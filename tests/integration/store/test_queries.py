@@ -268,14 +268,15 @@ async def test_document_size_is_known_without_decryption(queries, transact_sql, 
 
 
 async def test_counts_by_kind_and_state(queries, day):
-    counts = await queries.counts(now=day)
-    assert counts.jobs == {
+    overview = await queries.overview(now=day)
+    assert overview.jobs_by_kind == {
         (JobKind.UPDATE_LINE_TASK, JobState.DEAD_LETTER): 1,
         (JobKind.UPDATE_LINE_TASK, JobState.DUE): 1,
         (JobKind.SUBMIT_ORDER, JobState.DUE): 1,
     }
-    assert (counts.alerts, counts.due_since, counts.last_poll) == (1, day - HOUR, day)
-    assert counts.orders[OrderState.HELD] == 1
+    assert (overview.due_since, overview.last_poll) == (day - HOUR, day)
+    assert overview.orders[OrderState.HELD] == 1
+    assert overview.affected == await queries.affected_numbers()
 
 
 async def test_queries_cannot_write(sql_store, transact_sql, factory):
