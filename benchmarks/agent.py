@@ -17,7 +17,7 @@ from lab_agent.settings.root import Settings, load_settings
 from lab_agent.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from benchmarks.overview import StatusPageClient
+    from benchmarks.overview import StatusPage
 
 _SETTLE = 0.05
 """Seconds after each poll for what it has woken."""
@@ -51,7 +51,8 @@ class _Commands:
         self._counts = StatementCounts()
         self._watch = LoopWatch()
         self._profiler = Profiler()
-        self._page: StatusPageClient | None = None
+        self._page: StatusPage | None = None
+        self._servers: list[asyncio.Task[None]] = []
 
     async def run(self, command: Json) -> Json:
         """Run one command."""
@@ -75,8 +76,8 @@ class _Commands:
                 await self._poll(times)
             case {"overview": int(times)}:
                 await self._show_overview(times)
-            case {"pages": list(paths), "times": int(times)}:
-                answer = {"pages": await self._time_pages(paths, times)}
+            case {"pages": "serve"}:
+                answer = {"pages": await self._serve_pages()}
         return {**answer, "cpu": cpu_seconds(), "peak_memory": peak_memory()}
 
     async def _poll(self, times: int) -> None:
@@ -90,18 +91,13 @@ class _Commands:
         for _ in range(times):
             await page.show("/")
 
-    async def _time_pages(self, paths: list[str], times: int) -> Json:
-        """By path: milliseconds at the 95th percentile, of the page and of the same from constants."""
-        from benchmarks.overview import percentile_95  # noqa: PLC0415 - see `_open_page`
-
+    async def _serve_pages(self) -> Json:
+        """Serve the status page: its port, that of its last page from constants, and the cookie of a session."""
         page = await self._open_page()
-        answer: Json = {}
-        for path in paths:
-            timed = await page.time_pairs(path, times)
-            answer[path] = [1000 * percentile_95(each) for each in timed]
-        return answer
+        self._servers, ports = page.serve()
+        return {"port": ports[0], "constant": ports[1], "cookie": page.cookie}
 
-    async def _open_page(self) -> StatusPageClient:
+    async def _open_page(self) -> StatusPage:
         from benchmarks.overview import open_status_page  # noqa: PLC0415 - the worker alone needs no page
 
         self._page = self._page or await open_status_page(self._components)

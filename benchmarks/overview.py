@@ -1,9 +1,8 @@
-"""Pages of the status page as a signed-in user gets them, without a socket in between; and the same pages from constants."""
+"""Pages of the status page as a signed-in user gets them; and the same pages from constants."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from lab_agent import bootstrap
 from lab_agent.accounts import Accounts, Role
@@ -23,6 +23,7 @@ from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.context import ConnectionDesk, StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
 from lab_agent.store.opening import build_cipher
+from lab_agent.web_server import listen, serve
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
@@ -55,33 +56,31 @@ class _Recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusPageClient:
-    """A client of the page with a session, and one that gets what was rendered last again, without a question to the store."""
+class StatusPage:
+    """The page, a session of a user, and a server of what was rendered last: once more, without a question to the database."""
 
-    client: httpx.AsyncClient
-    constant: httpx.AsyncClient
+    app: ASGIApp
+    constant: ASGIApp
+    cookie: str
 
     async def show(self, path: str) -> None:
-        """Get a page once. Raises `RuntimeError` if it is not shown."""
-        answer = await self.client.get(path)
+        """Get a page once, without a socket in between. Raises `RuntimeError` if it is not shown."""
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url=_BASE, cookies={SESSION_COOKIE: self.cookie}) as client:
+            answer = await client.get(path)
         if answer.status_code != 200:
             raise RuntimeError(f"{path} was answered with {answer.status_code}: {answer.text[-600:]}")
 
-    async def time_pairs(self, path: str, times: int) -> tuple[list[float], list[float]]:
-        """Seconds of each request of a page, and of the same page from constants, in turns."""
-        ours, floor = list[float](), list[float]()
-        await self.show(path)
-        for _ in range(times):
-            for client, address, taken in ((self.client, path, ours), (self.constant, "/", floor)):
-                begun = time.perf_counter()
-                answer = await client.get(address)
-                taken.append(time.perf_counter() - begun)
-                if answer.status_code != 200:
-                    raise RuntimeError(f"{path} was answered with {answer.status_code}")
-        return ours, floor
+    def serve(self) -> tuple[list[asyncio.Task[None]], list[int]]:
+        """Serve both for as long as the tasks run; their ports."""
+        sockets = [listen("127.0.0.1", 0, settings_group="status") for _ in range(2)]
+        tasks = [
+            asyncio.create_task(serve(app, sock, drain=1)) for app, sock in zip((self.app, self.constant), sockets, strict=True)
+        ]
+        return tasks, [sock.getsockname()[1] for sock in sockets]
 
 
-async def open_status_page(components: Components) -> StatusPageClient:
+async def open_status_page(components: Components) -> StatusPage:
     """Make the application over the components, with a user who is signed in."""
     if components.queries is None:
         raise RuntimeError("the status page needs a database")
@@ -111,7 +110,7 @@ async def open_status_page(components: Components) -> StatusPageClient:
     )
     recorder = _Recorder(app.state.renderer)
     app.state.renderer.render = recorder.render
-    cookies = {SESSION_COOKIE: await app.state.sessions.start(account, "")}
+    cookie = await app.state.sessions.start(account, "")
 
     async def render_again(_: Request) -> Response:
         if recorder.last is None:
@@ -122,12 +121,4 @@ async def open_status_page(components: Components) -> StatusPageClient:
     floor = Starlette(routes=[Route("/", render_again)])
     floor.add_middleware(PageLookMiddleware, default="en")
     floor.add_middleware(SecurityHeadersMiddleware)
-    return StatusPageClient(
-        client=httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=_BASE, cookies=cookies),
-        constant=httpx.AsyncClient(transport=httpx.ASGITransport(floor), base_url=_BASE),
-    )
-
-
-def percentile_95(seconds: Sequence[float]) -> float:
-    """The time that 95 of 100 do not exceed."""
-    return sorted(seconds)[int(len(seconds) * 0.95)]
+    return StatusPage(app, floor, cookie)

@@ -51,8 +51,9 @@ class ListenError(SettingsError):
 def listen(host: str, port: int, *, settings_group: str) -> socket.socket:
     """Take an address; port 0 is a free one. `settings_group` is the table that names it. Raises `ListenError`."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol: asyncio sets TCP_NODELAY for no socket without it, and each answer waits for the client's late ACK.
+        family, _, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM, protocol)
     except OSError as exc:
         raise _listen_error(host, port, settings_group, exc) from exc
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

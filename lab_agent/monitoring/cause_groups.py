@@ -72,13 +72,8 @@ class CauseGroup:
 def read_groups(uow: UnitOfWork, now: datetime) -> tuple[CauseGroup, ...]:
     """Everything that fails or waits, by cause: the longest waiting first."""
     waiting = (*uow.orders.waiting_groups(), *uow.reports.waiting_groups(), *uow.refused_messages.waiting_groups())
-    return make_groups(uow.jobs.failure_groups(), waiting, now)
-
-
-def make_groups(failures: Sequence[FailureGroup], waiting: Sequence[WaitingGroup], now: datetime) -> tuple[CauseGroup, ...]:
-    """The same of what was read before."""
     groups = [
-        *_of_jobs(failures, now),
+        *_of_jobs(uow.jobs.failure_groups(), now),
         *(_of_waiting(each, now) for each in waiting if each.key.condition not in _TOLD_AS_CONDITION),
     ]
     return tuple(sorted(groups, key=lambda each: (each.told.since, each.key)))

@@ -15,9 +15,9 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.activity import HourlyActivity
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.job_records import FailureGroup, Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.patient_search import PatientCriteria
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord, WaitingGroup
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier
@@ -90,12 +90,10 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewPage:
-    """All that the overview shows, of one moment: `failures` and what is `waiting` by cause, and the hours behind its charts."""
+    """What the overview shows, of one moment, with the hours behind its charts."""
 
     overview: Overview
     hours: tuple[HourlyActivity, ...]
-    failures: tuple[FailureGroup, ...]
-    waiting: tuple[WaitingGroup, ...]
     sign_in_until: datetime | None
     """When our sign-in at the exchange service expires; None where there is none."""
 
@@ -358,7 +356,7 @@ class Queries(AuditQueries, Protocol):
         ...
 
     async def overview_page(self, *, now: datetime, since: datetime) -> OverviewPage:
-        """The state of everything, what waits by cause, and the hours since then, from one snapshot."""
+        """The state of everything and the hours since then, from one snapshot."""
         ...
 
     async def affected_numbers(self) -> AffectedNumbers:

@@ -31,6 +31,7 @@ from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import CryptoError, InputError, StoreError
 from lab_agent.logs import get_logger
+from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.credential_repositories import SessionRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -98,11 +99,15 @@ class SessionParts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CurrentUser:
-    """Somebody who is signed in; where the page is `read_only`, nobody may do anything."""
+    """Somebody who is signed in; where the page is `read_only`, nobody may do anything.
+
+    `groups` is what fails or waits, where it was read at the same time: every page tells how much that is.
+    """
 
     session: Session
     account: Account
     read_only: bool = False
+    groups: tuple[CauseGroup, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -174,18 +179,19 @@ class Sessions:
         """Give the cookie of a session."""
         return self._cipher.encrypt(_COOKIE_PREFIX + json.dumps(asdict(session)).encode()).decode("ascii")
 
-    async def current_user(self, cookie: str | None) -> CurrentUser | None:
+    async def current_user(self, cookie: str | None, *, with_groups: bool = False) -> CurrentUser | None:
         """The user of this cookie; None if it is no valid session (any more), or one that a proxy has to confirm."""
         session = self.current_session(cookie)
         if session is None or session.way == SignInWay.PROXY:
             return None
 
-        def read(uow: UnitOfWork) -> tuple[Account | None, SessionRecord | None]:
-            return find_account(uow, session.user), uow.status_sessions.get(session.record_id)
+        def read(uow: UnitOfWork) -> tuple[Account | None, SessionRecord | None, tuple[CauseGroup, ...] | None]:
+            groups = read_groups(uow, self._clock.now()) if with_groups else None
+            return find_account(uow, session.user), uow.status_sessions.get(session.record_id), groups
 
-        stored, record = await self._store.run_read_only(read)
+        stored, record, groups = await self._store.run_read_only(read)
         account = account_of(session, stored)
-        return None if account is None else await self._admit(session, account, record)
+        return None if account is None else await self._admit(session, account, record, groups)
 
     async def admit(self, session: Session, account: Account) -> CurrentUser | None:
         """The user of a session that belongs to this account; None if somebody has ended it."""
@@ -193,11 +199,17 @@ class Sessions:
             session, account, await self._store.run_read_only(lambda uow: uow.status_sessions.get(session.record_id))
         )
 
-    async def _admit(self, session: Session, account: Account, record: SessionRecord | None) -> CurrentUser | None:
+    async def _admit(
+        self,
+        session: Session,
+        account: Account,
+        record: SessionRecord | None,
+        groups: tuple[CauseGroup, ...] | None = None,
+    ) -> CurrentUser | None:
         if record is not None and record.ended_at is not None:
             return None
         await self._note_seen(record)
-        return CurrentUser(session, account, self._read_only)
+        return CurrentUser(session, account, self._read_only, groups)
 
     def introduce(self, session: Session, account: Account) -> CurrentUser:
         """The user of a session that begins."""
@@ -346,7 +358,7 @@ async def require_viewer(request: Request) -> CurrentUser:
     header_users: HeaderUsers | None = request.app.state.header_users
     user = await header_users.current_user(request) if header_users else None
     if user is None:
-        user = await sessions.current_user(request.cookies.get(SESSION_COOKIE))
+        user = await sessions.current_user(request.cookies.get(SESSION_COOKIE), with_groups=request.method == "GET")
     if user is None:
         raise LoginRequired
     return user

@@ -151,16 +151,16 @@ class TemplateRenderer:
         self._context = context
         self._environment = create_environment()
 
-    async def groups(self) -> tuple[CauseGroup, ...]:
-        """Everything that fails or waits, by cause: the longest waiting first."""
+    async def groups(self, user: CurrentUser) -> tuple[CauseGroup, ...]:
+        """Everything that fails or waits, by cause: the longest waiting first. Read now, where it was not with the user."""
+        if user.groups is not None:
+            return user.groups
         now = self._context.clock.now()
         return await self._context.store.run_read_only(lambda uow: read_groups(uow, now))
 
-    async def render_page(
-        self, template: str, user: CurrentUser, *, status: int = 200, known: Sequence[CauseGroup] | None = None, **fields: Any
-    ) -> HTMLResponse:
-        """Render a page for a signed-in user; its navigation shows how much is waiting, read anew where it is not `known`."""
-        groups = [each for each in (await self.groups() if known is None else known) if each.waiting]
+    async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
+        """Render a page for a signed-in user; its navigation shows how much is waiting."""
+        groups = [each for each in await self.groups(user) if each.waiting]
         of_results = [each for each in groups if each.is_of_results]
         fields |= {"attention": {"/waiting": _Waiting.of(groups), "/results": _Waiting.of(of_results)}}
         return self.render(template, user, status=status, **fields)

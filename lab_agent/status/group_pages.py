@@ -20,7 +20,7 @@ from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.cause_groups import CauseGroup
 from lab_agent.ports.queries import AGE_LIMITS, AttentionItem, WaitingSpan
-from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
+from lab_agent.status.auth import CurrentUser, Form, HttpError, Operator, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.pages import Flash
 from lab_agent.status.paging import PageNumber, page_offset
@@ -39,20 +39,20 @@ _SHOWN_AT_ONCE = 3
 _GONE = marked("Nothing waits for this cause any more.")
 
 
-async def get_group(renderer: Renderer, _: Viewer, cause: str = "") -> CauseGroup:
+async def get_group(renderer: Renderer, user: Viewer, cause: str = "") -> CauseGroup:
     """The group of the address. Raises `HttpError`."""
-    return await _find_group(renderer, cause)
+    return await _find_group(renderer, user, cause)
 
 
 Group = Annotated[CauseGroup, Depends(get_group)]
 
 
-async def _find_group(renderer: TemplateRenderer, cause: str) -> CauseGroup:
+async def _find_group(renderer: TemplateRenderer, user: CurrentUser, cause: str) -> CauseGroup:
     try:
         key = AlertKey.parse(one_line(cause))
     except ValueError as exc:
         raise HttpError("There is no such cause.", 404) from exc
-    for group in await renderer.groups():
+    for group in await renderer.groups(user):
         if group.key == key:
             return group
     raise HttpError(_GONE, 404)
@@ -61,7 +61,7 @@ async def _find_group(renderer: TemplateRenderer, cause: str) -> CauseGroup:
 @router.get("/waiting")
 async def show_groups(user: Viewer, context: Context, renderer: Renderer, flash: Flash) -> Response:
     """What waits for a person and what is tried again, by cause, longest first; of small groups the members, too."""
-    groups = await renderer.groups()
+    groups = await renderer.groups(user)
     members: dict[AlertKey, tuple[AttentionItem, ...]] = {}
     for each in groups:
         if 0 < each.waiting <= _SHOWN_AT_ONCE:
@@ -99,7 +99,7 @@ async def show_failures(user: Viewer, context: Context, renderer: Renderer) -> R
     """What fails or waits for a person, by cause and by how long it has: each number leads to what it counts."""
     now = context.clock.now()
     rows = await context.queries.failures_by_age(now=now)
-    actions = {each.key: each for each in await renderer.groups()}
+    actions = {each.key: each for each in await renderer.groups(user)}
     return await renderer.render_page(
         "failures.html",
         user,
@@ -134,7 +134,7 @@ async def show_failures_of_age(
     now = context.clock.now()
     after = now - AGE_LIMITS[column] if column is not None and column < len(AGE_LIMITS) else None
     until = now - AGE_LIMITS[column - 1] if column else None
-    groups = {each.key: each for each in await renderer.groups()}
+    groups = {each.key: each for each in await renderer.groups(user)}
     return await renderer.render_page(
         "failures_of_age.html",
         user,
@@ -186,7 +186,7 @@ async def preview_group_action(user: Operator, context: Context, renderer: Rende
 @router.post("/waiting/all/{action}")
 async def decide_group(user: Operator, form: Form, context: Context, renderer: Renderer, action: Action) -> Response:
     """Do it to all of a group."""
-    decision = _check(await _find_group(renderer, form.get("cause", "")), action)
+    decision = _check(await _find_group(renderer, user, form.get("cause", "")), action)
     if decision.needs_review and form.get("reviewed") != "yes":
         raise HttpError("This delivers results that were held. Review them, and tick the box that says so.", 409)
     outcome = await _carry_out(context, decision, user.name, _read_note(decision, form))

@@ -188,7 +188,7 @@ class RuleView:
 async def show_rules(user: Viewer, context: Context, renderer: Renderer, flash: Flash) -> Response:
     """Every rule, what it does here, and how often it did of late."""
     hits = await context.queries.rule_hits(since=context.clock.now() - timedelta(days=_HITS_DAYS))
-    held = {each.key.subject: each.count for each in await renderer.groups() if each.key.condition.value == "orders.held"}
+    held = {each.key.subject: each.count for each in await renderer.groups(user) if each.key.condition.value == "orders.held"}
     overview = await context.queries.overview(now=context.clock.now())
     stopped = {each.subject for each in _conditions_about(context, overview, "rule")}
     views = [

@@ -15,7 +15,7 @@ from lab_agent.conditions.model import OpenCondition, Severity
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
 from lab_agent.domain.ages import format_age
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, make_groups
+from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting
 from lab_agent.monitoring.page_lists import RESULTS_TO_DELIVER
 from lab_agent.ports.queries import Overview
 from lab_agent.status.auth import Viewer
@@ -59,12 +59,11 @@ async def show_overview(
     read = await context.queries.overview_page(now=now, since=min(first_hour(now, span), _midnight(now)))
     overview, hours = read.overview, read.hours
     conditions = list_open_conditions(context, overview)
-    every_group = {each.key: each for each in make_groups(read.failures, read.waiting, now)}
+    every_group = {each.key: each for each in await renderer.groups(user)}
     groups = [each for each in every_group.values() if each.waiting]
     return await renderer.render_page(
         "overview.html",
         user,
-        known=groups,
         headline=make_headline(conditions, groups, overview, hours, now),
         health=check_health(context, conditions, overview, hours, read.sign_in_until, now),
         stations=count_stations(overview, hours, len(groups) and count_waiting(groups), now),

@@ -162,6 +162,7 @@ def _create_postgresql_engine(url: URL, connections: int, patience: float) -> En
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,
+        pool_use_lifo=True,  # a connection that was used just now knows its statements
         hide_parameters=True,
         isolation_level="READ COMMITTED",
     )

@@ -25,7 +25,6 @@ from lab_agent.store.column_types import indexable_text
 from lab_agent.store.job_statements import JOBS
 from lab_agent.store.row_mapping import to_record
 from lab_agent.store.session import Query, Session, Write
-from lab_agent.store.waiting_groups import load_failure_groups
 
 _NO_VALUES: Mapping[str, Any] = {}
 
@@ -156,7 +155,8 @@ class SqlJobRepository(JobRepository):
 
     @override
     def failure_groups(self) -> tuple[FailureGroup, ...]:
-        return load_failure_groups(self._session)
+        found = self._session.execute(job_statements.FAILURE_GROUPS).mappings()
+        return tuple(to_record(FailureGroup, row) for row in found)
 
     @override
     def of_cause(

@@ -5,7 +5,7 @@ All is counted by few statements, made once, each from indexes: what is finished
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -47,9 +47,7 @@ from lab_agent.store.events import load_open_alerts
 from lab_agent.store.query_pages import OF_ANY_KIND
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
-from lab_agent.store.session import Session, Transaction
 from lab_agent.store.tables import events, jobs, key_values, lines, oauth_tokens, orders, reports, work_orders
-from lab_agent.store.waiting_groups import load_failure_groups, load_waiting_groups
 
 S = TypeVar("S", bound=StrEnum)
 
@@ -57,9 +55,9 @@ _NOW = bindparam("now", type_=UtcDateTime)
 _NOTHING: ColumnElement[Any] = literal_column("NULL")
 
 
-def _literal(name: str) -> ColumnElement[Any]:
+def _literal(name: str | StrEnum) -> ColumnElement[Any]:
     """A name of ours as part of the statement itself, as the conditions of indexes have it."""
-    return literal_column(f"'{name}'")
+    return literal_column(f"'{name!s}'")
 
 
 def _count(part: str, table: Table, which: ColumnElement[bool], by: ColumnElement[Any] = _NOTHING) -> Select[Any]:
@@ -87,62 +85,48 @@ _COUNTS = union_all(
 )
 
 
-def _oldest(part: str, state: StrEnum, since: ColumnElement[Any], which: ColumnElement[bool]) -> Select[Any]:
-    return select(
-        _literal(part).label("part"),
-        _literal(state.value).label("state"),
-        func.min(since, type_=UtcDateTime).label("since"),
-    ).where(which)
+def _oldest(part: str, state: ColumnElement[Any], since: ColumnElement[Any], *which: ColumnElement[bool]) -> Select[Any]:
+    return select(_literal(part).label("part"), state.label("state"), func.min(since, type_=UtcDateTime).label("since")).where(
+        *which
+    )
 
 
-def _oldest_of_order(state: OrderState) -> Select[Any]:
+def _oldest_of_orders(state: OrderState) -> Select[Any]:
     """Held ones since they are held; of the others the first of an index."""
     since = orders.c.held_since if state is OrderState.HELD else orders.c.changed_at
-    return _oldest("orders", state, since, orders.c.state == _literal(state.value))
+    return _oldest("orders", _literal(state), since, orders.c.state == _literal(state))
 
 
-_OLDEST_JOBS: Select[Any] = (
-    select(
-        _literal("jobs").label("part"),
-        type_coerce(jobs.c.state, PlainText).label("state"),
-        func.min(jobs.c.first_due_at, type_=UtcDateTime).label("since"),
-    )
-    .where(in_states(jobs.c.state, OPEN_JOBS))
-    .group_by(jobs.c.state)
+def _oldest_by_states(part: str, table: Table, since: ColumnElement[Any], states: Collection[StrEnum]) -> Select[Any]:
+    of_state = type_coerce(table.c.state, PlainText)
+    return _oldest(part, of_state, since, in_states(table.c.state, states)).group_by(table.c.state)
+
+
+def _first_due(kind: JobKind) -> Select[Any]:
+    return _oldest("due", _literal(kind), jobs.c.due_at, in_states(jobs.c.state, CLAIMABLE_STATES), jobs.c.kind == _literal(kind))
+
+
+_IS_FAILING = jobs.c.failing_since.is_not(None) & ~in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)
+_IS_UNKNOWN = in_states(jobs.c.state, {JobState.OUTCOME_UNKNOWN}) & OF_ANY_KIND
+_OLDEST: Any = union_all(
+    *map(_oldest_of_orders, sorted(OPEN_ORDERS)),
+    _oldest_by_states("jobs", jobs, jobs.c.first_due_at, OPEN_JOBS),
+    _oldest_by_states("reports", reports, reports.c.received_at, UNFINISHED_REPORTS),
+    *map(_first_due, sorted(JobKind)),
+    _oldest("late", _literal("failing"), jobs.c.first_due_at, _IS_FAILING),
+    _oldest("late", _literal("unknown"), jobs.c.first_due_at, _IS_UNKNOWN),
 )
-_OLDEST_REPORTS: Select[Any] = (
-    select(
-        _literal("reports").label("part"),
-        type_coerce(reports.c.state, PlainText).label("state"),
-        func.min(reports.c.received_at, type_=UtcDateTime).label("since"),
-    )
-    .where(in_states(reports.c.state, UNFINISHED_REPORTS))
-    .group_by(reports.c.state)
-)
-_OLDEST: Any = union_all(*map(_oldest_of_order, sorted(OPEN_ORDERS)), _OLDEST_JOBS, _OLDEST_REPORTS)
-
-
-def _due_since() -> Select[Any]:
-    """When the oldest work was due that is not done: what fails or has an unknown outcome counts from when it was first due."""
-    due = in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= _NOW)
-    of_kinds = [select(func.min(jobs.c.due_at).label("at")).where(due, jobs.c.kind == kind) for kind in JobKind]
-    first_due = select(func.min(jobs.c.first_due_at).label("at"))
-    failing = first_due.where(jobs.c.failing_since.is_not(None), ~in_states(jobs.c.state, JOBS_NEEDING_OPERATOR))
-    unknown = first_due.where(in_states(jobs.c.state, {JobState.OUTCOME_UNKNOWN}), OF_ANY_KIND)
-    each = union_all(*of_kinds, failing, unknown).subquery()  # each from an index
-    return select(func.min(each.c.at, type_=UtcDateTime))
-
-
-_IS_OPEN = orders.c.state != _literal(OrderState.CLOSED.value)
+_IS_OPEN = orders.c.state != _literal(OrderState.CLOSED)
 _IS_AWAITED = in_states(orders.c.state, ORDERS_AWAITING_RESULTS)
-_CLOSED = select(func.count()).where(orders.c.state == OrderState.CLOSED, orders.c.changed_at >= bindparam("closed_since"))
+_CLOSED = select(func.count()).where(
+    orders.c.state == _literal(OrderState.CLOSED), orders.c.changed_at >= bindparam("closed_since")
+)
 _OVERDUE = select(func.count()).where(_IS_AWAITED, _IS_OPEN, orders.c.expected_at < _NOW)
 _NEXT_DUE = select(func.min(orders.c.expected_at, type_=UtcDateTime)).where(_IS_OPEN, _IS_AWAITED, orders.c.expected_at >= _NOW)
-_FACTS = select(
+_FACTS = select(  # PostgreSQL plans what has parameters anew each time: so there is as little of it as can be
     _CLOSED.scalar_subquery().label("closed_orders"),
     _OVERDUE.scalar_subquery().label("overdue_orders"),
     _NEXT_DUE.scalar_subquery().label("next_due"),
-    _due_since().scalar_subquery().label("due_since"),
     select(key_values.c.value).where(key_values.c.key == LAST_POLL_KEY).scalar_subquery().label("last_poll"),
 )
 _SIGN_IN_UNTIL = select(oauth_tokens.c.expires_at).order_by(oauth_tokens.c.generation.desc()).limit(literal_column("1"))
@@ -164,7 +148,7 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
         oldest_orders=_oldest_by_state(oldest, "orders", OrderState),
         oldest_jobs=_oldest_by_state(oldest, "jobs", JobState),
         oldest_reports=_oldest_by_state(oldest, "reports", ReportState),
-        due_since=facts.due_since,
+        due_since=_due_since(oldest, now),
         overdue_orders=facts.overdue_orders,
         alerts=load_open_alerts(connection),
         last_poll=None if facts.last_poll is None else datetime.fromisoformat(facts.last_poll),
@@ -175,12 +159,9 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
 
 def load_overview_page(connection: Connection, now: datetime, since: datetime) -> OverviewPage:
     """Give what `Queries.overview_page` promises."""
-    session = Session(Transaction(connection, read_only=True))
     return OverviewPage(
         overview=load_overview(connection, now),
         hours=load_activity(connection, since),
-        failures=load_failure_groups(session),
-        waiting=load_waiting_groups(session),
         sign_in_until=connection.scalar(_SIGN_IN_UNTIL),
     )
 
@@ -237,3 +218,11 @@ def _by_state(counted: Sequence[Any], part: str, states: type[S]) -> Mapping[S, 
 
 def _oldest_by_state(oldest: Sequence[Any], part: str, states: type[S]) -> Mapping[S, datetime]:
     return {states(row.state): row.since for row in oldest if row.part == part and row.since is not None}
+
+
+def _due_since(oldest: Sequence[Any], now: datetime) -> datetime | None:
+    """When the oldest work was due that is not done: what fails or has an unknown outcome counts from when it was first due."""
+    since = [
+        row.since for row in oldest if row.since is not None and (row.part == "late" or (row.part == "due" and row.since <= now))
+    ]
+    return min(since, default=None)

@@ -95,8 +95,11 @@ class Transaction:
         return raw is None or not raw.in_transaction
 
     def end(self) -> None:
-        """Commit what units of work have committed; where there is nothing, end it."""
-        if not self.written:
+        """Commit what units of work have committed; where there is nothing, end it.
+
+        On PostgreSQL that is a commit, too: at a rollback, psycopg forgets its prepared statements, and each is planned anew.
+        """
+        if self.kind == "sqlite" and not self.written:
             self.connection.rollback()
             return
         try:

@@ -282,7 +282,9 @@ class SqlStore(Store):
     def _run_read_only(self, query: Callable[[Connection], T]) -> T:
         with translate_errors(), self._reading_engine.connect() as connection:
             check_files(connection)
-            return query(connection)
+            found = query(connection)
+            connection.commit()  # psycopg forgets its prepared statements at a rollback, and each would be planned anew
+            return found
 
     def _read_identity(self, connection: Connection) -> str:
         """The instance of the database, which must be the one that it was."""

@@ -10,15 +10,13 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Select, Table, 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import FailureGroup
 from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.report_records import result_alert_key
 from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState
 from lab_agent.store.column_types import UtcDateTime
-from lab_agent.store.job_statements import FAILURE_GROUPS
 from lab_agent.store.refused_tables import refused_messages
-from lab_agent.store.row_mapping import in_states, to_record
+from lab_agent.store.row_mapping import in_states
 from lab_agent.store.session import Query, Session
 from lab_agent.store.tables import lines, orders, reports, work_orders
 
@@ -115,20 +113,6 @@ _REFUSED_GROUPS = (
     .group_by(refused_messages.c.source)
     .order_by(refused_messages.c.source)
 )
-
-
-def load_failure_groups(session: Session) -> tuple[FailureGroup, ...]:
-    """Give the groups of failing jobs."""
-    return tuple(to_record(FailureGroup, row) for row in session.execute(FAILURE_GROUPS).mappings())
-
-
-def load_waiting_groups(session: Session) -> tuple[WaitingGroup, ...]:
-    """Give all groups of what waits, with the oldest order of each that has one."""
-    return (
-        *load_order_groups(session),
-        *load_report_groups(session),
-        *load_refused_groups(session.connection(for_writing=False)),
-    )
 
 
 def load_order_groups(session: Session) -> tuple[WaitingGroup, ...]:
