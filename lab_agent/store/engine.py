@@ -70,12 +70,15 @@ def open_engine(url: str, *, connections: int, files: DatabaseFiles | None = Non
 
 
 def open_reading_engine(url: str, *, connections: int, files: DatabaseFiles | None = None) -> Engine:
-    """Make an engine whose connections cannot write; each transaction sees one moment. Raises `StoreError`."""
+    """Make an engine whose connections cannot write; each transaction sees one moment. Raises `StoreError`.
+
+    A connection that was lost while nobody used it is found only by its next statement: who reads tries once more then.
+    """
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
         return _create_sqlite_engine(parsed, connections, files, _READING_BUSY_SECONDS, read_only=True)
     options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS).execution_options(**options)
+    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS, pre_ping=False).execution_options(**options)
 
 
 def is_answering(url: str) -> bool:
@@ -148,7 +151,7 @@ def _begin_writing(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _create_postgresql_engine(url: URL, connections: int, patience: float) -> Engine:
+def _create_postgresql_engine(url: URL, connections: int, patience: float, *, pre_ping: bool = True) -> Engine:
     ours = {
         **_NETWORK_LIMITS,
         "application_name": "lab-agent",
@@ -161,7 +164,7 @@ def _create_postgresql_engine(url: URL, connections: int, patience: float) -> En
         url.set(query={**ours, **url.query}),
         pool_size=connections,
         max_overflow=0,
-        pool_pre_ping=True,
+        pool_pre_ping=pre_ping,
         pool_use_lifo=True,  # a connection that was used just now knows its statements
         hide_parameters=True,
         isolation_level="READ COMMITTED",

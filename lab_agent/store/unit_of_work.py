@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
@@ -280,7 +281,18 @@ class SqlStore(Store):
             raise StoreUnreachableError(_NO_ANSWER, StoreFault.UNREACHABLE)
 
     def _run_read_only(self, query: Callable[[Connection], T]) -> T:
-        with translate_errors(), self._reading_engine.connect() as connection:
+        with translate_errors():
+            try:
+                return self._read_once(query)
+            except DBAPIError as exc:
+                if not exc.connection_invalidated:
+                    raise
+                return self._read_once(
+                    query
+                )  # it was lost while nobody used it, as at a restart of the server: all are opened anew
+
+    def _read_once(self, query: Callable[[Connection], T]) -> T:
+        with self._reading_engine.connect() as connection:
             check_files(connection)
             found = query(connection)
             connection.commit()  # psycopg forgets its prepared statements at a rollback, and each would be planned anew

@@ -35,6 +35,20 @@ def taken() -> socket.socket:
     return sock
 
 
+async def test_answer_does_not_wait_for_the_clients_acknowledgement():
+    accepted = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(
+        lambda _, writer: accepted.set_result(writer), sock=web_server.listen("127.0.0.1", 0, settings_group="status")
+    )
+    async with server:
+        _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer = await asyncio.wait_for(accepted, DEADLINE)
+        assert writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        for each in (client, writer):
+            each.close()
+            await each.wait_closed()
+
+
 def test_address_in_use_names_the_setting():
     with taken() as sock:
         port = sock.getsockname()[1]

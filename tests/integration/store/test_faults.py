@@ -48,6 +48,14 @@ async def test_connections_cut_between_units_of_work_are_replaced(postgres_store
     assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
 
 
+async def test_read_after_connections_were_cut_gets_its_answer(postgres_store):
+    store, url = postgres_store
+    await store.run(_note)
+    assert await store.run_read_only(lambda uow: uow.key_values.get("a")) == "b"  # that connection is kept
+    await asyncio.to_thread(_cut_connections, url)
+    assert await store.run_read_only(lambda uow: uow.key_values.get("a")) == "b"
+
+
 async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store):
     store, url = postgres_store
 
