@@ -20,9 +20,12 @@ demo: .venv/.run
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "not proof"
 
-# Long test runs. SHORT=1 runs a twentieth of each.
+# What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
+# and goes on where it was interrupted. SHORT=1 runs a twentieth of each; ONLY="kills soak" names single proofs; AGAIN=1 runs what
+# has held before, too; WRITE=1 puts the table into docs/reliability.md.
 proof: .venv/.dev
-	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m pytest -n $(JOBS) -m proof --timeout 3600
+	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m tests.proof $(ONLY) --jobs $(JOBS) \
+		$(if $(AGAIN),--again) $(if $(WRITE),--write)
 
 # About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes;
 # WRITE=1 puts the table into docs/performance.md.

@@ -19,6 +19,8 @@ import pytest
 import sqlalchemy
 import structlog
 
+from tests.harness.proof import FIGURES, Figures
+
 CALLS_ALONE = {"exchange"}
 """Folders whose tests try the calls to the service with bodies that no agent would write."""
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -42,6 +44,12 @@ def sent_bodies_are_valid_stu3(request: pytest.FixtureRequest) -> Iterator[None]
 
     with checked_bodies():
         yield
+
+
+@pytest.fixture(scope="session")
+def figures() -> Figures:
+    """Where a long test counts what `make proof` shows in its table."""
+    return FIGURES
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,46 @@
+"""What a long test is told and what it tells: how large a share of it runs, what it counted, and how far it is.
+
+`make proof` reads the figures from the file that LAB_PROOF_FIGURES names; without one, nobody asks for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+"""Of its full length, how much a long test runs: 1 with `make proof`, a twentieth with `make proof SHORT=1`."""
+_FILE = os.environ.get("LAB_PROOF_FIGURES")
+
+
+def share_of(full: int, *, at_least: int = 1) -> int:
+    """As many of `full` as the share says, but never fewer than `at_least`."""
+    return max(at_least, round(full * SHARE))
+
+
+class Figures:
+    """What the tests of a proof have counted; all of one proof count together."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def add(self, **counts: int) -> None:
+        """Count: `add(kills=1)`. Write "0 lost" once it was checked: `add(lost=0)`. Underscores become spaces in the table."""
+        self._write(add=counts)
+
+    def most(self, **values: float) -> None:
+        """Keep the largest: `most(longest_wait_s=3.2)`."""
+        self._write(most=values)
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell how far this test is."""
+        self._write(progress=[done, total])
+
+    def _write(self, **line: object) -> None:
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+FIGURES = Figures(Path(_FILE) if _FILE else None)

@@ -1,0 +1,113 @@
+"""The proofs: what each claims, and which tests are it. Every long test (`@pytest.mark.proof`) belongs to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A claim, and the long tests that try it. `tests` are files below `tests/`; `name` is for the command line."""
+
+    name: str
+    claim: str
+    tests: tuple[str, ...]
+
+
+PROOFS = (
+    Proof(
+        name="kills",
+        claim="The agent and the API are killed at any moment, by each adapter and on both databases: each order once, each "
+        "result digit for digit",
+        tests=("acceptance/test_crash_recovery.py", "acceptance/test_delivery_crashes.py"),
+    ),
+    Proof(
+        name="adapters",
+        claim="Each adapter alone is killed at random moments: no order handed over twice, no result lost",
+        tests=(
+            "integration/lis/test_crash_recovery.py",
+            "integration/lis/hl7v2/test_crash_recovery.py",
+            "integration/lis/hl7v2/test_hostile_peers.py",
+            "integration/lis/hl7v2/test_adapter.py",
+        ),
+    ),
+    Proof(
+        name="days",
+        claim="Simulated days with outages, edits, withdrawals, corrections, refusals, two workers and restarts keep every law",
+        tests=("simulation/test_order_lifecycles.py",),
+    ),
+    Proof(
+        name="workers",
+        claim="Several workers on one PostgreSQL: stopped beyond their leases, cut off, its server restarted and failed over",
+        tests=(
+            "acceptance/test_two_workers.py",
+            "acceptance/test_three_workers.py",
+            "acceptance/test_differing_clocks.py",
+            "acceptance/test_agent_watched_from_outside.py",
+        ),
+    ),
+    Proof(
+        name="bad_service",
+        claim="Each fault of the service alone and in pairs: every order comes to the same end as without",
+        tests=("integration/exchange/test_authenticator_simulation.py",),
+    ),
+    Proof(
+        name="poison",
+        claim="One bad order, result, document, file, message, row or catalogue among a thousand: 999 pass, one is told",
+        tests=("incidents/test_incidents.py",),
+    ),
+    Proof(
+        name="soak",
+        claim="A month of a busy laboratory with retention: database, memory, files and the age of the oldest work stay flat",
+        tests=("acceptance/demo/test_many_orders.py", "integration/lab_sandbox/test_scale.py"),
+    ),
+    Proof(
+        name="values",
+        claim="Values, versions and Tasks that others edit arrive as they left, whatever comes in between",
+        tests=(
+            "integration/results/test_version_simulation.py",
+            "integration/workflow/test_task_updates.py",
+            "unit/rules/test_partner_orders.py",
+            "unit/catalogue/spreadsheet/test_xlsx.py",
+            "acceptance/test_sent_bodies.py",
+        ),
+    ),
+    Proof(
+        name="api",
+        claim="Random requests to the API and the sandbox get documented answers; labels of several processes are unique",
+        tests=(
+            "integration/lab_api/test_openapi_fuzzing.py",
+            "integration/lab_api/test_fuzzing.py",
+            "integration/lab_api/test_label_allocation.py",
+            "integration/lab_api/test_multiple_processes.py",
+            "integration/lab_api/test_connection_limits.py",
+            "integration/lab_sandbox/test_fuzzing.py",
+        ),
+    ),
+    Proof(
+        name="store",
+        claim="Backups during writes are whole, killed upgrades change nothing, a restored database does nothing twice",
+        tests=(
+            "integration/store/test_backups.py",
+            "integration/store/test_killed_upgrades.py",
+            "integration/store/test_concurrency.py",
+            "acceptance/test_restore.py",
+        ),
+    ),
+    Proof(
+        name="peers",
+        claim="Foreign FHIR and HL7 v2 software understands what is sent, and is understood",
+        tests=("integration/hapi/test_stu3_server.py", "integration/lis/hl7v2/test_hapi.py"),
+    ),
+    Proof(
+        name="deployment",
+        claim="Installed by its pages on a real systemd, built as the Dockerfile says, and run by every transport",
+        tests=(
+            "acceptance/deployment/test_install_docs.py",
+            "acceptance/deployment/test_dockerfile.py",
+            "acceptance/deployment/test_sbom.py",
+            "acceptance/demo/test_transports.py",
+            "acceptance/demo/test_runs.py",
+        ),
+    ),
+)
