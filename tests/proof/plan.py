@@ -44,6 +44,7 @@ PROOFS = (
             "acceptance/test_three_workers.py",
             "acceptance/test_differing_clocks.py",
             "acceptance/test_agent_watched_from_outside.py",
+            "proof/test_fencing.py",
         ),
     ),
     Proof(
@@ -59,7 +60,7 @@ PROOFS = (
     Proof(
         name="soak",
         claim="A month of a busy laboratory with retention: database, memory, files and the age of the oldest work stay flat",
-        tests=("acceptance/demo/test_many_orders.py", "integration/lab_sandbox/test_scale.py"),
+        tests=("proof/test_soak.py", "acceptance/demo/test_many_orders.py", "integration/lab_sandbox/test_scale.py"),
     ),
     Proof(
         name="values",
