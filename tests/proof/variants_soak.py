@@ -26,14 +26,4 @@ VARIANTS = (
         found_by="workers",
         tests=_WORKERS,
     ),
-    Mutant(
-        name="failed_commit_is_success",
-        what="goes on as if a commit that failed had been made",
-        file="lab_agent/store/session.py",
-        old="        if not self._transaction.shared:\n            self._connection.commit()\n",
-        new='        if not self._transaction.shared:\n            with __import__("contextlib").suppress(Exception):\n'
-        "                self._connection.commit()\n",
-        found_by="workers",
-        tests=_WORKERS,
-    ),
 )
