@@ -32,6 +32,8 @@ class JobKind(StrEnum):
     UPDATE_ORDER_TASK = "update_order_task"
 
 
+AT_LABORATORY_SYSTEM = frozenset({JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
+"""Kinds of jobs that talk to the laboratory system that is their `system`. None is claimed while that is paused."""
 PASSED_IN_REVIEW = frozenset({JobKind.DELIVER_REPORT})
 """Kinds of jobs that later ones of their ordering key pass while they need review (law 9): the reports of an order go on, and
 the versions of the same report are held, each with its reason."""
