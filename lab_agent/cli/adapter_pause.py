@@ -18,11 +18,11 @@ _ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in
 
 
 def pause(name: _NameArgument, reason: _ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Hand over, cancel and ask nothing at a laboratory system until it is resumed; its results are still taken in."""
+    """Hand over, cancel and verify nothing at a laboratory system until it is resumed; its results are still taken in."""
     note = validate_note(reason)
 
     async def work(context: CommandContext) -> None:
-        known = context.settings.lis.adapters()
+        known = context.settings.lis.tables
         if name not in known:
             hint = did_you_mean(name, known) or "`lab-agent adapters` lists them"
             raise InputError(f"There is no laboratory system {name!r} in the settings; {hint}. Nothing was changed.")
@@ -34,7 +34,7 @@ def pause(name: _NameArgument, reason: _ReasonOption, config: ConfigOption = Non
         await context.store.run(write)
 
     run_with_store(config, work)
-    print_line(f"{name} is paused: its orders and cancellations wait. Resume it with `lab-agent adapter resume {name}`.")
+    print_line(f"{name} is paused: what is for it waits. Resume it with `lab-agent adapter resume {name} --reason …`.")
 
 
 def resume(name: _NameArgument, reason: _ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:

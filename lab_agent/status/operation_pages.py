@@ -12,8 +12,8 @@ from starlette.responses import RedirectResponse, Response
 
 from lab_agent.audit_log import record
 from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
+from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import Failure, InvalidTransitionError, LabAgentError
 from lab_agent.logs import get_logger

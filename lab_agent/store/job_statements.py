@@ -183,7 +183,8 @@ def _is_claimable() -> ColumnElement[bool]:
 
 
 _PAUSE_OF_SYSTEM = literal_column(f"'{PAUSE_KEY_PREFIX}'", Text) + jobs.c.system
-_PAUSED = select(key_values.c.key).where(key_values.c.key == _PAUSE_OF_SYSTEM, key_values.c.value != literal_column("''")).exists()
+_IS_PAUSE = (key_values.c.key == _PAUSE_OF_SYSTEM) & (key_values.c.value != literal_column("''"))
+_PAUSED = select(key_values.c.key).where(_IS_PAUSE).exists()
 """Whether the laboratory system of a job is paused."""
 
 

@@ -1,4 +1,4 @@
-"""Pausing a laboratory system, as for its maintenance: nothing is handed over, cancelled or asked there until it is resumed.
+"""Pausing a laboratory system, as for its maintenance: nothing is handed over, cancelled or verified there until it is resumed.
 
 The pause is in the database, and the statement that claims jobs reads it: so it holds for all workers at once, from its commit
 on, and a restart keeps it. Results that the laboratory system sends are taken in and delivered as ever.
