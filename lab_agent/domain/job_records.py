@@ -58,6 +58,24 @@ class NewJob:
     system: str = ""
 
 
+KEPT_ATTEMPTS = 10
+"""Attempts at a job that are kept with it, the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One attempt at a job, ended `at`: the call that says most of it (`PUT Task`, or a call of an adapter; no ids), the HTTP
+    status of its answer, and why the attempt failed. `call` is empty where it made none, `cause` None where it did not fail.
+    """
+
+    number: int
+    at: datetime
+    milliseconds: int
+    call: str = ""
+    status: int | None = None
+    cause: FailureCause | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A row of the outbox.
@@ -91,6 +109,8 @@ class Job:
     failing_since: datetime | None = None
     failure_cause: FailureCause | None = None
     failures: int = 0
+    attempt_log: tuple[AttemptRecord, ...] = ()
+    """The newest attempts, oldest first."""
 
     @property
     def is_failing(self) -> bool:
@@ -113,6 +133,10 @@ class Job:
         """Record why an attempt failed; of a job that has ended, only that."""
         since = (self.failing_since or now) if self.state in OPEN_JOBS else None
         return replace(self, failing_since=since, failure_cause=cause, failures=self.failures + 1)
+
+    def log_attempt(self, attempt: AttemptRecord) -> Job:
+        """Keep how an attempt ended."""
+        return replace(self, attempt_log=(*self.attempt_log, attempt)[-KEPT_ATTEMPTS:])
 
     def recovered(self) -> Job:
         """Record that an attempt did not fail, whatever it decided. What waits for a person keeps the cause."""
