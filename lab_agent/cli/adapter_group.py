@@ -1,4 +1,4 @@
-"""`lab-agent adapter …`: captured messages tried, and a project for a new adapter."""
+"""`lab-agent adapter …`: captured messages tried, a laboratory system paused, and a project for a new adapter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from lab_agent.cli.adapter_pause import pause, resume
 from lab_agent.cli.adapter_try import try_messages
 from lab_agent.cli.lazy_commands import CommandSource, LazyCommand
 from lab_agent.cli.output import print_error
@@ -59,10 +60,14 @@ def _named_callback() -> None:
 
 
 adapter_app = typer.Typer(
-    help="Try captured messages, create your own adapter, or prepare the laboratory system for a built-in one.",
+    help="Try captured messages, pause a laboratory system, create your own adapter, or prepare for a built-in one.",
     no_args_is_help=True,
     cls=_AdapterGroup,
 )
+
+
+adapter_app.command()(pause)
+adapter_app.command()(resume)
 
 
 @adapter_app.command()

@@ -53,7 +53,7 @@ _COMMANDS = {
     ),
     "adapter": CommandSource(
         "lab_agent.cli.adapter_group:adapter_app",
-        "Try captured messages, create your own adapter, or prepare the laboratory system for a built-in one.",
+        "Try captured messages, pause a laboratory system, create your own adapter, or prepare for a built-in one.",
     ),
     "schema": CommandSource("lab_agent.cli.schemas:schema_app", "JSON Schemas of orders and results."),
     "orders": CommandSource("lab_agent.cli.orders:app", "Orders and their state."),

@@ -14,13 +14,15 @@ from lab_agent.cli.group_actions import AllOf, GroupCommand, YesOption, choose
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import Row, print_fields, print_json, print_line
 from lab_agent.conditions.table import explain
+from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
-from lab_agent.domain.state_machines import OPEN_JOBS, JobState
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, Job, JobKind, ServiceMessage
+from lab_agent.domain.state_machines import CLAIMABLE_STATES, OPEN_JOBS, JobState
 from lab_agent.errors import InputError, StoreError, did_you_mean
 from lab_agent.workflow import operator_job_groups, operator_jobs
+from lab_agent.workflow.adapter_pauses import load_pauses
 from lab_agent.workflow.operator_groups import ActionOutcome
 from lab_agent.workflow.operator_job_groups import JobGroup
 
@@ -41,17 +43,29 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
     The service's own words may name a patient: they are kept encrypted, and purged with the order's identification data.
     """
 
-    async def work(context: CommandContext) -> tuple[Job, tuple[ServiceMessage, ...]]:
+    async def work(context: CommandContext) -> tuple[Job, tuple[ServiceMessage, ...], AdapterPause | None]:
         found = await context.queries.job(JobId(job))
         if found is None:
             raise _unknown_job(job)
+        pause = await _find_pause(context, found)
         said = await operator_jobs.find_service_messages(context.store, found)
         if said:
             await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, found.order or "", by=None, now=context.now)
-        return found, said
+        return found, said, pause
 
-    shown, messages = run_with_store(config, work)
-    print_fields(_job_fields(shown, messages), as_json=as_json)
+    shown, messages, pause = run_with_store(config, work)
+    print_fields({**_job_fields(shown, messages), "waits_for": pause and _describe_pause(pause)}, as_json=as_json)
+
+
+async def _find_pause(context: CommandContext, job: Job) -> AdapterPause | None:
+    """The pause for which a job waits."""
+    if job.kind not in AT_LABORATORY_SYSTEM or job.state not in CLAIMABLE_STATES:
+        return None
+    return (await context.store.run_read_only(lambda uow: load_pauses(uow, [job.system]))).get(job.system)
+
+
+def _describe_pause(pause: AdapterPause) -> str:
+    return f"{pause.system} is paused, by {pause.by} since {pause.since:%Y-%m-%d %H:%M} UTC"
 
 
 def retry(

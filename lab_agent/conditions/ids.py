@@ -26,6 +26,7 @@ class ConditionId(StrEnum):
     LIS_UNAVAILABLE = "lis.unavailable"
     LIS_NOT_LOADED = "lis.not_loaded"
     LIS_REMOVED = "lis.removed"
+    LIS_PAUSED = "lis.paused"
     LIS_MAP_INVALID = "lis.map_invalid"
     LIS_NEEDS_RESTART = "lis.needs_restart"
     LIS_SILENT = "lis.silent"

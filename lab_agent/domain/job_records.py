@@ -32,6 +32,8 @@ class JobKind(StrEnum):
     UPDATE_ORDER_TASK = "update_order_task"
 
 
+AT_LABORATORY_SYSTEM = frozenset({JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
+"""Kinds of jobs that talk to the laboratory system that is their `system`. None is claimed while that is paused."""
 PASSED_IN_REVIEW = frozenset({JobKind.DELIVER_REPORT})
 """Kinds of jobs that later ones of their ordering key pass while they need review (law 9): the reports of an order go on, and
 the versions of the same report are held, each with its reason."""
@@ -54,6 +56,24 @@ class NewJob:
     payload: Mapping[str, Any] = field(default_factory=dict)
     due_at: datetime
     system: str = ""
+
+
+KEPT_ATTEMPTS = 10
+"""Attempts at a job that are kept with it, the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One attempt at a job, ended `at`: the call that says most of it (`PUT Task`, or a call of an adapter; no ids), the HTTP
+    status of its answer, and why the attempt failed. `call` is empty where it made none, `cause` None where it did not fail.
+    """
+
+    number: int
+    at: datetime
+    milliseconds: int
+    call: str = ""
+    status: int | None = None
+    cause: FailureCause | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +109,8 @@ class Job:
     failing_since: datetime | None = None
     failure_cause: FailureCause | None = None
     failures: int = 0
+    attempt_log: tuple[AttemptRecord, ...] = ()
+    """The newest attempts, oldest first."""
 
     @property
     def is_failing(self) -> bool:
@@ -111,6 +133,10 @@ class Job:
         """Record why an attempt failed; of a job that has ended, only that."""
         since = (self.failing_since or now) if self.state in OPEN_JOBS else None
         return replace(self, failing_since=since, failure_cause=cause, failures=self.failures + 1)
+
+    def log_attempt(self, attempt: AttemptRecord) -> Job:
+        """Keep how an attempt ended."""
+        return replace(self, attempt_log=(*self.attempt_log, attempt)[-KEPT_ATTEMPTS:])
 
     def recovered(self) -> Job:
         """Record that an attempt did not fail, whatever it decided. What waits for a person keeps the cause."""

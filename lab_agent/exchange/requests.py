@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar, get_args
 
 from lab_agent import exact_json
+from lab_agent.call_trace import note_call
 from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import ServiceUnavailable
+from lab_agent.errors import Failure, ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.clock_comparison import ClockComparison
 from lab_agent.exchange.request_gate import RequestGate
@@ -96,9 +97,15 @@ class AuthorizedRequests:
     async def _send_checked(
         self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes
     ) -> HttpResponse:
+        what = f"{method} {context.resource_type}"
         with measure_call(context.description, self._on_call):
-            answer = await self._send_authorized(method, address, headers, payload)
+            try:
+                answer = await self._send_authorized(method, address, headers, payload)
+            except Failure:
+                note_call(what, is_failed=True)
+                raise
             error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
+            note_call(what, status=answer.status, is_failed=error is not None)
             if error is not None:
                 self._gate.on_failure(error)
                 raise error

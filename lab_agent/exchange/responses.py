@@ -88,6 +88,11 @@ class RequestContext:
     if_match: bool = False
     if_none_exist: bool = False
 
+    @property
+    def resource_type(self) -> str:
+        """The type of what is asked for, which is the last word of `description`."""
+        return self.description.rpartition(" ")[2]
+
 
 def response_error(
     context: RequestContext, status: int, headers: Mapping[str, str], body: bytes, *, now: datetime

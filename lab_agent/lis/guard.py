@@ -18,6 +18,7 @@ import structlog
 from pydantic import BaseModel
 from typing_extensions import override
 
+from lab_agent.call_trace import traced_call
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
@@ -302,7 +303,7 @@ class GuardedAdapter:
     ) -> T:
         """Make a call that ends at `deadline` (default: after `timeout`), or, `renewed`, that long after its last progress."""
         end = self._deadline() if deadline is None else deadline
-        with measure_call(call, self._on_call):
+        with measure_call(call, self._on_call), traced_call(call):
             return await self._run_until_deadline(
                 call,
                 work,

@@ -110,6 +110,10 @@ FLASH_MESSAGES = {
     "group-release": "{done} were released.",
     "sign-in-refreshed": "The sign-in was refreshed.",
     "sign-in-forgotten": "The sign-in was deleted. Nothing is fetched or delivered until somebody signs in again.",
+    "adapter-paused": marked(
+        "The laboratory system is paused: nothing is handed over, cancelled or verified there until it is resumed."
+    ),
+    "adapter-resumed": marked("The laboratory system is resumed; what has waited for it goes on within seconds."),
     "orders-retried": "What waits of {done} is due now; the worker takes it up within seconds.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
     "result-matched": "The result is matched; the worker delivers it within seconds.",

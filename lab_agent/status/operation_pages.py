@@ -13,10 +13,12 @@ from starlette.responses import RedirectResponse, Response
 from lab_agent.audit_log import record
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
+from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.errors import Failure, LabAgentError
+from lab_agent.errors import Failure, InvalidTransitionError, LabAgentError
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import LisTraffic, Overview
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
 from lab_agent.status.auth import Admin, Form, HttpError, Note, Operator, Viewer, one_line
@@ -25,6 +27,7 @@ from lab_agent.status.condition_pages import list_open_conditions
 from lab_agent.status.context import AdapterStatus, Context, Renderer, StatusContext
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, marked
+from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -130,6 +133,7 @@ class AdapterView:
     to_hand_over: int
     waiting_lines: int
     traffic: LisTraffic
+    pause: AdapterPause | None
 
 
 @router.get("/adapters")
@@ -148,6 +152,8 @@ async def _adapters_page(
 ) -> Response:
     overview = await context.queries.overview(now=context.clock.now())
     conditions = _conditions_about(context, overview, "lis")
+    names = [each.name for each in context.adapters]
+    pauses = await context.store.run_read_only(lambda uow: load_pauses(uow, names))
     views = [
         AdapterView(
             status=each,
@@ -155,6 +161,7 @@ async def _adapters_page(
             to_hand_over=overview.affected.orders_to_hand_over.get(each.name, 0),
             waiting_lines=overview.affected.waiting_lines.get(each.name, 0),
             traffic=await context.queries.lis_traffic(each.name),
+            pause=pauses.get(each.name),
         )
         for each in context.adapters
     ]
@@ -169,6 +176,45 @@ async def check_adapter(name: str, user: Operator, _: Form, context: Context, re
         raise HttpError("There is no such laboratory system, or its adapter is not loaded.", 404)
     tested = {known: await _measure(lambda: context.check_adapter(known))}
     return await _adapters_page(user, context, renderer, tested=tested)
+
+
+@router.post("/adapters/{name}/pause")
+async def pause(name: str, user: Admin, _: Form, context: Context, note: Note) -> Response:
+    """Hand nothing over to a laboratory system, and cancel and ask nothing there, until it is resumed."""
+    system = _configured(context, name)
+    now = context.clock.now()
+    await _decide(context, lambda uow: pause_adapter(uow, system, by=user.name, note=note, now=now))
+    return RedirectResponse("/adapters?flash=adapter-paused", 303)
+
+
+@router.post("/adapters/{name}/resume")
+async def resume(name: str, user: Admin, _: Form, context: Context, note: Note) -> Response:
+    """Let a paused laboratory system go on where it stopped."""
+    system = _configured(context, name)
+    now = context.clock.now()
+    await _decide(context, lambda uow: resume_adapter(uow, system, by=user.name, note=note, now=now))
+    return RedirectResponse("/adapters?flash=adapter-resumed", 303)
+
+
+def _configured(context: StatusContext, name: str) -> str:
+    """Raise `HttpError` for a laboratory system that is not in the settings."""
+    known = one_line(name)
+    if known not in {each.name for each in context.adapters}:
+        raise HttpError(gettext("There is no such laboratory system."), 404)
+    return known
+
+
+async def _decide(context: StatusContext, decide: Callable[[UnitOfWork], object]) -> None:
+    """Write a decision. Raises `HttpError` where somebody was faster."""
+
+    def write(uow: UnitOfWork) -> None:
+        decide(uow)
+        uow.commit()
+
+    try:
+        await context.store.run(write)
+    except InvalidTransitionError as exc:
+        raise HttpError(str(exc), 409) from exc
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------------

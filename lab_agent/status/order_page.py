@@ -18,11 +18,11 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, Job, ServiceMessage
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
+from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
 from lab_agent.ports.queries import OrderDetail
 from lab_agent.rules.engine import RULES
@@ -34,6 +34,7 @@ from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, load_result
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
+from lab_agent.workflow.adapter_pauses import load_pauses
 from lab_agent.workflow.operator_jobs import WAITING_STATES, can_be_marked_done
 
 router = APIRouter()
@@ -60,13 +61,18 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
     """One order, with all that belongs to it."""
     order = detail.order.key
     is_operator = user.account.has_role(Role.OPERATOR)  # what the service says may name the patient
-    said = await context.store.run_read_only(lambda uow: uow.vault.service_messages(order)) if is_operator else {}
+    waiting = {each.system for each in detail.jobs if is_for_system(each)}
+    said, pauses = await context.store.run_read_only(
+        lambda uow: (uow.vault.service_messages(order) if is_operator else {}, load_pauses(uow, waiting))
+    )
     if said:
         await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, order, by=user.name, now=context.clock.now())
     return await renderer.render_page(
         "order.html",
         user,
         detail=detail,
+        pauses=pauses,
+        is_for_system=is_for_system,
         held_for=_held_for(detail.order),
         track=build_track(detail),
         tubes=read_tubes(detail, context),
@@ -80,6 +86,11 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
         timeline=_merge_timeline(detail.events, said),
         flash=flash,
     )
+
+
+def is_for_system(job: Job) -> bool:
+    """Whether a job waits to be claimed, and talks to the laboratory system that is its `system`."""
+    return job.kind in AT_LABORATORY_SYSTEM and job.state in CLAIMABLE_STATES
 
 
 def _held_for(order: OrderRecord) -> AlertKey | None:

@@ -15,6 +15,8 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from typing_extensions import override
 
 from lab_agent import exact_json
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.job_records import AttemptRecord
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import StoreError
 
@@ -152,6 +154,37 @@ class TextTuple(TypeDecorator[tuple[str, ...]]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
         del dialect
         return None if value is None else tuple(exact_json.loads(value))
+
+
+class AttemptLog(TypeDecorator[tuple[AttemptRecord, ...]]):
+    """Attempts at a job, as a JSON array; NULL for none."""
+
+    impl = Text
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: tuple[AttemptRecord, ...] | None, dialect: Dialect) -> str | None:
+        del dialect
+        if not value:
+            return None
+        rows = [[each.number, each.at.isoformat(), each.milliseconds, each.call, each.status, each.cause] for each in value]
+        return exact_json.dumps(rows).decode()
+
+    @override
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[AttemptRecord, ...]:
+        del dialect
+        return () if value is None else tuple(_read_attempt(*row) for row in exact_json.loads(value))
+
+
+def _read_attempt(number: int, at: str, milliseconds: int, call: str, status: int | None, cause: str | None) -> AttemptRecord:
+    return AttemptRecord(
+        number=int(number),
+        at=datetime.fromisoformat(at),
+        milliseconds=int(milliseconds),
+        call=call,
+        status=None if status is None else int(status),
+        cause=None if cause is None else FailureCause(cause),
+    )
 
 
 class IdentifierText(TypeDecorator[Identifier]):

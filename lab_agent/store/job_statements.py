@@ -27,8 +27,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
+from lab_agent.domain.adapter_pauses import PAUSE_KEY_PREFIX
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import PASSED_IN_REVIEW, Job, JobKind, NewJob
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, PASSED_IN_REVIEW, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
@@ -40,7 +41,7 @@ from lab_agent.domain.state_machines import (
 from lab_agent.store.column_types import UtcDateTime
 from lab_agent.store.row_mapping import RecordMapping, in_states, states_condition
 from lab_agent.store.session import Query, Write
-from lab_agent.store.tables import jobs
+from lab_agent.store.tables import jobs, key_values
 
 _ADVISORY_LOCK_NAMESPACE = 0x1AB
 """Our part of PostgreSQL's advisory locks."""
@@ -181,9 +182,16 @@ def _is_claimable() -> ColumnElement[bool]:
     return in_states(jobs.c.state, CLAIMABLE_STATES) & (jobs.c.due_at <= _NOW) & free & ~blocked_by.exists()
 
 
+_PAUSE_OF_SYSTEM = literal_column(f"'{PAUSE_KEY_PREFIX}'", Text) + jobs.c.system
+_IS_PAUSE = (key_values.c.key == _PAUSE_OF_SYSTEM) & (key_values.c.value != literal_column("''"))
+_PAUSED = select(key_values.c.key).where(_IS_PAUSE).exists()
+"""Whether the laboratory system of a job is paused."""
+
+
 def _claimable_of(kind: JobKind) -> Select[Any]:
     claimable = select(jobs.c.id, jobs.c.due_at, jobs.c.ordering_key)
-    return claimable.where(jobs.c.kind == literal_column(f"'{kind.value}'"), _is_claimable())
+    found = claimable.where(jobs.c.kind == literal_column(f"'{kind.value}'"), _is_claimable())
+    return found.where(~_PAUSED) if kind in AT_LABORATORY_SYSTEM else found
 
 
 def limit_name(place: int) -> str:

@@ -18,7 +18,7 @@ from sqlmodel import Field
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.job_records import AttemptRecord, JobKind
 from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
@@ -38,6 +38,7 @@ from lab_agent.domain.values import Identifier
 from lab_agent.ports.credential_repositories import Role
 from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
 from lab_agent.store.column_types import (
+    AttemptLog,
     EnumText,
     ExactJson,
     IdentifierText,
@@ -196,6 +197,7 @@ class JobRow(TableRow, table=True):
     failing_since: datetime | None = Field(sa_type=UtcDateTime)
     failure_cause: FailureCause | None = Field(sa_column=Column(EnumText(FailureCause), nullable=True))
     failures: int
+    attempt_log: tuple[AttemptRecord, ...] = Field(sa_column=Column(AttemptLog(), nullable=True))
 
 
 class ReportRow(TableRow, table=True):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import structlog
 
+from lab_agent.call_trace import CallTrace, trace_calls
 from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
-from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
+from lab_agent.domain.job_records import AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
@@ -50,6 +51,8 @@ class _Attempt:
     claimed: ClaimedJob
     lease: JobLease
     slot: Slot
+    began: datetime
+    calls: CallTrace
 
     @property
     def verifies(self) -> bool:
@@ -99,10 +102,11 @@ class JobRunner:
         expired it is claimed again, and the outcome verified.
         """
         job = claimed.job
-        attempt = _Attempt(claimed, JobLease(job, self.store, self.clock, self.lease), slot)
         try:
-            with self.heartbeat.keep(attempt.lease):  # no longer: a job that has ended has no lease that could be lost
-                ending = await self._run_to_end(attempt)
+            with trace_calls() as calls:
+                attempt = _Attempt(claimed, JobLease(job, self.store, self.clock, self.lease), slot, self.clock.now(), calls)
+                with self.heartbeat.keep(attempt.lease):  # no longer: a job that has ended has no lease that could be lost
+                    ending = await self._run_to_end(attempt)
             await self._tell_outages(attempt, ending)
             self.on_attempt(ending.job.kind.value, ending.job.state.value)
             if ending.job.failing_since is not None and ending.job.state in OPEN_JOBS:
@@ -127,7 +131,7 @@ class JobRunner:
         except Exception as exc:  # the one boundary: a bad job is set aside with its reason, and the good ones go on (law 9)
             log.exception("job failed", action="job_failed", job=lease.job.id, kind=lease.job.kind.value)
             ended = self._after_error(exc, lease.job)
-            return _Ending(await self._end(attempt, lambda _: ended))
+            return _Ending(await self._end(attempt, lambda _: self._log(attempt, ended, FailureCause.INTERNAL_ERROR)))
 
     async def _load(self, attempt: _Attempt) -> Any:
         claimed = attempt.claimed
@@ -144,7 +148,22 @@ class JobRunner:
         If an attempt was verified and has to be done again, it failed, and the job goes on failing.
         """
         ended = self.handlers[attempt.claimed.job.kind].complete(uow, attempt.lease.job, result)
-        return ended if attempt.verifies and ended.state is JobState.DUE else ended.recovered()
+        return self._log(attempt, ended if attempt.verifies and ended.state is JobState.DUE else ended.recovered())
+
+    def _log(self, attempt: _Attempt, ended: Job, cause: FailureCause | None = None) -> Job:
+        """Keep with the job how the attempt ended: in the row that is written anyway."""
+        now, call = self.clock.now(), attempt.calls.telling(is_failed=cause is not None)
+        lasted = max(now - attempt.began, timedelta(0))
+        return ended.log_attempt(
+            AttemptRecord(
+                number=attempt.claimed.job.attempts,
+                at=now,
+                milliseconds=lasted // timedelta(milliseconds=1),
+                call=call.what if call else "",
+                status=call.status if call else None,
+                cause=cause,
+            )
+        )
 
     async def _end(self, attempt: _Attempt, end: Callable[[UnitOfWork], Job]) -> Job:
         """Commit the end of a job together with the claim of what comes next. Raises `LeaseLostError`."""
@@ -175,7 +194,9 @@ class JobRunner:
     async def _end_failed(self, attempt: _Attempt, failure: Failure) -> _Ending:
         job, now = attempt.lease.job, self.clock.now()
         decision = decide_retry(failure, attempts=job.attempts, now=now, backoff=self.backoff, random=self.random())
-        ended = self._after_failure(failure, job, decision, verifying=attempt.verifies).failed(now, find_cause(failure))
+        cause = find_cause(failure)
+        failed = self._after_failure(failure, job, decision, verifying=attempt.verifies).failed(now, cause)
+        ended = self._log(attempt, failed, cause)
         text = format_issues(failure.issues)
         said = ServiceMessage(at=now, text=text, attempt=job.attempts, answer=str(failure)) if text else None
 

@@ -7,7 +7,7 @@ does: an acknowledgement after its time-out, a row that is marked as read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,11 +21,20 @@ from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.adapter_pauses import load_pauses
 
 log = structlog.get_logger(__name__)
 
 _MAX_VERIFICATIONS = 3
 _PORTION = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Handovers that wait for an operator, and the laboratory systems of them that are paused: those are not asked."""
+
+    jobs: tuple[Job, ...]
+    paused: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +52,14 @@ class UnconfirmedOrders:
     async def run(self) -> int:
         """Ask once about each; returns how many the laboratory system has answered. Their handover is then verified as usual."""
         settled, last = 0, None
-        while waiting := await self.store.run_read_only(partial(_load_waiting, after=last)):
-            settled += await self._settle(waiting)
-            last = waiting[-1]
+        while (found := await self.store.run_read_only(partial(_load_waiting, after=last))).jobs:
+            settled += await self._settle(found)
+            last = found.jobs[-1]
         return settled
 
-    async def _settle(self, waiting: Sequence[Job]) -> int:
-        undecided = [job for job in waiting if self._verifications[job.id] < _MAX_VERIFICATIONS]
+    async def _settle(self, waiting: _Waiting) -> int:
+        asked = [job for job in waiting.jobs if jobs.adapter_of(job) not in waiting.paused]
+        undecided = [job for job in asked if self._verifications[job.id] < _MAX_VERIFICATIONS]
         settled = [job for job in undecided if await self._is_answered(job)]
         for job in settled:
             self._verifications[job.id] += 1
@@ -71,5 +81,6 @@ class UnconfirmedOrders:
             uow.commit()
 
 
-def _load_waiting(uow: UnitOfWork, after: Job | None) -> tuple[Job, ...]:
-    return uow.jobs.needing_operator(kind=JobKind.SUBMIT_ORDER, state=JobState.NEEDS_REVIEW, after=after, limit=_PORTION)
+def _load_waiting(uow: UnitOfWork, after: Job | None) -> _Waiting:
+    found = uow.jobs.needing_operator(kind=JobKind.SUBMIT_ORDER, state=JobState.NEEDS_REVIEW, after=after, limit=_PORTION)
+    return _Waiting(found, load_pauses(uow, map(jobs.adapter_of, found)).keys())

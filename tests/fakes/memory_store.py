@@ -23,12 +23,22 @@ from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.activity import HourlyActivity, Measure
+from lab_agent.domain.adapter_pauses import pause_key
 from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.audit import AuditEntry
 from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
-from lab_agent.domain.job_records import PASSED_IN_REVIEW, FailingJobs, FailureGroup, Job, JobKind, NewJob, ServiceMessage
+from lab_agent.domain.job_records import (
+    AT_LABORATORY_SYSTEM,
+    PASSED_IN_REVIEW,
+    FailingJobs,
+    FailureGroup,
+    Job,
+    JobKind,
+    NewJob,
+    ServiceMessage,
+)
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.programs import RunningProgram, SchemaVersions
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord, WaitingGroup
@@ -644,6 +654,8 @@ class MemoryJobRepository(JobRepository):
 
     def _is_claimable(self, job: Job, now: datetime) -> bool:
         if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):
+            return False
+        if job.kind in AT_LABORATORY_SYSTEM and self._data.key_values.get(pause_key(job.system)):
             return False
         others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
         return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)

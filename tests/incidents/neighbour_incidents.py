@@ -50,6 +50,15 @@ def table_of_a_laboratory_system_is_removed(lab: Laboratory) -> Iterator[None]:
     lab.restart_agent()
 
 
+@incident(ConditionId.LIS_PAUSED, "folder", affected=["1 order to hand over"])
+def laboratory_system_is_paused(lab: Laboratory) -> Iterator[None]:
+    """Beside the agent as it runs, by the command."""
+    lab.run("adapter", "pause", "folder", "--reason", "a new server").check_returncode()
+    lab.place_order()
+    yield
+    lab.run("adapter", "resume", "folder", "--reason", "it runs").check_returncode()
+
+
 @incident(ConditionId.API_NOT_ANSWERING)
 def api_is_stopped(lab: Laboratory) -> Iterator[None]:
     lab.stop("api")

@@ -79,6 +79,8 @@ ACCESS = {
     ("POST", "/connection/forget"): ADMIN,
     ("GET", "/adapters"): VIEWER,
     ("POST", "/adapters/{name}/test"): OPERATOR,
+    ("POST", "/adapters/{name}/pause"): ADMIN,
+    ("POST", "/adapters/{name}/resume"): ADMIN,
     ("GET", "/rules"): VIEWER,
     ("GET", "/rules/{rule}"): VIEWER,
     ("GET", "/sign-in/oidc"): OPEN,

@@ -11,14 +11,17 @@ import pytest
 from lab_agent.accounts import Role
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.versions import activate, load_active_catalogue
+from lab_agent.domain import jobs
 from lab_agent.domain.audit import AuditAction
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.errors import LisUnavailable
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.store.audit_verification import iterate_records
+from lab_agent.workflow.adapter_pauses import pause_adapter
 from tests.harness.paths import CATALOGUE
-from tests.integration.status.conftest import form_token
+from tests.integration.status.conftest import GOOD, NOW, form_token
 
 SECRET = "token-that-nobody-sees"
 
@@ -94,6 +97,58 @@ async def test_adapters_are_shown_and_tested(seeded: Any):
     assert asked == ["folder"]
     assert "its folder is gone" in tested
     assert (await post(client, "/adapters/hl7/test")).status_code == 404
+
+
+def add_handover(uow: Any) -> None:
+    uow.jobs.add(jobs.submit_order(GOOD, "folder", NOW))
+
+
+async def test_admin_pauses_and_resumes_a_system(seeded: Any):
+    await seeded.write(add_handover)
+    client = await seeded.signed_in_client(Role.ADMIN)
+    assert "Pause folder" in (await client.get("/adapters")).text
+    assert (await post(client, "/adapters/folder/pause", note=" ")).status_code == 422
+    assert (await post(client, "/adapters/none/pause", note="why")).status_code == 404
+    answer = await post(client, "/adapters/folder/pause", note="a new server")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/adapters?flash=adapter-paused")
+    assert (await post(client, "/adapters/folder/pause", note="again")).status_code == 409
+    text = (await client.get("/adapters?flash=adapter-paused")).text
+    for shown in ("Paused by admin", "still received, stored and delivered", "Resume folder", "/adapters/folder/resume"):
+        assert shown in text
+    assert "Pause folder" not in text
+    overview = (await client.get("/")).text
+    assert "The laboratory system folder is paused" in overview
+    assert 'id="lis.paused/folder"' in overview
+    order = (await client.get(f"/orders/{GOOD}")).text
+    assert order.count("Waits: the laboratory system folder is paused, by admin since") == 2  # of the order, and of its job
+    for page in (text, overview, order):
+        assert "a new server" not in page
+    taken = {"owner": "w", "now": NOW, "lease": timedelta(minutes=1)}
+    assert await seeded.write(lambda uow: uow.jobs.claim({frozenset({JobKind.SUBMIT_ORDER}): 9}, **taken)) == ()
+    answer = await post(client, "/adapters/folder/resume", note="it runs")
+    assert answer.headers["location"] == "/adapters?flash=adapter-resumed"
+    assert (await post(client, "/adapters/folder/resume", note="again")).status_code == 409
+    assert "Paused by" not in (await client.get("/adapters")).text
+    assert "is paused" not in (await client.get(f"/orders/{GOOD}")).text
+    assert len(await seeded.write(lambda uow: uow.jobs.claim({frozenset({JobKind.SUBMIT_ORDER}): 9}, **taken))) == 1
+    for action in (AuditAction.ADAPTER_PAUSED, AuditAction.ADAPTER_RESUMED):
+        assert (action.value, "admin") in await actions_of(seeded)
+
+
+async def test_operator_sees_a_pause_and_cannot_end_it(seeded: Any):
+    await seeded.write(lambda uow: pause_adapter(uow, "folder", by="ana", note="why", now=NOW))
+    client = await seeded.signed_in_client(Role.OPERATOR)
+    text = (await client.get("/adapters")).text
+    assert "Paused by ana" in text
+    assert "/adapters/folder/resume" not in text
+    assert (await post(client, "/adapters/folder/resume", note="x")).status_code == 403
+
+
+async def test_pause_is_on_the_strip_of_health(pages: Any):
+    await pages.write(lambda uow: pause_adapter(uow, "folder", by="ana", note="why", now=NOW))
+    client = await pages.signed_in_client(Role.VIEWER)
+    strip = (await client.get("/")).text.partition('<ul class="strip">')[2].partition("</ul>")[0]
+    assert "The laboratory system folder is paused" in strip
 
 
 async def test_rules_show_severity_hits_and_a_trial(seeded: Any):

@@ -12,7 +12,11 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import LeaseLostError
+from lab_agent.errors import InvalidTransitionError, LeaseLostError
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter
+from tests.harness.store_counts import count_store
+from tests.integration.store.conftest import NOW
 
 SECOND = timedelta(seconds=1)
 LEASE = timedelta(minutes=1)
@@ -341,3 +345,77 @@ async def test_unit_of_work_tells_what_it_made_due(transact, factory):
     assert told == [set(kinds), {JobKind.CANCEL_AT_LIS}, set(), {JobKind.CANCEL_AT_LIS}, {JobKind.MATCH_REPORT}]
     with pytest.raises(LeaseLostError):
         await transact(lambda uow: uow.jobs.release(replace(first.complete(factory.now), fencing_token=0)))
+
+
+_AT_A_SYSTEM = [JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS]
+
+
+def _pause(uow, system, *, resume=False):
+    if resume:
+        resume_adapter(uow, system, by="ana", note="it is back", now=NOW)
+    else:
+        pause_adapter(uow, system, by="ana", note="a new server", now=NOW)
+
+
+async def test_nothing_is_claimed_for_a_paused_system_until_it_is_resumed(transact, factory):
+    for kind in _AT_A_SYSTEM:
+        for system in ("main", "micro"):
+            await transact(
+                lambda uow, kind=kind, system=system: uow.jobs.add(factory.job(f"{kind}-{system}", kind=kind, system=system))
+            )
+    await transact(lambda uow: uow.jobs.add(factory.job("report", kind=JobKind.DELIVER_REPORT, system="main")))
+    await transact(lambda uow: _pause(uow, "main"))
+    assert {each.dedup_key for each in await transact.claim()} == {"submit_order-micro", "cancel_at_lis-micro", "report"}
+    assert await transact.claim() == ()
+    assert (await transact(lambda uow: uow.jobs.pending(_AT_A_SYSTEM, now=factory.now))).kinds == frozenset()
+    await transact(lambda uow: _pause(uow, "main", resume=True))
+    assert (await transact(lambda uow: uow.jobs.pending(_AT_A_SYSTEM, now=factory.now))).kinds == frozenset(_AT_A_SYSTEM)
+    claimed = await transact.claim()
+    assert {(each.dedup_key, each.attempts) for each in claimed} == {("submit_order-main", 1), ("cancel_at_lis-main", 1)}
+
+
+async def test_unknown_outcome_at_a_paused_system_is_not_verified(transact, factory):
+    """What its worker left is taken from it, and waits for the end of the pause."""
+    await transact(lambda uow: uow.jobs.add(factory.job("a", kind=JobKind.SUBMIT_ORDER, system="main")))
+    (mine,) = await transact.claim()
+    await transact(lambda uow: (uow.jobs.save(mine.mark_started(factory.now)), _pause(uow, "main")))
+    later = factory.now + 2 * LEASE
+    assert await transact.claim(now=later) == ()
+    assert (await transact(lambda uow: uow.jobs.get(mine.id))).state is JobState.OUTCOME_UNKNOWN
+    await transact(lambda uow: _pause(uow, "main", resume=True))
+    (again,) = await transact.claim(now=later)
+    assert (again.id, again.state) == (mine.id, JobState.OUTCOME_UNKNOWN)
+
+
+async def test_pause_is_written_once_with_its_alert(transact):
+    await transact(lambda uow: _pause(uow, "main"))
+    with pytest.raises(InvalidTransitionError, match="paused already, by ana"):
+        await transact(lambda uow: _pause(uow, "main"))
+    (pause,) = (await transact(lambda uow: load_pauses(uow, ["main", "micro"]))).values()
+    assert (pause.system, pause.since, pause.by) == ("main", NOW, "ana")
+    (alert,) = await transact(lambda uow: uow.alerts.all_open())
+    assert (str(alert.key), alert.since) == ("lis.paused/main", NOW)
+    assert "a new server" not in alert.detail
+    await transact(lambda uow: _pause(uow, "main", resume=True))
+    assert await transact(lambda uow: (load_pauses(uow, ["main"]), uow.alerts.all_open())) == ({}, ())
+    with pytest.raises(InvalidTransitionError, match="not paused"):
+        await transact(lambda uow: _pause(uow, "main", resume=True))
+
+
+async def test_pause_is_in_the_database(sql_store, transact_sql, sql_url, cipher):
+    """Another worker, or the same after a restart, finds it."""
+    await transact_sql(lambda uow: _pause(uow, "main"))
+    other = SqlStore(sql_url, cipher)
+    try:
+        assert await other.run_read_only(lambda uow: list(load_pauses(uow, ["main"]))) == ["main"]
+    finally:
+        await other.close()
+
+
+async def test_claim_beside_a_pause_is_one_look(sql_store, transact_sql, factory, sql_url):
+    """Whether a system is paused costs no statement of its own."""
+    await transact_sql(lambda uow: _pause(uow, "main"))
+    await transact_sql(lambda uow: uow.jobs.add(factory.job("a", kind=JobKind.SUBMIT_ORDER, system="micro")))
+    with count_store(sql_store) as counts:
+        assert len(await transact_sql.claim(kinds=_AT_A_SYSTEM)) == 1
+    assert counts.statements == (2 if sql_url.startswith("sqlite") else 3)  # pending, and the claim

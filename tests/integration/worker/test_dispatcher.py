@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from lab_agent.worker.claiming import ClaimedJob, JobClaimer
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.worker.store_watch import StoreWatch
+from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.jobs import claim_jobs
 from tests.harness.store_counts import StoreCounts, count_store
@@ -354,3 +356,21 @@ async def test_held_queue_claims_nothing_until_released(bench: WorkerBench) -> N
         assert set(kinds()) == {JobKind.MATCH_REPORT.value}
         dispatcher.hold(())
         await wait_until(lambda: {submit.value, cancel.value} <= set(kinds()), "the held ones are done")
+
+
+async def test_paused_system_is_left_alone_until_it_is_resumed(bench: WorkerBench) -> None:
+    """A running dispatcher finds the pause, and its end, in the store; another system goes on meanwhile."""
+
+    def handover(system: str) -> NewJob:
+        return replace(new_job(JobKind.SUBMIT_ORDER, system, bench), system=system)
+
+    words: dict[str, Any] = {"by": "ana", "note": "a new server", "now": bench.clock.now()}
+    await bench.write(lambda uow: pause_adapter(uow, "main", **words))
+    async with dispatching(bench) as dispatcher:
+        await bench.write(lambda uow: uow.jobs.add_all([handover("main"), handover("micro")]))
+        await wait_until(lambda: bench.handler.calls == ["perform micro"])
+        await dispatcher.look()
+        assert bench.handler.calls == ["perform micro"]
+        await bench.write(lambda uow: resume_adapter(uow, "main", **words))
+        await dispatcher.look()
+        await wait_until(lambda: bench.handler.calls == ["perform micro", "perform main"])

@@ -19,8 +19,10 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState, Rep
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.workflow import operator_jobs, operator_orders, operator_results
+from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.jobs import claim_jobs
 from tests.harness.orders import OrderTemplate, procedure_requests
@@ -129,6 +131,70 @@ async def test_system_that_is_down_holds_no_other_back(laboratory: Laboratory) -
     assert laboratory.statuses() == ["completed"] * 3
     assert laboratory.status() == "completed"
     assert (await laboratory.order_record()).state is OrderState.CLOSED
+
+
+async def decide_about(laboratory: Laboratory, decide: Any) -> None:
+    """Pause or resume microbiology."""
+
+    def write(uow: Any) -> None:
+        decide(uow, MICROBIOLOGY, **NOTE, now=laboratory.world.clock.now())
+        uow.commit()
+
+    await laboratory.world.store.run(write)
+
+
+async def test_paused_system_is_told_nothing_and_its_results_are_delivered(laboratory: Laboratory) -> None:
+    await laboratory.process_all()
+    (line,) = await laboratory.lines_at(MICROBIOLOGY)
+    await decide_about(laboratory, pause_adapter)
+    laboratory.world.end_task(line.task_id)
+    await laboratory.agent.reconcile.run()
+    await laboratory.wait()
+    assert laboratory.microbiology.cancelled == []
+    laboratory.agent = laboratory.world.agent("after a restart")
+    await laboratory.wait()
+    assert laboratory.microbiology.cancelled == []
+    assert (await laboratory.receive(CHEMISTRY, laboratory.report())).state is ReportState.DELIVERED
+    await decide_about(laboratory, resume_adapter)
+    await laboratory.world.drain(laboratory.agent)
+    assert laboratory.microbiology.cancelled == [(line.order, (line.key,))]
+
+
+async def test_handover_waits_for_the_end_of_a_pause(laboratory: Laboratory) -> None:
+    await decide_about(laboratory, pause_adapter)
+    await laboratory.process_all()
+    await laboratory.wait()
+    assert (len(laboratory.chemistry.submitted), laboratory.microbiology.submitted) == (1, [])
+    await decide_about(laboratory, resume_adapter)
+    await laboratory.world.drain(laboratory.agent)
+    assert (len(laboratory.chemistry.submitted), len(laboratory.microbiology.submitted)) == (1, 1)
+    await decide_about(laboratory, pause_adapter)
+    report = laboratory.report(report_id="culture")
+    assert (await laboratory.receive(MICROBIOLOGY, report)).state is ReportState.DELIVERED, "it is never refused"
+
+
+async def test_paused_system_is_not_asked_about_a_handover_in_doubt(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = laboratory.world
+    await laboratory.assess()
+    for claimed in await claim_jobs(laboratory.agent.runner, [JobKind.SUBMIT_ORDER], 9):
+        job = claimed.job.mark_started(world.clock.now()).needs_review(world.clock.now(), "no answer")
+        await world.store.run(lambda uow, job=job: (uow.jobs.save(job), uow.commit()))
+    asked: list[str] = []
+    for name in (CHEMISTRY, MICROBIOLOGY):
+
+        async def was_received(_: Any, name: str = name) -> None:
+            asked.append(name)
+
+        monkeypatch.setattr(laboratory.agent.adapters.get(name), "was_received", was_received)
+    unconfirmed = UnconfirmedOrders(world.store, world.clock, laboratory.agent.adapters)
+    await decide_about(laboratory, pause_adapter)
+    await unconfirmed.run()
+    assert asked == [CHEMISTRY]
+    await decide_about(laboratory, resume_adapter)
+    await unconfirmed.run()
+    assert sorted(asked) == [CHEMISTRY, CHEMISTRY, MICROBIOLOGY]
 
 
 async def test_crash_between_two_handovers_repeats_none(laboratory: Laboratory) -> None:
