@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,9 +15,9 @@ from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.errors import Json, decode
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
+from tests.harness.proof import FIGURES, SHARE
 
 FULL, SHORT = 200, 3
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 LABORATORY = {
     "grant_type": "password",
     "username": "laboratory",
@@ -91,6 +90,7 @@ async def killed_while_delivering(harness: ProcessHarness, kills: int) -> None:
 
         await wait_until(all_there, "the last version on the service", timeout=120)
         assert await values(harness, line) == wanted
+        FIGURES.add(kills_while_delivering=kills, versions=len(wanted))
         assert (await issued(harness, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,9 +16,9 @@ from lab_sandbox.demo.toml_edit import set_values
 from lab_sandbox.partner.errors import Json
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import FolderLis, ProcessHarness
+from tests.harness.proof import FIGURES, SHARE
 
 ORDERS, MANY = 4, 500
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 
 
 class Laboratory:
@@ -80,6 +79,7 @@ async def test_finished_orders_are_not_cancelled_by_other_adapters(harness: Proc
 async def test_hundreds_of_finished_orders_are_not_cancelled(harness: ProcessHarness, tmp_path: Path) -> None:
     set_values(harness.workspace.agent_settings, "rules", {"refusal_limit": MANY + 1})  # a line of each order is rejected
     await restored_after_all_was_done(harness, max(ORDERS, int(MANY * SHARE)), tmp_path, by_hand=False, timeout=1500)
+    FIGURES.add(orders_before_the_restore=max(ORDERS, int(MANY * SHARE)), cancelled_by_mistake=0)
 
 
 async def restored_after_all_was_done(

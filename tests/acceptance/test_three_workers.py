@@ -15,6 +15,7 @@ from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 from tests.harness.clock import wait_until
 from tests.harness.installation import AgentProcess, ProcessHarness
+from tests.harness.proof import FIGURES
 
 MANY, FEW = 90, 15
 
@@ -79,3 +80,4 @@ async def test_work_of_lost_workers_moves_to_the_third(harness: ProcessHarness, 
         assert set(identifiers.values()) == {1}
     assert set(harness.lis.received_counts().values()) == {1}
     assert len(harness.lis.received) == orders
+    FIGURES.add(orders=orders)

@@ -12,6 +12,7 @@ from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 from tests.harness.clock import wait_until
 from tests.harness.installation import ProcessHarness
+from tests.harness.proof import FIGURES
 
 MANY, FEW = 200, 20
 
@@ -47,3 +48,4 @@ async def test_two_workers_share_orders_without_duplicates(harness: ProcessHarne
         assert set(identifiers.values()) == {1}
     tasks = await harness.search("task")
     assert Counter(task["status"] for task in tasks) == {"completed": 2 * orders}
+    FIGURES.add(orders=orders, lost=0, twice=0)

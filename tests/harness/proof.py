@@ -9,8 +9,12 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 """Of its full length, how much a long test runs: 1 with `make proof`, a twentieth with `make proof SHORT=1`."""
+in_full = pytest.mark.skipif(SHARE < 1, reason="in the full length only")
+"""For a long test that has no short form."""
 _FILE = os.environ.get("LAB_PROOF_FIGURES")
 
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from tests.harness.proof import FIGURES, SHARE
 from tests.simulation.simulation_run import simulate
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 REPLAY = os.environ.get("LAB_SIMULATION_SEED")
 
 
@@ -27,6 +27,7 @@ async def test_invariants_hold_once_system_is_idle(seed: int) -> None:
 async def test_two_thousand_runs_keep_invariants() -> None:
     for seed in range(1000, 1000 + int(2000 * SHARE)):
         await simulate(seed)
+        FIGURES.add(lives_of_orders=1)
 
 
 @pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a run to repeat")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -27,9 +26,10 @@ from lab_sandbox.partner.order_bundle import FAMILY_NAMES, LabelSequence
 from lab_sandbox.partner.order_generator import OrderPlan, generate_plans
 from lab_sandbox.partner.result_reader import OrderStatus, download_documents, read_order_status, read_reports, wait_until
 from tests.harness.paths import ROOT
+from tests.harness.proof import SHARE
 
 CONFIG = ROOT / "config"
-ORDERS = max(10, round(400 * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
+ORDERS = max(10, round(400 * SHARE))
 AT_ONCE = 8
 TIMEOUT = 60.0 + ORDERS
 

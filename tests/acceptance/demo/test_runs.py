@@ -18,6 +18,7 @@ import pytest
 
 from lab_sandbox.partner.login import parse_form
 from tests.harness.paths import ROOT
+from tests.harness.proof import in_full
 
 DEMO = (str(Path(sys.executable).with_name("lab-sandbox")), "demo", "--other-ports")
 DEADLINE = 90.0
@@ -113,6 +114,7 @@ count = 5
 """A service that spells references its own way, so that a value that is read back never looks like the one sent."""
 
 
+@in_full
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_plain_service_with_own_spelling_and_lost_replies(tmp_path: Path):

@@ -15,6 +15,7 @@ from lab_sandbox.demo.lis.simulator import SimulatorFolders
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.workspace import CONNECTION_KINDS, build_connection, build_transport, create_workspace
 from tests.harness.paths import ROOT
+from tests.harness.proof import in_full
 
 
 @pytest.mark.parametrize("kind", CONNECTION_KINDS)
@@ -39,6 +40,7 @@ def test_unknown_transport_gives_clear_error(tmp_path: Path) -> None:
         build_transport(["fax"], folders)
 
 
+@in_full
 @pytest.mark.proof
 @pytest.mark.parametrize("kind", [kind for kind in CONNECTION_KINDS if kind != "folder"])
 def test_daily_flow_passes_by_every_transport(kind: str) -> None:

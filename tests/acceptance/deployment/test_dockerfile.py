@@ -23,6 +23,7 @@ from lab_agent.settings.status import StatusSettings
 from tests.acceptance.deployment.test_wheel import INIT
 from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
+from tests.harness.proof import in_full
 
 NEEDED = (
     "status/templates/base.html",
@@ -170,6 +171,7 @@ def snapshot(folder: Path) -> set[tuple[str, int]]:
     return {(str(path), path.lstat().st_mtime_ns) for path in folder.rglob("*")}
 
 
+@in_full
 @pytest.mark.proof
 def test_build_steps_yield_working_programs(tmp_path: Path):
     """The steps of the build stage, with folders of this test; the programs change nothing of what they made."""

@@ -17,6 +17,7 @@ from lab_agent.crypto import new_key
 from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
+from tests.harness.proof import in_full
 
 PAGE = ROOT / "docs" / "install.md"
 SETTINGS = """
@@ -151,6 +152,7 @@ def is_active(machine: Any, unit: str) -> bool:
 
 
 @pytest.mark.timeout(600)
+@in_full
 @pytest.mark.proof
 def test_site_is_installed_watched_and_removed(machine: Any) -> None:
     steps = read_blocks("sh")
@@ -190,6 +192,7 @@ def test_site_is_installed_watched_and_removed(machine: Any) -> None:
 
 
 @pytest.mark.timeout(600)
+@in_full
 @pytest.mark.proof
 def test_two_sites_side_by_side(machine: Any) -> None:
     steps = read_blocks("sh")

@@ -9,8 +9,10 @@ import subprocess
 import pytest
 
 from tests.harness.paths import ROOT
+from tests.harness.proof import in_full
 
 
+@in_full
 @pytest.mark.proof
 @pytest.mark.timeout(400)
 def test_bill_of_materials_lists_every_pinned_package() -> None:

@@ -1,7 +1,6 @@
 """Several processes, one sign-in, and a service that rotates refresh tokens and ends the sign-in when an old one is shown."""
 
 import asyncio
-import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import OAuthSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.proof import FIGURES, SHARE
 
 
 @dataclass
@@ -117,6 +117,6 @@ def test_concurrent_refreshes_stay_serial_and_recover(weather: list[str], steps:
 
 @pytest.mark.proof
 def test_concurrent_refreshes_recover_in_thousands_of_runs() -> None:
-    share = float(os.environ.get("LAB_PROOF_SHARE", "1"))
     story = given(weathers, stories)(_tell)
-    settings(max_examples=max(100, int(5000 * share)), deadline=None)(story)()
+    settings(max_examples=max(100, int(5000 * SHARE)), deadline=None)(story)()
+    FIGURES.add(concurrent_sign_ins=max(100, int(5000 * SHARE)))

@@ -26,6 +26,7 @@ from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.programs import TOKEN, NotifySocket, free_port, write_settings_file
+from tests.harness.proof import in_full
 
 DEFAULTS = ConnectionLimits(max_connections=8)
 SHORT = ConnectionLimits(max_connections=8, header_timeout=0.4, body_timeout=0.6, response_timeout=0.4)
@@ -237,6 +238,7 @@ def test_connection_limit_follows_open_files(monkeypatch: pytest.MonkeyPatch, so
     assert web_server.default_max_connections() == connections
 
 
+@in_full
 @pytest.mark.proof
 def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path: Path) -> None:
     notices = NotifySocket(tmp_path / "notify")

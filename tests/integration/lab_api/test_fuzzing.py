@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from typing import Any
 
@@ -11,8 +10,8 @@ import httpx
 import pytest
 
 from lab_api.response_cache import CurrentCatalogue
+from tests.harness.proof import FIGURES, SHARE
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 ODD: list[Any] = [
     None,
     True,
@@ -86,3 +85,4 @@ async def test_few_hundred_random_requests_cause_no_500(api: httpx.AsyncClient, 
 @pytest.mark.proof
 async def test_twenty_thousand_random_requests_cause_no_500(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
     await fuzz(api, current_catalogue, int(20_000 * SHARE))
+    FIGURES.add(requests=int(20_000 * SHARE))

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import multiprocessing
-import os
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -36,8 +35,8 @@ from lab_api.response_cache import CurrentCatalogue
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.databases import create_database
 from tests.harness.paths import CATALOGUE
+from tests.harness.proof import FIGURES, SHARE
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MAIN = LabelPool("main", "77######%", 1, 999_999, "luhn", contracts=frozenset({"C-100"}))
@@ -406,3 +405,4 @@ def test_four_processes_allocate_unique_labels(url: str, tmp_path: Path) -> None
 @pytest.mark.proof
 def test_four_processes_thousand_calls_allocate_unique_labels(url: str, tmp_path: Path) -> None:
     four_processes(url, tmp_path, max(40, int(1000 * SHARE)))
+    FIGURES.add(baskets_of_four_processes=max(40, int(1000 * SHARE)), labels_twice=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import signal
 import time
 import uuid
@@ -20,8 +19,8 @@ from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
+from tests.harness.proof import SHARE
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 QUIET = '[logging]\nlevel = "warning"\n'
 POOL = "[[api.pools]]\nname = 'main'\npattern = '77######%'\nlast = 999999\ncheck_digit = 'luhn'\n"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -28,8 +27,8 @@ from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.paths import CATALOGUE
+from tests.harness.proof import FIGURES, SHARE
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 QUIET: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 TOKENS = ("all", "tied", "wrong")
@@ -133,3 +132,4 @@ def test_any_request_gets_documented_response(runner: Runner, data: st.DataObjec
 @settings(max_examples=max(100, int(20_000 * SHARE)) // AT_ONCE, **QUIET)
 def test_twenty_thousand_requests_get_documented_responses(runner: Runner, data: st.DataObject) -> None:
     send_some(runner, data, AT_ONCE)
+    FIGURES.add(requests=AT_ONCE)

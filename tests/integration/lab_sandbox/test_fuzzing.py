@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import json
-import os
 from decimal import Decimal
 
 import pytest
@@ -15,7 +14,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
+from tests.harness.proof import SHARE
+
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 SCALARS = st.one_of(

@@ -25,9 +25,9 @@ from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
+from tests.harness.proof import FIGURES, SHARE
 
 DEADLINE = 60.0
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 
 PROCESS = """
 import asyncio, json, os, sys
@@ -279,3 +279,4 @@ def test_agent_killed_five_times_exactly_once(kind: str, tmp_path: Path, launche
 def test_agent_killed_hundred_times_exactly_once(kind: str, tmp_path: Path, launcher: Launcher) -> None:
     """Killed at a hundred random moments, the agent submits no order twice and loses no result."""
     loop(kind, tmp_path, launcher, max(5, int(100 * SHARE)))
+    FIGURES.add(kills=max(5, int(100 * SHARE)), lost=0, twice=0)

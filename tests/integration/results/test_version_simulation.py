@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,9 +19,9 @@ from lab_agent.serialization import load_stored_message
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_jobs import dismiss_job, retry_job
 from lab_sandbox.faults.plan import FaultRule
+from tests.harness.proof import FIGURES, SHARE
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 FINAL = {"final", "amended"}
 SETTLED = {ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED}
 
@@ -177,3 +176,4 @@ async def test_promises_hold_for_versions_in_any_order(seed: int) -> None:
 async def test_promises_hold_for_many_runs() -> None:
     for seed in range(1000, 1000 + int(1000 * SHARE)):
         await simulate(seed)
+        FIGURES.add(lives_of_reports=1)

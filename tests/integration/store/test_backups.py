@@ -25,9 +25,10 @@ from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.backups import list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.proof import FIGURES, SHARE
 
 NOW = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
-BACKUPS = max(2, round(50 * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
+BACKUPS = max(2, round(50 * SHARE))
 
 
 @pytest.fixture
@@ -308,3 +309,4 @@ async def test_each_backup_during_writes_is_whole(sqlite_url: str, key: str, tmp
         await asyncio.gather(writing, return_exceptions=True)
         await store.close()
     assert written > BACKUPS
+    FIGURES.add(backups_during_writes=BACKUPS)

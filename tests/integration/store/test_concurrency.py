@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import random
 import sqlite3
 import subprocess
@@ -22,6 +21,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
+from tests.harness.proof import FIGURES, SHARE
 
 JOBS = 200
 LEASE = timedelta(minutes=5)
@@ -283,7 +283,7 @@ TRIPLES = textwrap.dedent("""
 @pytest.mark.timeout(1800)
 async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, key):
     """Kills at random moments leave nothing partial and lose nothing that was committed."""
-    rounds = max(2, round(60 * float(os.environ.get("LAB_PROOF_SHARE", "1"))))
+    rounds = max(2, round(60 * SHARE))
     rng = random.Random(2026)
     printed: set[str] = set()
     for number in range(rounds):
@@ -306,6 +306,7 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
     await store.close()
     assert kept == lines == jobs
     assert printed <= kept
+    FIGURES.add(killed_writers=rounds, commits_lost=0)
 
 
 async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact_sql, sql_store, factory):

@@ -14,10 +14,15 @@ from lab_agent.store.engine import create_file, sqlite_file
 from lab_agent.store.schema import upgrade
 from lab_agent.store.schema_versions import known_revisions
 from tests.harness.paths import ROOT
+from tests.harness.proof import FIGURES, SHARE
 from tests.harness.schemas import REBUILT, content, describe, fill, kept, next_schemas, upgrade_to
 from tests.integration.store.test_upgrades import fresh, url
 
 __all__ = ["fresh", "url"]
+
+
+STEP = 1 if SHARE >= 1 else 12
+"""The proof kills at each statement; its short form at every twelfth."""
 
 
 def upgrade_killed_everywhere(url: str, folder: Path, step: int) -> list[dict[str, Any]]:
@@ -36,12 +41,13 @@ def upgrade_killed_everywhere(url: str, folder: Path, step: int) -> list[dict[st
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.proof)], ids=["some", "each"])
+@pytest.mark.parametrize("step", [9, pytest.param(STEP, marks=pytest.mark.proof)], ids=["some", "each"])
 def test_upgrade_killed_at_a_statement_has_changed_nothing(url: str, fresh: str, tmp_path: Path, step: int) -> None:
     upgrade_to(url, min(known_revisions()))
     fill(url)
     before = content(url)
     killed = upgrade_killed_everywhere(url, tmp_path / "work", step)
+    FIGURES.add(killed_upgrades=len(killed))
     assert len(killed) >= 2
     assert [each["statement"] for each in killed if not each["is_as_before"]] == []
     if step == 1:
@@ -59,9 +65,10 @@ def test_upgrade_killed_at_a_statement_has_changed_nothing(url: str, fresh: str,
 def test_first_upgrade_killed_at_a_statement_has_made_nothing(url: str, fresh: str, tmp_path: Path) -> None:
     if file := sqlite_file(url):
         create_file(file)
-    killed = upgrade_killed_everywhere(url, tmp_path / "work", 1)
+    killed = upgrade_killed_everywhere(url, tmp_path / "work", STEP)
+    FIGURES.add(killed_upgrades=len(killed))
     assert [each["statement"] for each in killed if not each["is_as_before"]] == []
-    assert sum(each["statement"].strip().startswith("CREATE TABLE") for each in killed) > 20
+    assert sum(each["statement"].strip().startswith("CREATE TABLE") for each in killed) > 20 / STEP
     with next_schemas(tmp_path, upto=REBUILT):
         upgrade(fresh)
     assert describe(url) == describe(fresh)

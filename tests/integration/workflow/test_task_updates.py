@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from random import Random
 
@@ -15,12 +14,12 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.workflow import operator_jobs
 from lab_agent.workflow.order_decision import OTHER_LINE_REJECTED
 from tests.harness.orders import templates
+from tests.harness.proof import FIGURES, SHARE
 from tests.harness.sent_bodies import record_writes
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario
 
 MakeScenario = Callable[..., Scenario]
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 
 
 async def test_rejected_line_is_cancelled_with_reason_others_proceed(make_scenario: MakeScenario) -> None:
@@ -209,3 +208,4 @@ async def test_partner_edits_survive_conflicts() -> None:
 @pytest.mark.proof
 async def test_partner_edits_survive_five_hundred_conflicts() -> None:
     await conflicts(int(500 * SHARE))
+    FIGURES.add(conflicting_edits=int(500 * SHARE))

@@ -5,7 +5,6 @@ The driver reads the interface for itself, so a rule that asks for more than the
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 from typing import Any
@@ -23,8 +22,8 @@ from lab_sandbox.partner.basket import answer_questionnaire
 from lab_sandbox.partner.order_bundle import LabelSequence, OrderContent, anonymous_patient, build_order_bundle, named_patient
 from lab_sandbox.partner.order_generator import OrderPlan, generate_plans
 from lab_sandbox.partner.random_source import seeded_random
+from tests.harness.proof import FIGURES, SHARE
 
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 ORDERED = datetime(2026, 3, 2, 12, tzinfo=timezone(timedelta(hours=3)))
 ACCOUNT = PartnerAccount(
     base_url="https://exchange.example/api/",
@@ -102,3 +101,4 @@ def test_ten_thousand_valid_orders_accepted_without_findings(catalogue: Catalogu
     labels = LabelSequence()
     for plan in islice(generate_plans("C-100", items, "proof"), int(10_000 * SHARE)):
         assert assess_wire(_order(plan, catalogue, labels)).findings() == (), plan.seed
+    FIGURES.add(valid_orders=int(10_000 * SHARE), wrongly_judged=0)

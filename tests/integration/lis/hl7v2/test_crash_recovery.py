@@ -17,6 +17,7 @@ from lab_agent.lis.testing import make_correction, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
+from tests.harness.proof import FIGURES
 
 PROCESS = """
 import asyncio, os, sys
@@ -137,6 +138,7 @@ async def test_adapter_killed_repeatedly_no_duplicates_no_loss(
         await lis.close()
     assert done == kills
     assert sorted(lis.accepted_ids) == keys
+    FIGURES.add(kills=kills)
     kept = [line.split("|")[1] for line in (tmp_path / "journal").read_text().splitlines() if "|" in line]
     assert sorted(kept) == sorted(values)
     assert not lis.unacknowledged

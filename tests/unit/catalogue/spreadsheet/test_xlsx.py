@@ -24,6 +24,7 @@ from lab_agent.catalogue.spreadsheet.xlsx_reader import README_SHEET, cell_to_te
 from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook
 from lab_agent.errors import CatalogueError
 from tests.harness.paths import CATALOGUE
+from tests.harness.proof import in_full
 
 
 @pytest.fixture
@@ -343,6 +344,7 @@ def test_unchanged_content_keeps_version(old: list[str], new: list[str]) -> None
     assert (found == ()) is (csv_files.content_version(tables(old)) == csv_files.content_version(tables(new)))
 
 
+@in_full
 @pytest.mark.proof
 def test_load_time_stays_proportional_to_csv_reading(tmp_path: Path) -> None:
     """About a second on one core here: stated as a ratio to plain CSV reading, so that a slower machine changes nothing."""
