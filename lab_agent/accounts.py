@@ -35,8 +35,9 @@ _ROLES_BY_RANK = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 class Account:
     """A user without the password hash. Sessions older than `changed_at` (of role, password or right) are not valid any more.
 
-    `may_reveal` is the right to search for patients and to see their names: no role has it by itself. One that is not `stored` is
-    vouched for by an identity provider or a proxy, and lasts as long as its session.
+    `may_reveal` is the right to search for patients and to see their names: no role has it by itself. One that
+    `must_change_password` has a password that somebody else chose. One that is not `stored` is vouched for by an identity
+    provider or a proxy, and lasts as long as its session.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Account:
     created_at: datetime
     changed_at: datetime
     may_reveal: bool = False
+    must_change_password: bool = False
     stored: bool = True
 
     def has_role(self, role: Role) -> bool:
@@ -64,13 +66,20 @@ class Accounts:
         self._store = store
         self._passwords = passwords
 
-    async def add(self, name: str, password: str, role: Role, *, by: str | None = None, now: datetime) -> Account:
+    async def add(
+        self, name: str, password: str, role: Role, *, by: str | None = None, now: datetime, must_change_password: bool = False
+    ) -> Account:
         """Add a user. Raises `DataInvalidError` for an invalid name or password, `AlreadyExistsError` for a taken name."""
         problems = (*_name_problems(name), *_password_problems(password))
         if problems:
             raise DataInvalidError(problems)
         user = UserRecord(
-            name=_normalize_name(name), role=role, password_hash=await self._hash(password), created_at=now, changed_at=now
+            name=_normalize_name(name),
+            role=role,
+            password_hash=await self._hash(password),
+            created_at=now,
+            changed_at=now,
+            must_change_password=must_change_password,
         )
 
         def work(uow: UnitOfWork) -> None:
@@ -110,13 +119,19 @@ class Accounts:
 
         return await self._store.run(work)
 
-    async def set_password(self, name: str, password: str, *, by: str | None = None, now: datetime) -> None:
+    async def set_password(
+        self, name: str, password: str, *, by: str | None = None, now: datetime, must_change_password: bool = False
+    ) -> None:
         """Give a user a new password. Raises `DataInvalidError`, and `StoreError` for an unknown user."""
         if problems := _password_problems(password):
             raise DataInvalidError(problems)
         hashed = await self._hash(password)
         entry = AuditEntry(at=now, action=AuditAction.USER_PASSWORD_CHANGED, subject=_normalize_name(name), by=by)
-        await self._change(name, lambda user: replace(user, password_hash=hashed, changed_at=now), entry)
+
+        def change(user: UserRecord) -> UserRecord:
+            return replace(user, password_hash=hashed, changed_at=now, must_change_password=must_change_password)
+
+        await self._change(name, change, entry)
 
     async def set_role(self, name: str, role: Role, *, by: str | None = None, now: datetime, keep_admin: bool = False) -> None:
         """Give a user another role. Raises `StoreError` for an unknown user.
@@ -250,7 +265,12 @@ def to_user_name(text: str) -> str | None:
 
 def _to_account(user: UserRecord) -> Account:
     return Account(
-        name=user.name, role=user.role, created_at=user.created_at, changed_at=user.changed_at, may_reveal=user.may_reveal
+        name=user.name,
+        role=user.role,
+        created_at=user.created_at,
+        changed_at=user.changed_at,
+        may_reveal=user.may_reveal,
+        must_change_password=user.must_change_password,
     )
 
 

@@ -31,6 +31,8 @@ class UserRecord:
     created_at: datetime
     changed_at: datetime
     may_reveal: bool = False
+    must_change_password: bool = False
+    """Whether somebody else chose the password, so that its owner has to choose another one at the next sign-in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

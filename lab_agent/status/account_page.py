@@ -36,6 +36,7 @@ async def _render(user: CurrentUser, renderer: TemplateRenderer, sessions: Sessi
     common: dict[str, Any] = {
         "sessions": [each for each in await sessions.list() if each.account == user.name],
         "own_session": user.session.record_id,
+        "must_change_password": user.must_change_password,
         "error": None,
         "flash": None,
         "min_length": MIN_PASSWORD_LENGTH,
@@ -58,6 +59,8 @@ async def change_own_password(
         response.headers["Retry-After"] = str(seconds)
         return response
     password, problem = read_new_password({**form, "generate": ""})
+    if problem is None and password == form.get("old_password"):
+        problem = gettext("The new password is the old one; choose another one.")
     if problem is not None:
         return await _render(user, renderer, sessions, status=422, error=problem)
     async with limit.password_checks:
@@ -71,7 +74,8 @@ async def change_own_password(
     await context.accounts.set_password(user.name, password, by=user.name, now=now)
     _log.info("own password changed", action="own_password_changed", by=user.name)
     changed = await context.accounts.get(user.name)
-    response = RedirectResponse("/account?flash=own-password-set", 303)
+    shown = "/account" if not user.must_change_password else "/"
+    response = RedirectResponse(f"{shown}?flash=own-password-set", 303)
     await start_session(request, response, changed or known, SignInWay.PASSWORD)
     return response
 

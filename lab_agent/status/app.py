@@ -41,7 +41,7 @@ from lab_agent.status import (
     result_pages,
     users_page,
 )
-from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, Sessions, SignInWay
+from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, OwnPasswordRequired, Sessions, SignInWay
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
@@ -106,6 +106,7 @@ def create_app(context: StatusContext) -> FastAPI:
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)
+    app.add_exception_handler(OwnPasswordRequired, _redirect_to_account)
     app.add_exception_handler(HttpError, _show_http_error)
     app.add_exception_handler(HTTPException, _show_http_exception)
     app.add_exception_handler(RequestValidationError, _show_bad_request)
@@ -166,6 +167,11 @@ async def _redirect_to_login(request: Request, _: Exception) -> Response:
     """To the sign-in page, and back here afterwards; a form is not sent again."""
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "") if request.method == "GET" else "/"
     return RedirectResponse("/sign-in" if target == "/" else f"/sign-in?next={quote(target, safe='')}", 303)
+
+
+async def _redirect_to_account(_: Request, __: Exception) -> Response:
+    """To the form of the password, which comes before everything else."""
+    return RedirectResponse("/account", 303)
 
 
 async def _show_http_error(request: Request, exc: Exception) -> Response:

@@ -48,6 +48,14 @@ _MAX_FORM_FIELDS = 400
 """A large order has a tick for each of its lines."""
 
 
+_OWN_PASSWORD_PATHS = frozenset({"/account", "/account/password", "/sign-out"})
+"""All that is open to somebody who has to choose a password first."""
+
+
+class OwnPasswordRequired(Exception):
+    """Somebody else chose the password of this user, who has to choose another one first."""
+
+
 class LoginRequired(Exception):
     """Nobody is signed in: the browser is redirected to the sign-in page."""
 
@@ -108,6 +116,11 @@ class CurrentUser:
     account: Account
     read_only: bool = False
     groups: tuple[CauseGroup, ...] | None = None
+
+    @property
+    def must_change_password(self) -> bool:
+        """Whether the user signed in with a password that somebody else chose, and can choose another one here."""
+        return self.account.must_change_password and self.session.way == SignInWay.PASSWORD and not self.read_only
 
     @property
     def name(self) -> str:
@@ -353,7 +366,10 @@ class HeaderUsers(Protocol):
 
 
 async def require_viewer(request: Request) -> CurrentUser:
-    """Whoever is signed in; whom a trusted proxy names, before all others. Raises `LoginRequired` and `HttpError`."""
+    """Whoever is signed in; whom a trusted proxy names, before all others.
+
+    Raises `LoginRequired`, `OwnPasswordRequired` and `HttpError`.
+    """
     sessions: Sessions = request.app.state.sessions
     header_users: HeaderUsers | None = request.app.state.header_users
     user = await header_users.current_user(request) if header_users else None
@@ -361,6 +377,8 @@ async def require_viewer(request: Request) -> CurrentUser:
         user = await sessions.current_user(request.cookies.get(SESSION_COOKIE), with_groups=request.method == "GET")
     if user is None:
         raise LoginRequired
+    if user.must_change_password and request.url.path not in _OWN_PASSWORD_PATHS:
+        raise OwnPasswordRequired
     return user
 
 

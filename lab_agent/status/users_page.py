@@ -86,7 +86,7 @@ async def add_user(user: Admin, form: Form, context: Context, renderer: Renderer
     if not errors:
         try:
             role, now = Role(fields["role"]), context.clock.now()
-            made = await context.accounts.add(fields["name"], password, role, by=user.name, now=now)
+            made = await context.accounts.add(fields["name"], password, role, by=user.name, now=now, must_change_password=True)
         except (DataInvalidError, AlreadyExistsError) as exc:
             errors = _tell_problems(exc)
         else:
@@ -137,7 +137,8 @@ async def set_password(
     password, problem = read_new_password(form)
     if problem is None:
         try:
-            await context.accounts.set_password(which.name, password, by=user.name, now=context.clock.now())
+            now = context.clock.now()
+            await context.accounts.set_password(which.name, password, by=user.name, now=now, must_change_password=True)
         except DataInvalidError as exc:
             problem = _tell_problems(exc)["password"]
     if problem is not None:

@@ -335,6 +335,7 @@ class UserRow(TableRow, table=True):
     created_at: datetime = Field(sa_type=UtcDateTime)
     changed_at: datetime = Field(sa_type=UtcDateTime)
     may_reveal: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
+    must_change_password: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
 
 
 class ApiTokenRow(TableRow, table=True):

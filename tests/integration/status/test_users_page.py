@@ -337,3 +337,47 @@ async def test_all_other_own_sessions_are_ended(pages: Any):
     assert (await other.get("/")).status_code == 303
     assert (await client.get("/")).status_code == 200
     assert await records(pages, AuditAction.SESSION_ENDED) == [("viewer", "viewer", '{"sessions":1}')]
+
+
+# --- a password that somebody else chose ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("how", ["added", "reset"])
+async def test_password_of_somebody_else_is_changed_before_all_else(pages: Any, how: str):
+    admin = await pages.signed_in_client(Role.ADMIN)
+    if how == "added":
+        fields = {"name": "anna", "role": "viewer", "generate": "yes"}
+        given = re.search(r"<code>([^<]+)</code>", (await post(admin, "/users", **fields)).text)
+    else:
+        await pages.context.accounts.add("anna", PASSWORD, Role.VIEWER, now=pages.clock.now())
+        given = re.search(r"<code>([^<]+)</code>", (await post(admin, "/users/anna/password", generate="yes")).text)
+    assert given is not None
+    anna = pages.new_client()
+    await anna.post("/sign-in", data={"name": "anna", "password": given[1]})
+    for path in ("/", "/orders", "/orders/R1", "/live"):
+        answer = await anna.get(path)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/account"), path
+    page = (await anna.get("/account")).text
+    assert "Choose your own password" in page
+    assert "Where you are signed in" not in page
+
+    same = await post(anna, "/account/password", old_password=given[1], password=given[1], password_again=given[1])
+    assert (same.status_code, "The new password is the old one" in same.text) == (422, True)
+    chosen = await post(anna, "/account/password", old_password=given[1], password=NEW, password_again=NEW)
+    assert chosen.headers["location"] == "/?flash=own-password-set"
+    assert (await anna.get("/orders")).status_code == 200
+    assert ("anna", "anna", "{}") in await records(pages, AuditAction.USER_PASSWORD_CHANGED)
+
+
+async def test_sign_out_is_open_before_the_password_is_chosen(pages: Any):
+    await pages.context.accounts.add("anna", PASSWORD, Role.VIEWER, now=pages.clock.now(), must_change_password=True)
+    anna = pages.new_client()
+    await anna.post("/sign-in", data={"name": "anna", "password": PASSWORD})
+    assert (await post(anna, "/sign-out")).headers["location"] == "/sign-in"
+
+
+async def test_page_that_only_shows_asks_for_no_password(pages: Any):
+    """Where nobody may act, nobody could choose one either."""
+    await pages.context.accounts.add("anna", PASSWORD, Role.VIEWER, now=pages.clock.now(), must_change_password=True)
+    pages.context = replace(pages.context, settings=pages.context.settings.model_copy(update={"read_only": True}))
+    anna = pages.new_client()
+    await anna.post("/sign-in", data={"name": "anna", "password": PASSWORD})
+    assert (await anna.get("/orders")).status_code == 200
