@@ -25,6 +25,7 @@ from lab_agent.status.paging import PageNumber, page_offset
 router = APIRouter()
 
 _PAGE_SIZE = _SHOWN_VERSIONS = 50
+_COMPARED_VERSIONS = 200
 _MAX_CHANGES = 500
 _RATE_DAYS = 7
 
@@ -115,17 +116,21 @@ async def show_test(code: str, user: Viewer, context: Context, renderer: Rendere
 
 
 @router.get("/catalogue/diff")
-async def show_changes(user: Viewer, context: Context, renderer: Renderer, version: str = "") -> Response:
-    """What a stored version changed of the one before it."""
-    versions = await context.queries.catalogue_versions(limit=200)
-    place = next((place for place, each in enumerate(versions) if str(each.number) == version), None)
-    if place is None or place + 1 >= len(versions):
-        raise HttpError("There is no such version, or none is stored from before it.", 404)
-    new, old = versions[place], versions[place + 1]
+async def show_changes(user: Viewer, context: Context, renderer: Renderer, version: str = "", before: str = "") -> Response:
+    """What a stored version changed of another one: of the one `before` it, where none is named."""
+    versions = await context.queries.catalogue_versions(limit=_COMPARED_VERSIONS)
+    numbers = [str(each.number) for each in versions]
+    if version not in numbers or (before and before not in numbers):
+        raise HttpError("There is no such version (any more).", 404)
+    place = numbers.index(version)
+    if not before and place + 1 >= len(versions):
+        raise HttpError("No version is stored from before this one.", 404)
+    new, old = versions[place], versions[numbers.index(before) if before else place + 1]
     changes, problem = await _compare(context, old, new)
     return await renderer.render_page(
         "catalogue_diff.html",
         user,
+        versions=versions,
         old=old,
         new=new,
         changes=changes[:_MAX_CHANGES],

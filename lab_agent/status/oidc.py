@@ -28,6 +28,7 @@ from lab_agent.status.login import LoginThrottle, render_login, render_throttled
 from lab_agent.status.oidc_faults import OidcError, OidcFault, answer_for
 from lab_agent.status.oidc_provider import RETURN_PATH, Attempt, OidcProvider
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
+from lab_agent.status.translation import gettext
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -138,9 +139,19 @@ def _missing_role(context: StatusContext, name: str, groups: Sequence[str]) -> s
     """What is missing, as a part of a sentence."""
     claim = context.settings.oidc.role_claim
     shown = ", ".join(shorten(one_line(group), 60) for group in groups[:_MAX_SHOWN])
-    more = f" and {len(groups) - _MAX_SHOWN} more" if len(groups) > _MAX_SHOWN else ""
-    found = f"has {shown}{more}, to which status.oidc.roles gives no role" if groups else "is missing"
-    return f"the claim `{claim}` {found}, and there is no user {name} (`lab-agent user add {name}` makes one)"
+    if len(groups) > _MAX_SHOWN:
+        shown = gettext("%(names)s and %(number)d more") % {"names": shown, "number": len(groups) - _MAX_SHOWN}
+    values = {"claim": claim, "groups": shown, "name": name}
+    if groups:
+        text = gettext(
+            "the claim `%(claim)s` has %(groups)s, to which status.oidc.roles gives no role,"
+            " and there is no user %(name)s (`lab-agent user add %(name)s` makes one)"
+        )
+    else:
+        text = gettext(
+            "the claim `%(claim)s` is missing, and there is no user %(name)s (`lab-agent user add %(name)s` makes one)"
+        )
+    return text % values
 
 
 def _read_attempt(context: StatusContext, cookie: str | None) -> Attempt | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from lab_agent.status.translation import gettext, marked
+
 
 class OidcFault(StrEnum):
     """The code; the log and the audit have it."""
@@ -40,30 +42,36 @@ class _Answer(NamedTuple):
 
 
 _ANSWERS = {
-    OidcFault.UNREACHABLE: _Answer(503, "{host} cannot be asked who you are: {detail}. Try again later."),
-    OidcFault.ANSWER_INVALID: _Answer(502, "{host} does not answer as OpenID Connect has it: {detail}."),
-    OidcFault.NO_SIGN_IN: _Answer(400, "No sign-in was under way in this browser, or it took too long. Sign in again."),
-    OidcFault.WRONG_STATE: _Answer(400, "This answer belongs to another sign-in. Sign in again."),
-    OidcFault.REFUSED: _Answer(403, "{host} did not sign you in ({detail})."),
+    OidcFault.UNREACHABLE: _Answer(503, marked("%(host)s cannot be asked who you are: %(detail)s. Try again later.")),
+    OidcFault.ANSWER_INVALID: _Answer(502, marked("%(host)s does not answer as OpenID Connect has it: %(detail)s.")),
+    OidcFault.NO_SIGN_IN: _Answer(400, marked("No sign-in was under way in this browser, or it took too long. Sign in again.")),
+    OidcFault.WRONG_STATE: _Answer(400, marked("This answer belongs to another sign-in. Sign in again.")),
+    OidcFault.REFUSED: _Answer(403, marked("%(host)s did not sign you in (%(detail)s).")),
     OidcFault.CODE_REFUSED: _Answer(
-        502, "{host} rejects what it gave for signing in ({detail}). If it happens again, compare client_id and client_secret."
+        502,
+        marked(
+            "%(host)s rejects what it gave for signing in (%(detail)s). If it happens again, compare client_id and client_secret."
+        ),
     ),
     OidcFault.TOKEN_INVALID: _Answer(
-        401, "What {host} says about you cannot be trusted: `{detail}` of its ID token is wrong. Nobody was signed in."
+        401,
+        marked("What %(host)s says about you cannot be trusted: `%(detail)s` of its ID token is wrong. Nobody was signed in."),
     ),
     OidcFault.NO_NAME: _Answer(
-        403, "{host} does not say your name: the claim `{detail}` is missing. status.oidc.name_claim names the claim."
+        403, marked("%(host)s does not say your name: the claim `%(detail)s` is missing. status.oidc.name_claim names the claim.")
     ),
     OidcFault.NAME_INVALID: _Answer(
         403,
-        "{host} names you {detail}, and no user here can have that name: 1 to 64 letters a-z, digits and . _ @ - are possible. "
-        "status.oidc.name_claim names the claim.",
+        marked(
+            "%(host)s names you %(detail)s, and no user here can have that name: 1 to 64 letters a-z, digits and . _ @ - are"
+            " possible. status.oidc.name_claim names the claim."
+        ),
     ),
-    OidcFault.NO_ROLE: _Answer(403, "{host} signed you in as {name}, but you have no role here: {detail}."),
+    OidcFault.NO_ROLE: _Answer(403, marked("%(host)s signed you in as %(name)s, but you have no role here: %(detail)s.")),
 }
 
 
 def answer_for(error: OidcError, host: str) -> tuple[int, str]:
     """The HTTP status and the sentence for a fault; `host` is the provider's."""
     status, text = _ANSWERS[error.fault]
-    return status, text.format(host=host, detail=error.detail, name=error.name)
+    return status, gettext(text) % {"host": host, "detail": error.detail, "name": error.name}

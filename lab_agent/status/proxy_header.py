@@ -26,6 +26,7 @@ from lab_agent.status.auth import (
 )
 from lab_agent.status.context import StatusContext
 from lab_agent.status.session_start import client_address, note_sign_in, set_session_later
+from lab_agent.status.translation import gettext
 from lab_agent.web_server import PEER_KEY
 
 _log = get_logger(__name__)
@@ -53,7 +54,9 @@ class ProxyUsers:
         if not named or not self._is_trusted(str(request.scope.get(PEER_KEY, ""))):
             return None
         if len(named) > 1:
-            raise HttpError(f"The reverse proxy passes on two headers {self._header}; it must replace what it was sent.", 400)
+            text = gettext("The reverse proxy passes on two headers %(header)s; it must replace what it was sent.")
+            told = text % {"header": self._header}
+            raise HttpError(told, 400)
         if not named[0].strip():
             return None
         stored, account = await self._find_account(request, named[0])
@@ -79,17 +82,20 @@ class ProxyUsers:
         name = to_user_name(named)
         if name is None:
             await self._note(request, AuditAction.SIGN_IN_REJECTED, "")
-            shown = one_line(named)[:64]
-            raise HttpError(f"The reverse proxy names you {shown!r} ({self._header}), and no user here can have that name.")
+            text = gettext("The reverse proxy names you %(name)r (%(header)s), and no user here can have that name.")
+            told = text % {"name": one_line(named)[:64], "header": self._header}
+            raise HttpError(told)
         stored = await self._context.accounts.get(name)
         if stored is not None:
             return stored, stored
         if self._role is None:
             await self._note(request, AuditAction.SIGN_IN_REJECTED, name)
-            raise HttpError(
-                f"The reverse proxy names you {name} ({self._header}), and there is no user of that name here. "
-                f"`lab-agent user add {name}` makes one; status.proxy.role lets in all whom the proxy names."
+            text = gettext(
+                "The reverse proxy names you %(name)s (%(header)s), and there is no user of that name here."
+                " `lab-agent user add %(name)s` makes one; status.proxy.role lets in all whom the proxy names."
             )
+            told = text % {"name": name, "header": self._header}
+            raise HttpError(told)
         return None, unstored_account(name, Role(self._role), self._context.clock.now())
 
     def _is_trusted(self, peer: str) -> bool:

@@ -203,3 +203,7 @@ async def test_changes_between_versions_are_shown(offered: Any):
     assert "A name that is new" in text
     assert "1 row changed" in text
     assert (await client.get("/catalogue/diff?version=1")).status_code == 404
+    (first,) = (each for each in await offered.context.queries.catalogue_versions(limit=9) if each.number != newest.number)
+    back = (await client.get(f"/catalogue/diff?version={first.number}&before={newest.number}")).text
+    assert f'<option value="{newest.number}" selected>' in back, "any two can be compared"
+    assert (await client.get(f"/catalogue/diff?version={newest.number}&before=77")).status_code == 404
