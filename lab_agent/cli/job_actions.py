@@ -18,7 +18,7 @@ from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, Job, JobKind, ServiceMessage
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, OPEN_JOBS, JobState
 from lab_agent.errors import InputError, StoreError, did_you_mean
 from lab_agent.workflow import operator_job_groups, operator_jobs
@@ -188,6 +188,13 @@ def _attempt_line(said: ServiceMessage) -> str:
     return f"attempt {said.attempt} at {said.at:%Y-%m-%d %H:%M:%S} UTC: {said.answer}: {said.text}"
 
 
+def _describe_attempt(attempt: AttemptRecord) -> str:
+    status = "" if attempt.status is None else f"HTTP {attempt.status}"
+    outcome = "did not fail" if attempt.cause is None else attempt.cause.value
+    parts = ", ".join(part for part in (attempt.call, status, f"{attempt.milliseconds} ms", outcome) if part)
+    return f"attempt {attempt.number} at {attempt.at:%Y-%m-%d %H:%M:%S} UTC: {parts}"
+
+
 def _job_fields(job: Job, messages: tuple[ServiceMessage, ...]) -> Row:
     last = messages[-1] if messages else None
     open_job = job.state in OPEN_JOBS
@@ -201,5 +208,6 @@ def _job_fields(job: Job, messages: tuple[ServiceMessage, ...]) -> Row:
         "a_retry": operator_jobs.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
         "service_said": last and last.text,
         "said_at": last and last.at,
+        "attempts": "\n".join(map(_describe_attempt, reversed(job.attempt_log))) or None,
         "said_before": "\n".join(_attempt_line(each) for each in reversed(messages[:-1])) or None,
     }

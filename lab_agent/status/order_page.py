@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -16,9 +17,10 @@ from lab_agent.accounts import Role
 from lab_agent.audit_log import note_look
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, Job, ServiceMessage
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, ServiceMessage
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
@@ -30,10 +32,12 @@ from lab_agent.rules.rule import Finding
 from lab_agent.serialization import load_order_patient
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.status.auth import Form, HttpError, Operator, Revealer, Viewer, one_line
+from lab_agent.status.charts import format_seconds
 from lab_agent.status.context import Context, Renderer, StatusContext
-from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, load_result
+from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, job_kind_name, load_result
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
+from lab_agent.status.wording import cause_about
 from lab_agent.workflow.adapter_pauses import load_pauses
 from lab_agent.workflow.operator_jobs import WAITING_STATES, can_be_marked_done
 
@@ -83,7 +87,7 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
         unconfirmed_submit=find_unconfirmed_submit(detail),
         can_be_marked_done=can_be_marked_done,
         service_messages=said,
-        timeline=_merge_timeline(detail.events, said),
+        timeline=_merge_timeline(detail, said),
         flash=flash,
     )
 
@@ -238,17 +242,43 @@ class _TimelineEntry:
     by: str | None = None
     said: bool = False
     """Whether these are the service's own words."""
+    tone: str = ""
+    """Of an attempt at a job: `good` or `bad`."""
 
 
-def _merge_timeline(events: Sequence[Event], messages: Mapping[JobId, Sequence[ServiceMessage]]) -> list[_TimelineEntry]:
-    """The events of an order, and what the service said to the attempts at its jobs, oldest first."""
-    entries = [_TimelineEntry(each.at, each.text, each.by) for each in events]
+def _merge_timeline(detail: OrderDetail, messages: Mapping[JobId, Sequence[ServiceMessage]]) -> list[_TimelineEntry]:
+    """The events of an order, the attempts at its jobs, and what the service said to these, oldest first."""
+    entries = [_TimelineEntry(each.at, each.text, each.by) for each in detail.events]
+    entries += [
+        _TimelineEntry(each.at, describe_attempt(job, each), tone="good" if each.cause is None else "bad")
+        for job in detail.jobs
+        for each in job.attempt_log
+    ]
     entries += [
         _TimelineEntry(each.at, f"job {job}, attempt {each.attempt}: {each.answer}. The service said: {each.text}", said=True)
         for job, said in messages.items()
         for each in said
     ]
     return sorted(entries, key=lambda entry: entry.at)
+
+
+def describe_attempt(job: Job, attempt: AttemptRecord) -> str:
+    """How an attempt ended, as in `… (job 4, attempt 1): PUT Task · HTTP 503 Service Unavailable · 80 ms · …`."""
+    heading = gettext("%(kind)s (job %(job)s, attempt %(number)s)") % {
+        "kind": job_kind_name(job.kind),
+        "job": job.id,
+        "number": attempt.number,
+    }
+    call = f"{attempt.call} {job.system}" if attempt.call and job.kind in AT_LABORATORY_SYSTEM else attempt.call
+    status = "" if attempt.status is None else f"HTTP {attempt.status} {_STATUS_PHRASES.get(attempt.status, '')}".strip()
+    outcome = gettext("did not fail")
+    if attempt.cause is not None:
+        outcome = cause_about(CONDITIONS[attempt.cause.condition], job.system)
+    parts = (call, status, format_seconds(attempt.milliseconds / 1000), outcome)
+    return f"{heading}: {' · '.join(part for part in parts if part)}"
+
+
+_STATUS_PHRASES = {each.value: each.phrase for each in HTTPStatus}
 
 
 # --- why it was judged so ------------------------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ def cause_of(each: OpenCondition) -> str:
     return f"{cause}: {each.detail}" if each.detail else cause
 
 
+def cause_about(condition: Condition, subject: str) -> str:
+    """What is behind a condition, as the table says it."""
+    return _fill(condition, condition.cause, subject)
+
+
 def mend_of(each: OpenCondition) -> str:
     """What to do."""
     return _fill(each.condition, each.condition.mend, each.subject)

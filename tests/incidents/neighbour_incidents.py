@@ -50,9 +50,9 @@ def table_of_a_laboratory_system_is_removed(lab: Laboratory) -> Iterator[None]:
     lab.restart_agent()
 
 
-@incident(ConditionId.LIS_PAUSED, "folder", affected=["1 order to hand over"])
+@incident(ConditionId.LIS_PAUSED, "folder", affected=["1 order to hand over"], without=["log"], alone=True)
 def laboratory_system_is_paused(lab: Laboratory) -> Iterator[None]:
-    """Beside the agent as it runs, by the command."""
+    """By the command, beside the agent as it runs: the log that has it is the one of the command."""
     lab.run("adapter", "pause", "folder", "--reason", "a new server").check_returncode()
     lab.place_order()
     yield

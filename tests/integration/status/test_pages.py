@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 
 import lab_agent.status
 from lab_agent.accounts import Role
+from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.job_records import JobKind, ServiceMessage
+from lab_agent.domain.job_records import AttemptRecord, JobKind, ServiceMessage
 from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.status.app import create_app
-from tests.integration.status.conftest import HOSTILE, NOW
+from tests.integration.status.conftest import GOOD, HOSTILE, NOW
 
 SECRETS = ("Petrova", "Anna", "1961-04-12")
 PAGES = (
@@ -288,3 +290,31 @@ def test_text_contrast_is_sufficient(scheme: int, ink: str, paper: str):
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[scheme]))
     lights = sorted((_light(colours[ink]), _light(colours[paper])))
     assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5
+
+
+async def test_timeline_tells_each_attempt(seeded: Any):
+    """The call, its status, how long it took, and why it failed, to everybody: nothing of it is the service's own words."""
+    at = seeded.clock.now()
+    failed = AttemptRecord(
+        number=1, at=at, milliseconds=2_400, call="PUT Task", status=503, cause=FailureCause.SERVICE_UNAVAILABLE
+    )
+    done = AttemptRecord(number=2, at=at, milliseconds=80, call="PUT Task", status=200)
+    handed_over = AttemptRecord(number=1, at=at, milliseconds=400, call="submit", cause=FailureCause.LIS_UNAVAILABLE)
+
+    def log(uow: Any) -> None:
+        uow.jobs.add(jobs.submit_order(GOOD, "folder", at))
+        for job in uow.jobs.list_for_order(GOOD, open_only=False):
+            if job.kind is JobKind.UPDATE_LINE_TASK:
+                uow.jobs.save(job.log_attempt(failed).log_attempt(done))
+            if job.kind is JobKind.SUBMIT_ORDER:
+                uow.jobs.save(job.log_attempt(handed_over))
+
+    await seeded.write(log)
+    client = await seeded.signed_in_client(Role.VIEWER)
+    timeline = unescape((await client.get(f"/orders/{GOOD}")).text.partition('<ol class="timeline">')[2])
+    for shown in (
+        "attempt 1): PUT Task · HTTP 503 Service Unavailable · 2.4 s · the service does not answer, or with an error of its own",
+        "attempt 2): PUT Task · HTTP 200 OK · 80 ms · did not fail",
+        "attempt 1): submit folder · 400 ms · ",
+    ):
+        assert shown in timeline

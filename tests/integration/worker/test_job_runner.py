@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.call_trace import note_call
+from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.job_records import KEPT_ATTEMPTS, Job, JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import (
     Failure,
     InvalidTransitionError,
     LabAgentError,
+    OutcomeIssue,
     OutcomeUnknown,
     PermanentFailure,
     ServiceUnavailable,
@@ -254,3 +257,46 @@ async def test_two_workers_share_due_jobs_without_duplicates(bench: WorkerBench)
 
 def test_every_failure_derives_from_our_error() -> None:
     assert issubclass(Failure, LabAgentError)
+
+
+async def test_attempts_are_kept_with_the_job(bench: WorkerBench) -> None:
+    """The call that says most, its status, how long it took, and why it failed: in the row that ends it, the newest ten."""
+    await bench.add_job()
+
+    async def fail(lease: Lease) -> Outcome:
+        note_call("GET Task", status=200)
+        note_call("PUT Task", status=503, is_failed=True)
+        note_call("GET Task", status=200)
+        bench.clock.advance(0.4)
+        raise ServiceUnavailable("PUT Task was answered with 503", issues=(OutcomeIssue("error", "x", "Anna Petrova"),))
+
+    async def succeed(lease: Lease) -> Outcome:
+        note_call("PUT Task", status=200)
+        note_call("GET Task", status=200)
+        return None
+
+    bench.handler.behaviour = fail
+    for _ in range(KEPT_ATTEMPTS + 1):
+        await bench.run_due_jobs()
+        bench.clock.advance(600)
+    bench.handler.behaviour = succeed
+    await bench.run_due_jobs()
+    job = await bench.get_job()
+    assert [each.number for each in job.attempt_log] == list(range(3, KEPT_ATTEMPTS + 3))
+    *_, failed, done = job.attempt_log
+    assert (failed.call, failed.status, failed.milliseconds) == ("PUT Task", 503, 400)
+    assert failed.cause is FailureCause.SERVICE_UNAVAILABLE
+    assert (done.call, done.status, done.cause) == ("PUT Task", 200, None)
+    assert "Petrova" not in repr(job.attempt_log)
+
+
+async def test_attempt_that_calls_nobody_is_kept_too(bench: WorkerBench) -> None:
+    await bench.add_job()
+
+    async def break_down(lease: Lease) -> Outcome:
+        raise ValueError("Anna Petrova")
+
+    bench.handler.behaviour = break_down
+    await bench.run_due_jobs()
+    (attempt,) = (await bench.get_job()).attempt_log
+    assert (attempt.call, attempt.status, attempt.cause) == ("", None, FailureCause.INTERNAL_ERROR)

@@ -8,8 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.state_machines import JobState, OrderState
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import Metrics
 from lab_agent.worker.outages import PAUSE_OUTAGE
@@ -55,6 +56,24 @@ async def test_one_wait_holds_back_all_orders(form: str) -> None:
     world.service.faults.activate(FaultPlan())
     await world.drain(agent)
     assert all("cancelled" in {line["status"] for line in world.line_tasks(task)} for task in placed)
+
+
+async def test_attempts_at_the_service_are_kept_with_the_job() -> None:
+    """A Task update that fails, through the real client: what was called, and with which status it was answered."""
+    world = World("attempts")
+    agent, (task,) = await place_orders(world, 1, spoil=0)
+    inject(world, kind="status", status=503, route="PUT /fhir/*")
+    while not world.service.faults.fired:
+        world.clock.advance(3)
+        await agent.run_jobs(limit=50)
+    world.service.faults.activate(FaultPlan())
+    await world.drain(agent)
+    jobs = await world.jobs(task, open_only=False)
+    (failed,) = [each for job in jobs for each in job.attempt_log if each.status == 503][:1]
+    assert (failed.call, failed.cause) == ("PUT Task", FailureCause.OUTCOME_UNKNOWN)
+    assert all(job.attempt_log[-1].cause is None for job in jobs if job.state is JobState.DONE)
+    assert {("PUT Task", 200)} <= {(each.call, each.status) for job in jobs for each in job.attempt_log}
+    assert task not in repr([each.call for job in jobs for each in job.attempt_log])
 
 
 @pytest.mark.parametrize("poison", get_args(Poison))
