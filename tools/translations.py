@@ -34,6 +34,7 @@ from lab_agent.status import formatting
 from lab_agent.status.translation import LANGUAGES, LOCALES_FOLDER
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import describe_retry
+from lab_agent.workflow.refused_message_desk import PartOutcome
 
 _STATUS = LOCALES_FOLDER.parent
 _METHODS = [("**.py", "python"), ("**.html", "jinja2")]
@@ -61,7 +62,7 @@ def page_texts() -> set[MessageId]:
 
 
 def _table_texts() -> Iterator[str]:
-    yield from (each.value for each in (*Severity, *Role, *rule.Severity))
+    yield from (each.value for each in (*Severity, *Role, *rule.Severity, *PartOutcome))
     states = (*OrderState, *WorkOrderState, *LineState, *ReportState, *JobState)
     yield from (each.value.replace("_", " ") for each in states)
     yield from map(formatting.state_meaning, states)
