@@ -28,10 +28,11 @@ from pathlib import Path
 from tests.harness.paths import ROOT
 from tests.harness.proof import SHARE
 from tests.proof.mutants import MUTANTS, Mutant, make_tree
-from tests.proof.plan import PROOFS, Proof
+from tests.proof.plan import HEADLINES, PROOFS, Proof
 from tests.proof.results import Result, format_table, load_result, read_figures, skipped_reasons
 
 _BUILD = ROOT / "build" / "proof"
+_PAGE, _README = ROOT / "docs" / "reliability.md", ROOT / "README.md"
 _PROGRAMS = ("lab_agent", "lab_api", "lab_sandbox", "tests", "config", "systemd")
 _TOLD_EVERY = 30.0
 """Seconds between two lines about what is running."""
@@ -72,7 +73,7 @@ class ProofRun:
             return kept
         begun = self._running[proof.name] = time.monotonic()
         _say(f"{proof.name}: begun")
-        result = Result(name=proof.name, tree=self._tree, share=SHARE)
+        result = Result(name=proof.name, tree=self._tree, share=SHARE, date=f"{datetime.now(UTC):%Y-%m-%d}")
         figures = self._folder / f"{proof.name}.figures"
         figures.unlink(missing_ok=True)
         report = self._folder / f"{proof.name}.xml"
@@ -159,10 +160,21 @@ def _hash_tree() -> str:
     return found.hexdigest()
 
 
+def _write_pages() -> None:
+    """Put the tables of the fullest runs that lie here into the pages. Raises `ValueError` for a page without a place for it."""
+    results: dict[str, Result] = {}
+    for folder in sorted(_BUILD.iterdir(), key=lambda each: float(each.name)):
+        found = {each.name: load_result(folder, each.name) for each in PROOFS}
+        results |= {name: each for name, each in found.items() if each is not None and (each.holds or name not in results)}
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    commands = "`make proof` in full length, `make proof SHORT=1` for a twentieth"
+    _write_page(_PAGE, f"On {machine}; {commands}.\n\n{format_table(PROOFS, results)}")
+    _write_page(_README, format_headlines(HEADLINES, results))
+
+
 def _write_page(page: Path, text: str) -> None:
-    """Put the table between the marks of a page. Raises `ValueError` if it has none."""
     old = page.read_text()
-    new, times = re.subn(f"(?s){_BEGIN}.*{_END}", lambda _: f"{_BEGIN}\n{text}\n{_END}", old)
+    new, times = re.subn(f"(?s){_BEGIN}.*{_END}", lambda _: f"{_BEGIN}\n\n{text}\n\n{_END}", old)
     if times != 1:
         raise ValueError(f"{page} has no place for the table")
     page.write_text(new)
@@ -185,7 +197,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(each.name for each in PROOFS))
     parser.add_argument("--again", action="store_true", help="run what has held before, too")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the figures of the fullest runs into docs/reliability.md and README.md"
+    )
     given = parser.parse_args()
     by_name = {each.name: each for each in PROOFS}
     if unknown := sorted(set(given.names) - set(by_name)):
@@ -197,7 +211,7 @@ def main() -> int:
     (folder / "table.md").write_text(table + "\n")
     (folder / "table.json").write_text(json.dumps([asdict(each) for each in results.values()], indent=2) + "\n")
     if given.write:
-        _write_page(ROOT / "docs" / "reliability.md", table)
+        _write_pages()
     print(f"\n{table}")  # noqa: T201
     for reason in skipped_reasons(results.values()):
         print(f"left out: {reason}")  # noqa: T201

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.proof.plan import Proof
+from tests.proof.plan import Headline, Proof
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class Result:
     name: str
     tree: str
     share: float
+    date: str = ""
     passed: int = 0
     failed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
@@ -84,18 +85,30 @@ def format_figures(result: Result) -> str:
 
 def format_table(proofs: Sequence[Proof], results: Mapping[str, Result]) -> str:
     """The table in Markdown, a row for each proof that has a result."""
-    rows = [("Proof", "What it claims", "Figures", "Known-bad variants found", "Took", "Outcome")]
+    rows = [("Proof", "What it claims", "Figures", "Known-bad variants found", "Length", "Took", "Outcome")]
     for proof in proofs:
         result = results.get(proof.name)
         if result is None:
             continue
         found = f"{sum(result.mutants.values())} of {len(result.mutants)}" if result.mutants else "–"
         left_out = f" ({len(result.skipped)} left out)" if result.skipped else ""
-        took = f"{result.seconds / 60:.1f} min"
-        rows.append((f"`{proof.name}`", proof.claim, format_figures(result) + left_out, found, took, result.verdict))
+        length = "full" if result.share >= 1 else f"1/{round(1 / result.share)}"
+        took = f"{result.seconds / 60:.1f} min, {result.date}"
+        outcome = result.verdict if result.holds else f"**{result.verdict}**"
+        rows.append((f"`{proof.name}`", proof.claim, format_figures(result) + left_out, found, length, took, outcome))
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return "\n".join(lines)
+
+
+def format_headlines(headlines: Sequence[Headline], results: Mapping[str, Result]) -> str:
+    """The figures that matter most, a row for each that was counted."""
+    rows = [
+        f"| {_number(results[each.proof].figures[each.figure])} | {each.text} |"
+        for each in headlines
+        if each.proof in results and results[each.proof].holds and each.figure in results[each.proof].figures
+    ]
+    return "\n".join(["| | |", "|--:|---|", *rows])
 
 
 def skipped_reasons(results: Iterable[Result]) -> list[str]:

@@ -11,8 +11,8 @@ from tests.harness.paths import ROOT
 from tests.harness.proof import Figures
 from tests.proof.__main__ import ProofRun
 from tests.proof.mutants import MUTANTS, Mutant, StaleMutantError
-from tests.proof.plan import PROOFS, Proof
-from tests.proof.results import Result, format_table, load_result, read_figures
+from tests.proof.plan import HEADLINES, PROOFS, Headline, Proof
+from tests.proof.results import Result, format_headlines, format_table, load_result, read_figures
 
 SHARE_IGNORED = Mutant(
     name="share_is_ignored",
@@ -41,6 +41,10 @@ def test_variant_edits_one_place_and_can_be_imported(mutant):
     assert mutant.tests
 
 
+def test_headlines_are_about_proofs():
+    assert {each.proof for each in HEADLINES} <= {proof.name for proof in PROOFS}
+
+
 def test_variants_have_names_of_their_own():
     assert len({each.name for each in MUTANTS}) == len(MUTANTS)
 
@@ -65,11 +69,15 @@ def test_figures_of_several_tests_are_one(tmp_path):
 def test_result_is_read_as_it_was_kept_and_shown_in_the_table(tmp_path):
     proof = Proof(name="ages", claim="Ages are told", tests=())
     result = Result(name="ages", tree="x", share=1, passed=2, figures={"kills": 1000, "lost": 0}, seconds=90, mutants={"a": True})
+    result.date = "2026-01-31"
     result.save(tmp_path)
     assert load_result(tmp_path, "ages") == result
     assert load_result(tmp_path, "other") is None
     (row,) = format_table([proof], {"ages": result}).splitlines()[2:]
-    assert row == "| `ages` | Ages are told | 1,000 kills · 0 lost | 1 of 1 | 1.5 min | holds |"
+    assert row == "| `ages` | Ages are told | 1,000 kills · 0 lost | 1 of 1 | full | 1.5 min, 2026-01-31 | holds |"
+    headline = Headline("ages", "kills", "kills")
+    assert format_headlines([headline], {"ages": result}).splitlines()[2:] == ["| 1,000 | kills |"]
+    assert format_headlines([headline], {"ages": replace(result, failed=("x",))}).splitlines()[2:] == []
 
 
 @pytest.mark.parametrize(
