@@ -35,15 +35,17 @@ from lab_agent.lis.folder import adapter as folder_adapter
 from lab_agent.metrics import Metrics
 from lab_agent.settings.root import Settings
 from lab_agent.store import group_commit, unit_of_work
+from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.opening import open_store
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.store_mark import open_mark
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store_start import StoreStart
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import Scheduler
-from lab_agent.worker.store_watch import StoreWatch
+from lab_agent.worker.store_watch import StoreWatch, record_outages
 from lab_agent.worker_bootstrap import _build_scheduled_tasks, build_runner
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
@@ -55,6 +57,8 @@ DATABASE, ORDERS, RESULTS = "lab.db", "orders", "results"
 KEY = "NOSBV2oXhmVtRF4Ac8sQqtCUVgH7-0lBlfSZpXgp1EQ="
 TASKS = ("poll", "collect", "attention")
 """What runs in each round, of what is scheduled."""
+ENDED, UNFINISHED = 4, 3
+"""Exit codes: it could not even begin; it never came to the end."""
 ROUNDS = 60
 SECONDS = 5.0
 _SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
@@ -95,10 +99,10 @@ def agent_settings(folder: Path) -> Settings:
 class TracedAgent:
     """The parts, wired as the composition root wires them, and run in turn."""
 
-    def __init__(self, settings: Settings, http: HttpClient, clock: VirtualClock, start: int) -> None:
-        store, owner = open_store(settings.store), f"start-{start}"
+    def __init__(self, settings: Settings, store: SqlStore, http: HttpClient, clock: VirtualClock, start: int) -> None:
+        owner = f"start-{start}"
         authenticator = Authenticator(settings.exchange.oauth, http, store, clock, owner)
-        self.store: SqlStore = store
+        self.store = store
         self.clock = clock
         self.components = Components(
             settings=settings,
@@ -186,11 +190,21 @@ async def live(task: dict[str, Any]) -> int:
     asyncio.get_running_loop().set_default_executor(OneThread())
     settings = agent_settings(Path(task["folder"]))
     clock = VirtualClock(datetime.fromisoformat(task["now"]))
+    start = StoreStart(settings, AgentLock(settings.store.url))
+    await start._waiting._open_in_the_end()
+    try:
+        store = await asyncio.to_thread(open_store, settings.store)
+        if start.outages:
+            await store.run(lambda uow: record_outages(uow, start.outages, clock.now()))
+    except StoreUnreachableError as exc:  # before anybody could wait for it: the daemon ends, and its supervisor starts it again
+        print(exc, file=sys.stderr)  # noqa: T201
+        return ENDED
     async with HttpClient(http_options(settings.exchange), transport=ToThisMachine(task["service"])) as http:
-        agent = TracedAgent(settings, http, clock, task["start"])
+        agent = TracedAgent(settings, store, http, clock, task["start"])
         done = await agent.run(task["until"])
         await agent.close()
-    return 0 if done else 3
+    start.lock.release()
+    return 0 if done else UNFINISHED
 
 
 def main() -> None:

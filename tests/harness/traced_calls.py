@@ -48,14 +48,14 @@ class Fault(Enum):
         return self in {Fault.KILLED_BEFORE, Fault.KILLED_AFTER}
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> int | None:
         """Of a process that it kills."""
-        return -(signal.SIGKILL if self is Fault.KILLED_BEFORE else signal.SIGUSR2)
+        return {Fault.KILLED_BEFORE: -signal.SIGKILL, Fault.KILLED_AFTER: -signal.SIGUSR2}.get(self)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TracedCall:
-    """The `number`-th call of this name on a file, by one process. A renamed file goes by its new name."""
+    """The `number`-th call of this name on a file, by one process. A renamed file goes by its old name."""
 
     name: str
     path: str
@@ -82,9 +82,9 @@ def parse_calls(log: str, folder: Path, aliases: Mapping[str, str]) -> list[Trac
 
 
 def _find_paths(name: str, rest: str) -> list[str]:
-    """The file of a call: an open one by its number, or the last that is named."""
+    """The file of a call: an open one by its number, or the first that is named."""
     if name.startswith(("rename", "link", "unlink")):
-        return [each["path"] for each in _NAME.finditer(rest)][-1:]
+        return [each["path"] for each in _NAME.finditer(rest)][:1]
     opened = _OPEN_FILE.match(rest)
     return [opened["path"]] if opened else []
 

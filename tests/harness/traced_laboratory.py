@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.orders import find_order
-from tests.harness.traced_agent import DATABASE, ORDERS, RESULTS, is_settled
+from tests.harness.traced_agent import DATABASE, ENDED, ORDERS, RESULTS, is_settled
 from tests.harness.traced_calls import Fault, TracedCall, injecting, listing, parse_calls, traced
 from tests.harness.world import World
 
@@ -31,6 +32,15 @@ PHASES = ("handed_over", "closed")
 VALUE = "1.20"
 _START = timedelta(minutes=10)
 """Between two starts of the agent: a lease of the former one has expired."""
+
+
+class Outcome(Enum):
+    """What became of an agent of which a call failed."""
+
+    WENT_ON = "went on"
+    ENDED = "ended with an error"
+    KILLED = "killed"
+    NOT_REACHED = "never came to the call"
 
 
 class ServiceThread:
@@ -97,12 +107,17 @@ class TracedLaboratory:
         """Go through a phase undisturbed."""
         assert self._start(phase) == 0, self.describe()
 
-    def fail(self, phase: str, call: TracedCall, fault: Fault) -> tuple[int, int]:
-        """Begin a phase, one call of which ends so; the exit code, and how many calls did."""
+    def fail(self, phase: str, call: TracedCall, fault: Fault) -> Outcome:
+        """Begin a phase, one call of which fails so, or is the last."""
         log, path = self.folder / "injected.log", self.folder / call.path.replace("ORDER", self.order_key)
         code = self._start(phase, injecting(call, path, fault), log)
-        text = log.read_text()
-        return code, text.count("(INJECTED)") + text.count(f"+++ killed by {fault.value.rpartition('=')[2]} +++" * fault.kills)
+        if code == fault.exit_code:
+            return Outcome.KILLED
+        assert not fault.kills or code == 0, self.describe()
+        if fault.kills or log.read_text().count("(INJECTED)") != 1:
+            return Outcome.NOT_REACHED
+        assert code in {0, ENDED}, self.describe()
+        return Outcome.WENT_ON if code == 0 else Outcome.ENDED
 
     def _start(self, phase: str, options: tuple[str, ...] = (), log: Path | None = None) -> int:
         self.starts += 1
@@ -190,7 +205,7 @@ class TracedLaboratory:
         (report,), (observation,) = self._resources("DiagnosticReport"), self._resources("Observation")
         assert report["status"] == observation["status"] == "final", self.describe()
         assert f'"value":{VALUE}' in observation["_text"].replace(" ", ""), f"{observation}\n{self.describe()}"
-        left = [path.name for path in (self.folder / RESULTS).iterdir() if path.is_file()]
+        left = [path.name for path in (self.folder / RESULTS).glob("*.json")]
         done = [path.read_text() for path in (self.folder / RESULTS / "done").iterdir()]
         assert not left, f"{left}\n{self.describe()}"
         assert sum(bool(text) for text in done) == 1, f"{done}\n{self.describe()}"
