@@ -53,6 +53,7 @@ class ServiceThread:
         self._server = uvicorn.Server(uvicorn.Config(self._call, interface="asgi3", lifespan="off", log_config=None))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets=[self._listener])), daemon=True)
         self._thread.start()
+        forked_programs.prepare("tests.harness.traced_agent")
 
     async def _call(self, scope: Any, receive: Any, send: Any) -> None:
         await self.app(scope, receive, send)
@@ -70,6 +71,8 @@ class TracedLaboratory:
     service: ServiceThread
     world: World
     task: str
+    about: str = ""
+    """What was done to it, for a failing assertion."""
     starts: int = 0
     received: list[dict[str, Any]] = field(default_factory=list)
     """The orders that the laboratory system has found, as often as it has found them."""
@@ -225,7 +228,7 @@ class TracedLaboratory:
 
     def describe(self) -> str:
         """What a failing assertion tells."""
-        return self.log.read_text()[-6000:]
+        return f"{self.about}\n{self.log.read_text()[-6000:]}"
 
 
 def _go(process: forked_programs.ForkedProgram, writing: socket.socket) -> int:
