@@ -38,9 +38,11 @@ class Outcome(Enum):
     """What became of an agent of which a call failed."""
 
     WENT_ON = "went on"
-    ENDED = "ended with an error"
+    ENDED = "ended"
+    """With an error, before it had begun: its supervisor starts it again."""
     KILLED = "killed"
-    NOT_REACHED = "never came to the call"
+    NOT_REACHED = "not reached"
+    """It never came to the call."""
 
 
 class ServiceThread:
