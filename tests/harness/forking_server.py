@@ -3,8 +3,8 @@
     python -m tests.harness.forking_server FD
 
 FD is a socket. Each message on it names a program as JSON, with four open files: its standard input, output and error, and a
-socket, on which its process id is answered, and the exit code at its end. A message without files is the name of another module to
-import. The server ends when FD is closed.
+socket, on which its process id is answered, and the exit code at its end. A message without files is the name of another
+module to import. The server ends when FD is closed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python traced_agent.py TASK
 
-TASK is JSON: `folder`, `service` (port on this machine), `now`, `start` (how many starts there were before) and `until` (a state of
-the order). It begins when a line comes on its standard input, so that a tracer can attach, and ends with exit code 0 when the order
-is in that state and nothing is open: no job, no alert, no outage. What runs is what `lab-agent run` runs, one after the other; its
-clock goes on only while nothing is due.
+TASK is JSON: `folder`, `service` (port on this machine), `now`, `start` (the how many-th one this is) and `until` (a state of the
+order). It begins when a line comes on its standard input, so that a tracer can attach, and ends with exit code 0 when the order
+is in that state and nothing is open: no job, no alert, no outage. What runs is what `lab-agent run` runs, one after the other;
+its clock goes on only while nothing is due.
 """
 
 from __future__ import annotations

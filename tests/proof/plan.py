@@ -23,7 +23,7 @@ PROOFS = (
     ),
     Proof(
         name="system_calls",
-        claim="Each write, sync, rename and removal of an intake and a delivery fails once, or is the last: nothing lost or twice",
+        claim="Each write, sync, rename and removal of an intake and a delivery fails once, or is the last: none lost or twice",
         tests=("proof/test_system_calls.py",),
     ),
     Proof(

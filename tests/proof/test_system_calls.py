@@ -1,9 +1,9 @@
 """Each call of an intake and a delivery that writes, syncs, renames or removes fails once, or is the last of its process.
 
-The agent works off one order and its result in one thread (`tests.harness.traced_agent`), so its calls on files are the same each
-time: strace lists them once, and then lets the n-th one on a file fail with EIO or ENOSPC, or ends the process before or after it.
-What only a power cut shows, that something was never synced, cannot be seen so: what a killed process wrote is in the memory of
-the system.
+The agent works off one order and its result in one thread (`tests.harness.traced_agent`), so its calls on files are the same
+each time: strace lists them once, and then lets the n-th one on a file fail with EIO or ENOSPC, or ends the process before or
+after it. What only a power cut shows, that something was never synced, cannot be seen so: what a killed process wrote is in the
+memory of the system.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.harness.traced_laboratory import PHASES, Outcome, ServiceThread, Trac
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(4 * 3600)]
 
 SEED = 20
-SOME, FEW = 60, {"handover": 3, "results": 2, "commits": 3, "others": 2}
+SOME, FEW = 60, {"handover": 2, "results": 3, "commits": 3, "others": 2}
 """How many faults of each group are tried where not all are: by the share, and at least."""
 INTAKE, DELIVERY = PHASES
 STORE = {ConditionId.STORE_UNREACHABLE, ConditionId.STORE_DISK_FULL}
@@ -150,6 +150,7 @@ def live_through(lab: TracedLaboratory, step: Step, fault: Fault, figures: Figur
         lab.take_orders()
     outcome = lab.fail(step.phase, step.call, fault)
     lab.check_acknowledged()
+    assert outcome is not Outcome.UNFINISHED, lab.describe()
     lab.take_orders()
     if not lab.received:
         lab.go_through(INTAKE)
@@ -171,9 +172,9 @@ def live_through(lab: TracedLaboratory, step: Step, fault: Fault, figures: Figur
 def is_told(step: Step) -> bool:
     """Whether an error that the agent survives is one that people hear of.
 
-    A commit that fails is an outage of the database, and what cannot be done in a folder when it is looked at, or with a result, one
-    of the laboratory system. Nobody has to know of the rest: an order is handed over at the next attempt, seconds later; a mark
-    follows at the next number; and what the last process leaves of the log of the database, the next one takes over.
+    A commit that fails is an outage of the database, and what cannot be done in a folder when it is looked at, or with a result,
+    one of the laboratory system. Nobody has to know of the rest: an order is handed over at the next attempt, seconds later; a
+    mark follows at the next number; and what a process leaves of the log of the database at its end, the next one takes over.
     """
     if step.is_in_database:
         return step.call.name != "unlink" and step.call.path != "lab.db"

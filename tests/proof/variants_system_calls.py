@@ -11,9 +11,9 @@ VARIANTS: tuple[Mutant, ...] = (
         name="result_moved_before_its_commit",
         what="moves a result file to `done` before it is in the database",
         file="lab_agent/lis/folder/adapter.py",
-        old="        new = await inbox.accept_all({",
-        new="        await self._run_in_thread(lambda: self._move_accepted(files, stored, parsed))\n"
-        "        new = await inbox.accept_all({",
+        old="            new = await inbox.accept(message, parsed.content)\n",
+        new="            await self._run_in_thread(lambda: self._results.move_to_done(result_file, parsed.files))\n"
+        "            new = await inbox.accept(message, parsed.content)\n",
         found_by="system_calls",
         tests=(f"{_TEST}[results]",),
     ),
@@ -48,7 +48,7 @@ VARIANTS: tuple[Mutant, ...] = (
         name="disk_error_is_no_outage",
         what="takes an error of the database's disk for a fault in what was asked",
         file="lab_agent/store/error_translation.py",
-        old='''    "SQLITE_IOERR": (StoreFault.UNREACHABLE, "its disk reports an error"),\n''',
+        old="""    "SQLITE_IOERR": (StoreFault.UNREACHABLE, "its disk reports an error"),\n""",
         new="",
         found_by="system_calls",
         tests=(f"{_TEST}[commits]",),
