@@ -98,6 +98,11 @@ def start(
     return ForkedProgram(ours, *(None if read is None else os.fdopen(read) for read, _ in pipes))
 
 
+def prepare(module: str) -> None:
+    """Import a module that is not one of our programs, so that it starts as quickly as they do."""
+    _server().send(module.encode())
+
+
 def run(module: str, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, with its output as text."""
     program = start(module, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)

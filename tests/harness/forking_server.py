@@ -3,7 +3,8 @@
     python -m tests.harness.forking_server FD
 
 FD is a socket. Each message on it names a program as JSON, with four open files: its standard input, output and error, and a
-socket, on which its process id is answered, and the exit code at its end. The server ends when FD is closed.
+socket, on which its process id is answered, and the exit code at its end. A message without files is the name of another
+module to import. The server ends when FD is closed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ def main() -> None:
         message, files, _, _ = socket.recv_fds(control, MAX_REQUEST, 4)
         if not message:
             return None
+        if not files:
+            importlib.import_module(message.decode())
+            gc.freeze()
+            continue
         if not os.fork():
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

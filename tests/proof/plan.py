@@ -31,6 +31,11 @@ PROOFS = (
         tests=("acceptance/test_crash_recovery.py", "acceptance/test_delivery_crashes.py"),
     ),
     Proof(
+        name="system_calls",
+        claim="Each write, sync, rename and removal of an intake and a delivery fails once, or is the last: none lost or twice",
+        tests=("proof/test_system_calls.py",),
+    ),
+    Proof(
         name="adapters",
         claim="Each adapter alone is killed at random moments: no order handed over twice, no result lost",
         tests=(
