@@ -52,6 +52,8 @@ from tests.harness.proof import Figures
 WORST_POINTS = ("before commit report", "after submit", "after create Observation", "after commit report")
 """The crash points that even the shortest run reaches, before it kills at random."""
 BAD_DAY = ROOT / "config" / "bad-day.toml"
+QUICK_RETRIES = {"backoff_first": 0.1, "backoff_longest": 0.5}
+"""On a bad day nearly half of the requests fail."""
 _PATIENCE = 6.0
 """Seconds that a crash point has, to be reached; then the agent is killed where it is."""
 _LONGEST_PAUSE = 1.5
@@ -366,6 +368,7 @@ async def open_killed_installation(
     faults = BAD_DAY if combination.bad_day else None
     workspace = create_workspace(ROOT / "config", other_ports=True, lis=combination.lis, faults=faults)
     url = f"sqlite:///{workspace.folder / workspace.agent_config['store']['url'].removeprefix('sqlite:///')}"
+    set_values(workspace.agent_settings, "worker", QUICK_RETRIES)
     if combination.database == "postgresql":
         url = postgres_url()
         set_values(workspace.agent_settings, "store", {"url": url})
