@@ -51,7 +51,9 @@ from tests.harness.proof import Figures
 
 WORST_POINTS = ("before commit report", "after submit", "after create Observation", "after commit report")
 """The crash points that even the shortest run reaches, before it kills at random."""
-BAD_DAY = ROOT / "config" / "bad-day.toml"
+_BAD_DAY = ROOT / "config" / "bad-day.toml"
+_WAIT, _NO_WAIT = "retry_after = 1", "retry_after = 0"
+"""What a service asks for on a bad day, and on a hurried one."""
 QUICK_RETRIES = {"backoff_first": 0.1, "backoff_longest": 0.5}
 """On a bad day nearly half of the requests fail."""
 _PATIENCE = 6.0
@@ -362,11 +364,16 @@ def _expected_reports(number: int) -> int:
 
 @asynccontextmanager
 async def open_killed_installation(
-    combination: Combination, seed: str, postgres_url: Callable[[], str]
+    combination: Combination, seed: str, postgres_url: Callable[[], str], *, hurried: bool
 ) -> AsyncIterator[KilledInstallation]:
-    """An installation of this kind, begun, and closed at the end."""
-    faults = BAD_DAY if combination.bad_day else None
-    workspace = create_workspace(ROOT / "config", other_ports=True, lis=combination.lis, faults=faults)
+    """An installation of this kind, begun, and closed at the end. `hurried`: on a bad day the service never asks to wait."""
+    workspace = create_workspace(ROOT / "config", other_ports=True, lis=combination.lis)
+    if combination.bad_day:
+        faults = workspace.folder / "faults.toml"
+        plan = _BAD_DAY.read_text()
+        assert _WAIT in plan
+        faults.write_text(plan.replace(_WAIT, _NO_WAIT) if hurried else plan)
+        set_values(workspace.service_settings, "", {"faults": str(faults)})
     url = f"sqlite:///{workspace.folder / workspace.agent_config['store']['url'].removeprefix('sqlite:///')}"
     set_values(workspace.agent_settings, "worker", QUICK_RETRIES)
     if combination.database == "postgresql":
