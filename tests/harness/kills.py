@@ -59,7 +59,7 @@ QUICK_RETRIES = {"backoff_first": 0.1, "backoff_longest": 0.5}
 _PATIENCE = 6.0
 """Seconds that a crash point has, to be reached; then the agent is killed where it is."""
 _LONGEST_PAUSE = 1.5
-_STALLED = 45.0
+_STALLED = 30.0
 """Seconds without any change after which what has not ended is lost."""
 _AT_ONCE = 6
 _ENDED = frozenset({"completed", "cancelled"})
