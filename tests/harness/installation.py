@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from lab_sandbox.demo.lis.transport_files import write_atomically
-from lab_sandbox.demo.processes import ProcessGroup, Program, RunningProgram, program_path, staging_tables_program
+from lab_sandbox.demo.processes import ProcessGroup, Program, RunningProgram, program_path
 from lab_sandbox.demo.runner import build_account
-from lab_sandbox.demo.workspace import Workspace
+from lab_sandbox.demo.workspace import STAGING_DDL_FILE, Workspace
 from lab_sandbox.partner.basket import Basket, choose_item
 from lab_sandbox.partner.client import PartnerClient, open_partner_client
 from lab_sandbox.partner.clinic import Clinic, PlacedOrder
@@ -230,19 +230,26 @@ class ProcessHarness:
             await asyncio.to_thread(agent.process.wait, DEADLINE)
 
 
+async def _run_agent_command(workspace: Workspace, output: Path, *words: str) -> None:
+    with output.open("wb") as file:
+        config = ("--config", str(workspace.agent_settings))
+        program = forked_programs.start("lab_agent.cli", *words, *config, cwd=workspace.folder, stdout=file, stderr=file)
+        code = await asyncio.to_thread(program.wait, DEADLINE)
+    assert code == 0, await asyncio.to_thread(output.read_text)
+
+
 @asynccontextmanager
 async def open_installation(workspace: Workspace) -> AsyncIterator[ProcessHarness]:
-    """The service is up and the store is made, with short leases; neither the API nor an agent is started. Its folder is removed."""
+    """The service is up and the store is made, with short leases; neither the API nor an agent is started."""
     settings = workspace.agent_settings
     shorten_timeouts(settings)
     try:
         async with ProcessGroup(workspace.folder, workspace.logs) as programs:
             service = (program_path("lab-sandbox"), "run", "--config", str(workspace.service_settings))
             running = await programs.start(Program("service", service, f"{workspace.service_url}healthz"))
-            upgrade = (program_path("lab-agent"), "db", "upgrade", "--config", str(settings))
-            await programs.run_to_end(Program("journal", upgrade), DEADLINE)
+            await _run_agent_command(workspace, workspace.logs / "journal.log", "db", "upgrade")
             if workspace.connection.kind == "sql":
-                await programs.run_to_end(staging_tables_program(workspace), DEADLINE)
+                await _run_agent_command(workspace, workspace.folder / STAGING_DDL_FILE, "adapter", "sql", "ddl")
             await programs.wait_until_ready(running, DEADLINE)
             async with open_partner_client(build_account(workspace)) as client:
                 yield ProcessHarness(workspace, programs, client, running)

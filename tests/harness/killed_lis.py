@@ -1,4 +1,4 @@
-"""A laboratory system that may be killed at any moment: the LIS simulator, with values of many digits, and a note of every repeat.
+"""A laboratory system that may be killed at any moment: the LIS simulator, with values of many digits and a note of repeats.
 
     python -m tests.harness.killed_lis ORDERS RESULTS OWN [BY ...]
 
@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+import typer
 from typing_extensions import override
 
 from lab_sandbox.demo.lis import simulator, transport_http
@@ -98,7 +99,7 @@ def main() -> None:
         open_transport,
         interval=_ROUND_SECONDS,
         stage_timeout=STAGE_SECONDS,
-        print_line=lambda line: print(line, flush=True),
+        print_line=typer.echo,
     )
 
 

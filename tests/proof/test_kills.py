@@ -1,4 +1,4 @@
-"""All programs are killed at random moments, by each adapter, on both databases, on good days and bad ones: nothing is lost or twice.
+"""All programs are killed at random moments, by each adapter, on both databases, on good and bad days: nothing is lost or twice.
 
 A short run takes one combination of database and day for each adapter, others every day; its figures say how many it took.
 """

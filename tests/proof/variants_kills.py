@@ -1,4 +1,4 @@
-"""Known-bad variants of the agent that the kill loops must find: `kills` over the whole flow, `adapters` over each adapter alone."""
+"""Known-bad variants that the kill loops must find: `kills` over the whole flow, `adapters` over each adapter alone."""
 
 from __future__ import annotations
 
