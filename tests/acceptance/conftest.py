@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +11,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from lab_sandbox.demo.lis.simulator import SimulatorFolders
-from lab_sandbox.demo.processes import ProcessGroup, Program, program_path, staging_tables_program
-from lab_sandbox.demo.runner import build_account
+from lab_sandbox.demo.processes import Program, program_path
 from lab_sandbox.demo.workspace import Workspace, build_transport, create_workspace
-from lab_sandbox.partner.client import open_partner_client
-from tests.harness.clock import DEADLINE
-from tests.harness.installation import ProcessHarness, shorten_timeouts
+from tests.harness.installation import ProcessHarness, open_installation
 from tests.harness.paths import ROOT
 
 
@@ -28,33 +24,18 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[ProcessHarnes
     Its parameter is how the laboratory system is connected: `folder` without one.
     """
     workspace = create_workspace(ROOT / "config", other_ports=True, lis=getattr(request, "param", "folder"))
-    settings = workspace.agent_settings
-    shorten_timeouts(settings)
-    try:
-        async with ProcessGroup(workspace.folder, workspace.logs) as programs:
-            service = (program_path("lab-sandbox"), "run", "--config", str(workspace.service_settings))
-            running = await programs.start(Program("service", service, f"{workspace.service_url}healthz"))
-            await programs.run_to_end(
-                Program("journal", (program_path("lab-agent"), "db", "upgrade", "--config", str(settings))), DEADLINE
-            )
-            if workspace.connection.kind == "sql":
-                await programs.run_to_end(staging_tables_program(workspace), DEADLINE)
-            api = (program_path("lab-api"), "run", "--config", str(settings))
-            api_running = await programs.start(Program("api", api, f"{workspace.api_url}/readyz"))
-            await asyncio.gather(programs.wait_until_ready(running, DEADLINE), programs.wait_until_ready(api_running, DEADLINE))
-            async with open_partner_client(build_account(workspace)) as client:
-                harness = ProcessHarness(workspace, programs, client, running)
-                lis = asyncio.create_task(harness.lis.run())
-                try:
-                    with moved_messages(workspace):
-                        yield harness
-                finally:
-                    await harness.close()
-                    if lis.done():
-                        lis.result()
-                    lis.cancel()
-    finally:
-        shutil.rmtree(workspace.folder, ignore_errors=True)
+    async with open_installation(workspace) as harness:
+        api = (program_path("lab-api"), "run", "--config", str(workspace.agent_settings))
+        await harness.start_program(Program("api", api, f"{workspace.api_url}/readyz"))
+        lis = asyncio.create_task(harness.lis.run())
+        try:
+            with moved_messages(workspace):
+                yield harness
+        finally:
+            await harness.close()
+            if lis.done():
+                lis.result()
+            lis.cancel()
 
 
 @contextmanager

@@ -4,32 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.crashing_agent import CRASH_POINTS
 from tests.harness.installation import ProcessHarness
 from tests.harness.proof import FIGURES
 
-CRASH_POINTS = [
-    "before commit order",
-    "after commit order",
-    "before commit fetch_order:done",
-    "after commit fetch_order:done",
-    "before commit submit_order:started",  # the file has its temporary name, and the database does not know
-    "after commit submit_order:started",
-    "after submit",  # the LIS has it, and the database does not know
-    "after commit submit_order:done",
-    "before commit report",
-    "after commit report",  # the report is stored, and its file was not moved away
-    "after commit match_report:done",
-    "after upload_document",
-    "before create Observation",
-    "after create Observation",  # created on the service, and the agent does not know
-    "after create DiagnosticReport",
-    "after commit upload DiagnosticReport",
-    "after commit deliver_report:done",
-    "before update Task",
-    "after update Task",
-    "after commit update_line_task:done",
-    "before commit update_order_task:done",
-]
 WORST = [
     "after commit order",
     "before commit fetch_order:done",

@@ -23,7 +23,7 @@ from typing import Any
 IMPORTED = (
     *("lab_agent.cli.app", "lab_agent.cli.check", "lab_agent.daemon", "lab_agent.worker_bootstrap", "lab_agent.status.app"),
     *("lab_api.cli", "lab_api.server", "lab_sandbox.cli", "lab_sandbox.app", "uvicorn.protocols.http.h11_impl"),
-    "tests.harness.crashing_agent",
+    *("tests.harness.crashing_agent", "tests.harness.killed_clinic", "tests.harness.killed_lis"),
 )
 MAX_REQUEST = 1_000_000
 

@@ -6,9 +6,12 @@ import asyncio
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,9 +19,10 @@ from typing import Any
 
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.processes import ProcessGroup, Program, RunningProgram, program_path
-from lab_sandbox.demo.workspace import Workspace
+from lab_sandbox.demo.runner import build_account
+from lab_sandbox.demo.workspace import STAGING_DDL_FILE, Workspace
 from lab_sandbox.partner.basket import Basket, choose_item
-from lab_sandbox.partner.client import PartnerClient
+from lab_sandbox.partner.client import PartnerClient, open_partner_client
 from lab_sandbox.partner.clinic import Clinic, PlacedOrder
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_bundle import LabelSequence
@@ -151,6 +155,10 @@ class ProcessHarness:
         self._service = await self._programs.start(self._service.program)
         await self._programs.wait_until_ready(self._service, DEADLINE)
 
+    async def start_program(self, program: Program) -> None:
+        """Start another program, and wait until it is ready."""
+        await self._programs.wait_until_ready(await self._programs.start(program), DEADLINE)
+
     def log_lines(self, text: str) -> list[str]:
         """Lines of the agents' log that hold `text`."""
         log = self.workspace.logs / "agent.log"
@@ -220,6 +228,33 @@ class ProcessHarness:
         for agent in self._agents:
             agent.process.kill()
             await asyncio.to_thread(agent.process.wait, DEADLINE)
+
+
+async def _run_agent_command(workspace: Workspace, output: Path, *words: str) -> None:
+    with output.open("wb") as file:
+        config = ("--config", str(workspace.agent_settings))
+        program = forked_programs.start("lab_agent.cli", *words, *config, cwd=workspace.folder, stdout=file, stderr=file)
+        code = await asyncio.to_thread(program.wait, DEADLINE)
+    assert code == 0, await asyncio.to_thread(output.read_text)
+
+
+@asynccontextmanager
+async def open_installation(workspace: Workspace) -> AsyncIterator[ProcessHarness]:
+    """The service is up and the store is made, with short leases; neither the API nor an agent is started."""
+    settings = workspace.agent_settings
+    shorten_timeouts(settings)
+    try:
+        async with ProcessGroup(workspace.folder, workspace.logs) as programs:
+            service = (program_path("lab-sandbox"), "run", "--config", str(workspace.service_settings))
+            running = await programs.start(Program("service", service, f"{workspace.service_url}healthz"))
+            await _run_agent_command(workspace, workspace.logs / "journal.log", "db", "upgrade")
+            if workspace.connection.kind == "sql":
+                await _run_agent_command(workspace, workspace.folder / STAGING_DDL_FILE, "adapter", "sql", "ddl")
+            await programs.wait_until_ready(running, DEADLINE)
+            async with open_partner_client(build_account(workspace)) as client:
+                yield ProcessHarness(workspace, programs, client, running)
+    finally:
+        shutil.rmtree(workspace.folder, ignore_errors=True)
 
 
 def order_unknown_item(bundle: Json) -> Json:

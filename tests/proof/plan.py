@@ -28,7 +28,7 @@ PROOFS = (
         name="kills",
         claim="The agent and the API are killed at any moment, by each adapter and on both databases: each order once, each "
         "result digit for digit",
-        tests=("acceptance/test_crash_recovery.py", "acceptance/test_delivery_crashes.py"),
+        tests=("proof/test_kills.py", "acceptance/test_crash_recovery.py", "acceptance/test_delivery_crashes.py"),
     ),
     Proof(
         name="system_calls",

@@ -61,11 +61,12 @@ def outgoing_messages(results: Path) -> Iterator[tuple[Path, Json]]:
 
 
 def remove_sent_message(file: Path) -> None:
-    """Removes a message that was delivered, and the document files beside it."""
-    for document in decode(file.read_bytes()).get("documents", ()):
+    """Removes a message that was delivered, then the document files beside it: after a crash in between, none is missing."""
+    documents = decode(file.read_bytes()).get("documents", ())
+    file.unlink()
+    for document in documents:
         if "file" in document:
             (file.parent / document["file"]).unlink(missing_ok=True)
-    file.unlink()
 
 
 def write_cancellation(orders: Path, cancellation: Json) -> None:
@@ -177,10 +178,15 @@ class LisSimulator:
         return time.time() - last >= self._stage_timeout
 
     def _write_message(self, message: ResultMessage) -> None:
+        """Puts a message out. One that was put out before a crash, which nobody has noted, is put out again as it was."""
         files = {**message.documents, message.name: encode(message.body)}
-        for folder in (self._folders.results, self._folders.sent_messages):
-            for name, content in files.items():
-                write_atomically(folder, name, content)
+        for name, content in files.items():
+            noted = self._folders.sent_messages / f".{name}.unsent"
+            if not noted.exists():
+                write_atomically(noted.parent, noted.name, content)
+            write_atomically(self._folders.results, name, noted.read_bytes())
+        for name in files:
+            self._folders.sent_messages.joinpath(f".{name}.unsent").replace(self._folders.sent_messages / name)
 
 
 def local_now() -> datetime:

@@ -53,7 +53,9 @@ class SqlTransport(LisTransport):
     def _read_orders(self, database: sqlite3.Connection) -> Iterator[str]:
         for row in database.execute("select * from lab_orders where taken_at is null order by created_at").fetchall():
             key = row["order_key"]
-            write_atomically(self._folders.orders, f"{key}.json", encode(_build_order(database, row)))
+            name = f"{key}.json"
+            if not (self._folders.received_orders / name).exists():  # or it was read before a crash
+                write_atomically(self._folders.orders, name, encode(_build_order(database, row)))
             with database:
                 database.execute(
                     "update lab_orders set taken_at = ?, taken_by = 'simulator' where order_key = ?", (_timestamp(), key)
