@@ -27,9 +27,10 @@ from pathlib import Path
 
 from tests.harness.paths import ROOT
 from tests.harness.proof import SHARE
-from tests.proof.mutants import MUTANTS, Mutant, make_tree
+from tests.proof.mutants import Mutant, make_tree
 from tests.proof.plan import HEADLINES, PROOFS, Proof
-from tests.proof.results import Result, format_table, load_result, read_figures, skipped_reasons
+from tests.proof.results import Result, format_headlines, format_table, load_result, read_figures, skipped_reasons
+from tests.proof.variants import MUTANTS
 
 _BUILD = ROOT / "build" / "proof"
 _PAGE, _README = ROOT / "docs" / "reliability.md", ROOT / "README.md"

@@ -68,6 +68,3 @@ def make_tree(folder: Path, mutant: Mutant | None = None) -> None:
 
 class StaleMutantError(Exception):
     """The text that a variant edits is not there any more: the variant is written anew."""
-
-
-MUTANTS: tuple[Mutant, ...] = ()

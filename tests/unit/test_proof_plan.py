@@ -10,9 +10,10 @@ import pytest
 from tests.harness.paths import ROOT
 from tests.harness.proof import Figures
 from tests.proof.__main__ import ProofRun
-from tests.proof.mutants import MUTANTS, Mutant, StaleMutantError
+from tests.proof.mutants import Mutant, StaleMutantError
 from tests.proof.plan import HEADLINES, PROOFS, Headline, Proof
 from tests.proof.results import Result, format_headlines, format_table, load_result, read_figures
+from tests.proof.variants import MUTANTS
 
 SHARE_IGNORED = Mutant(
     name="share_is_ignored",

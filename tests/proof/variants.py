@@ -1,0 +1,8 @@
+"""All known-bad variants."""
+
+from __future__ import annotations
+
+from tests.proof import variants_kills, variants_soak, variants_system_calls
+from tests.proof.mutants import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (*variants_kills.VARIANTS, *variants_system_calls.VARIANTS, *variants_soak.VARIANTS)
