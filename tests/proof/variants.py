@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.proof import variants_kills, variants_soak, variants_system_calls
+from tests.proof import variants_kills, variants_laboratory, variants_soak, variants_system_calls
 from tests.proof.mutants import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*variants_kills.VARIANTS, *variants_system_calls.VARIANTS, *variants_soak.VARIANTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *variants_kills.VARIANTS,
+    *variants_system_calls.VARIANTS,
+    *variants_laboratory.VARIANTS,
+    *variants_soak.VARIANTS,
+)

@@ -1,0 +1,85 @@
+"""Known-bad variants for the proofs that are older than their table: simulations, adapters, values, the API and the store."""
+
+from __future__ import annotations
+
+from tests.proof.mutants import Mutant
+
+_LIVES = ("simulation/test_order_lifecycles.py",)
+
+VARIANTS = (
+    Mutant(
+        name="sent_statuses_are_not_recorded",
+        what="sets the status of a Task without recording before that it is ours",
+        file="lab_agent/workflow/task_updates.py",
+        old="        await lease.mark_started(lambda uow: _record_sent_status(uow, lease.job, desired.status))\n",
+        new="",
+        found_by="days",
+        tests=_LIVES,
+    ),
+    Mutant(
+        name="versions_overtake_each_other",
+        what="delivers a version of a report while another one of it is on its way",
+        file="lab_agent/workflow/result_versions.py",
+        old="        return self.on_its_way or next((each for each in reversed(self.queued) if self.order.is_older(each, report)), None)\n",
+        new="        return None\n",
+        found_by="values",
+        tests=("integration/results/test_version_simulation.py",),
+    ),
+    Mutant(
+        name="baskets_asked_again_get_new_labels",
+        what="gives a basket that is asked for again other labels than before",
+        file="lab_agent/catalogue_service/label_allocation.py",
+        old="        had = _newest_unused(uow.issued_labels.list_for_basket(key)) if key else {}\n",
+        new="        had = dict[str, str]()\n",
+        found_by="api",
+        tests=("integration/lab_api/test_label_allocation.py::test_four_processes_allocate_unique_labels",),
+    ),
+    Mutant(
+        name="uploads_are_not_looked_for",
+        what="creates again what a lost reply has left open, without looking for it, and without If-None-Exist",
+        file="lab_agent/workflow/resource_upload.py",
+        old="            there = await self._find(upload) if self.verifying else None\n            if there is None:\n"
+        "                there = await self.exchange.create(upload.resource_type, upload.body, if_none_exist=upload.identifier)\n",
+        new="            there = await self.exchange.create(upload.resource_type, upload.body)\n",
+        found_by="values",
+        tests=("integration/results/test_version_simulation.py",),
+    ),
+    Mutant(
+        name="edits_of_others_are_overwritten",
+        what="writes a Task without what others have written into it",
+        file="lab_agent/workflow/task_updates.py",
+        old="        body = build_task_update(task.body, status=desired.status, outputs=desired.outputs, replaces=obsolete)\n",
+        new='        ours = {name: task.body[name] for name in ("resourceType", "id", "meta", "status", "code") if name in task.body}\n'
+        "        body = build_task_update(ours, status=desired.status, outputs=desired.outputs, replaces=obsolete)\n",
+        found_by="values",
+        tests=("integration/workflow/test_task_updates.py",),
+    ),
+    Mutant(
+        name="answered_before_the_commit",
+        what="answers units of work, and commits them later",
+        file="lab_agent/store/group_commit.py",
+        old="            transaction.end()\n            self._check(connection)\n",
+        new="            self._answer(list(group), frozenset())\n            time.sleep(0.02)\n            transaction.end()\n"
+        "            self._check(connection)\n",
+        found_by="store",
+        tests=("integration/store/test_concurrency.py::test_random_kills_lose_no_commit_nor_leave_fragments",),
+    ),
+    Mutant(
+        name="upgrades_commit_each_statement",
+        what="commits an upgrade of the database step by step",
+        file="lab_agent/store/migrations/env.py",
+        old="    transactional_ddl=True,\n",
+        new="    transactional_ddl=False,\n",
+        found_by="store",
+        tests=("integration/store/test_killed_upgrades.py",),
+    ),
+    Mutant(
+        name="dead_letters_are_not_told",
+        what="opens no alert for jobs that have failed for good",
+        file="lab_agent/workflow/attention_alerts.py",
+        old="        return [*waiting, *self._failure_alerts(uow, now)]\n",
+        new="        return []\n",
+        found_by="poison",
+        tests=("incidents/test_incidents.py::test_sample_of_incidents_is_told",),
+    ),
+)
