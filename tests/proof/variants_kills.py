@@ -30,15 +30,6 @@ VARIANTS: tuple[Mutant, ...] = (
         tests=(f"{_KILLS}[hl7v2]",),
     ),
     Mutant(
-        name="laboratory_not_asked",
-        what="hands an order over again after an unknown outcome, without asking the laboratory system first",
-        file="lab_agent/workflow/handover.py",
-        old="        match await adapter.was_received(key):\n",
-        new="        match False:\n",
-        found_by="kills",
-        tests=(f"{_KILLS}[http]",),
-    ),
-    Mutant(
         name="created_without_condition",
         what="creates a resource without If-None-Exist",
         file="lab_agent/exchange/client.py",
@@ -57,17 +48,6 @@ VARIANTS: tuple[Mutant, ...] = (
         tests=(f"{_KILLS}[folder]",),
     ),
     Mutant(
-        name="row_processed_before_commit",
-        what="marks a row of the staging tables as processed, and commits its result a moment later",
-        file="lab_agent/lis/sql/adapter.py",
-        old="            new = await self._accept(result_row, inbox)\n",
-        new="            await self._run_in_thread(lambda: self._write(lambda one: self._results.mark_processed(one, row_id)))\n"
-        "            await asyncio.sleep(0.3)\n"
-        "            new = await self._accept(result_row, inbox)\n",
-        found_by="adapters",
-        tests=(f"{_ADAPTERS}[sql]",),
-    ),
-    Mutant(
         name="answered_before_commit",
         what="answers a posted result with 200, and commits it a moment later",
         file="lab_agent/lis/http/webhook.py",
@@ -79,15 +59,15 @@ VARIANTS: tuple[Mutant, ...] = (
         tests=(f"{_ADAPTERS}[http]",),
     ),
     Mutant(
-        name="file_moved_and_committed_later",
-        what="moves a result file away, and commits its result a moment later",
-        file="lab_agent/lis/folder/adapter.py",
-        old="        new = await inbox.accept_all({accepted_id(file.message_id): outcome.content for file, outcome in parsed})\n",
-        new="        await self._run_in_thread(lambda: self._move_accepted(files, stored, parsed))\n"
-        "        await asyncio.sleep(0.3)\n"
-        "        new = await inbox.accept_all({accepted_id(file.message_id): outcome.content for file, outcome in parsed})\n",
+        name="row_processed_before_commit",
+        what="marks a row of the staging tables as processed, and commits its result a moment later",
+        file="lab_agent/lis/sql/adapter.py",
+        old="            new = await self._accept(result_row, inbox)\n",
+        new="            await self._run_in_thread(lambda: self._write(lambda one: self._results.mark_processed(one, row_id)))\n"
+        "            await asyncio.sleep(0.3)\n"
+        "            new = await self._accept(result_row, inbox)\n",
         found_by="adapters",
-        tests=(f"{_ADAPTERS}[folder]",),
+        tests=(f"{_ADAPTERS}[sql]",),
     ),
     Mutant(
         name="control_id_of_each_attempt",

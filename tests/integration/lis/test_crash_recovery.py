@@ -243,7 +243,7 @@ def loop(kind: str, base: Path, launcher: Launcher, kills: int) -> None:
         for number in range(kills):
             laboratory.put_out(dump_message(make_correction(report, f"{number}.0")))
             child = launcher.start({**task, "orders": number + 1})
-            time.sleep(rng.uniform(0, (0.15, 0.6)[number % 2]))  # some are killed as they begin, some at work
+            time.sleep(rng.uniform(0, 0.15))
             laboratory.orders()
             launcher.kill(child)
         child = launcher.start({**task, "orders": kills})
