@@ -166,9 +166,10 @@ def test_message_that_a_crash_left_unnoted_is_put_out_again_as_it_was(folders: S
     def crash(_self: Path, _target: Path) -> Path:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", _failing_from(folders.sent_messages, crash))
-        simulator(folders).run_once()
+        with pytest.raises(KeyboardInterrupt):
+            simulator(folders).run_once()
     before = {file.name: file.read_bytes() for file in folders.results.iterdir()}
     later = LisSimulator(folders, BEHAVIOUR, 3600, lambda: NOW.replace(hour=13))
     later.run_once()
