@@ -55,8 +55,8 @@ _WAIT, _NO_WAIT = "retry_after = 1", "retry_after = 0"
 """What a service asks for on a bad day, and on a hurried one."""
 QUICK_RETRIES = {"backoff_first": 0.1, "backoff_longest": 0.5}
 """On a bad day nearly half of the requests fail."""
-_PATIENCE = 6.0
-"""Seconds that a crash point has, to be reached; then the agent is killed where it is."""
+_PATIENCE, _LONG_PATIENCE = 6.0, 25.0
+"""Seconds that a crash point has, to be reached, and one of the worst; then the agent is killed where it is."""
 _LONGEST_PAUSE = 1.5
 _STALLED = 30.0
 """Seconds without any change after which what has not ended is lost."""
@@ -170,7 +170,7 @@ class KilledInstallation:
         self.api.start()
         await wait_answering(f"{self.workspace.api_url}/readyz")
         await write_reference(self.harness.client, self._clinic_folder)
-        self.want_orders(1)
+        self.want_orders(2)
         for program in (self.lis, self.clinic):
             program.start()
 
@@ -192,7 +192,8 @@ class KilledInstallation:
         for number, kill in enumerate(planned, 1):
             self.want_orders(1)
             program = self._by_name[kill.program]
-            at_point = kill.crash_point is not None and await program.wait_killed(_PATIENCE)
+            patience = _LONG_PATIENCE if number <= 2 * len(WORST_POINTS) else _PATIENCE
+            at_point = kill.crash_point is not None and await program.wait_killed(patience)
             if not at_point:
                 await asyncio.sleep(self._rng.uniform(0, _LONGEST_PAUSE))
                 await program.kill()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.proof.mutants import Mutant
 
 _KILLS = "proof/test_kills.py::test_killed_programs_lose_and_double_nothing"
+_ADAPTERS = "integration/lis/test_crash_recovery.py::test_agent_killed_five_times_exactly_once"
+_HL7 = "integration/lis/hl7v2/test_crash_recovery.py::test_adapter_killed_repeatedly_no_duplicates_no_loss"
 
 VARIANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -28,15 +30,6 @@ VARIANTS: tuple[Mutant, ...] = (
         tests=(f"{_KILLS}[hl7v2]",),
     ),
     Mutant(
-        name="laboratory_not_asked",
-        what="hands an order over again after an unknown outcome, without asking the laboratory system first",
-        file="lab_agent/workflow/handover.py",
-        old="        match await adapter.was_received(key):\n",
-        new="        match False:\n",
-        found_by="kills",
-        tests=(f"{_KILLS}[http]",),
-    ),
-    Mutant(
         name="created_without_condition",
         what="creates a resource without If-None-Exist",
         file="lab_agent/exchange/client.py",
@@ -53,5 +46,36 @@ VARIANTS: tuple[Mutant, ...] = (
         new="_decoder = msgspec.json.Decoder(float_hook=lambda digits: Decimal(str(float(digits))))\n",
         found_by="kills",
         tests=(f"{_KILLS}[folder]",),
+    ),
+    Mutant(
+        name="answered_before_commit",
+        what="answers a posted result with 200, and commits it a moment later",
+        file="lab_agent/lis/http/webhook.py",
+        old="            new = await self.inbox.accept(name, message)\n",
+        new="            new = not await self.inbox.was_accepted(name)\n"
+        "            later = self.inbox.accept(name, message)\n"
+        "            asyncio.get_running_loop().call_later(0.2, asyncio.ensure_future, later)\n",
+        found_by="adapters",
+        tests=(f"{_ADAPTERS}[http]",),
+    ),
+    Mutant(
+        name="row_processed_before_commit",
+        what="marks a row of the staging tables as processed, and commits its result a moment later",
+        file="lab_agent/lis/sql/adapter.py",
+        old="            new = await self._accept(result_row, inbox)\n",
+        new="            await self._run_in_thread(lambda: self._write(lambda one: self._results.mark_processed(one, row_id)))\n"
+        "            await asyncio.sleep(0.3)\n"
+        "            new = await self._accept(result_row, inbox)\n",
+        found_by="adapters",
+        tests=(f"{_ADAPTERS}[sql]",),
+    ),
+    Mutant(
+        name="control_id_of_each_attempt",
+        what="gives each attempt of an HL7 v2 order a name of its own, so that a repeat is not recognised",
+        file="lab_agent/lis/hl7v2/orders/submission.py",
+        old='        if self.settings.duplicates == "msh10":\n            return key\n',
+        new="",
+        found_by="adapters",
+        tests=(f"{_HL7}[3-msh10-False]",),
     ),
 )

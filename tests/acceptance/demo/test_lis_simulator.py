@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,3 +158,30 @@ def test_delivered_files_equal_kept_files(folders: SimulatorFolders):
     assert not [file for file in folders.results.iterdir() if file.name.startswith(".")]
     assert not list(folders.orders.iterdir())
     assert decode((folders.received_orders / "RAAAAAAAAAAAAAAA.json").read_bytes())["contract"] == "C-100"
+
+
+def test_message_that_a_crash_left_unnoted_is_put_out_again_as_it_was(folders: SimulatorFolders, monkeypatch: pytest.MonkeyPatch):
+    write_order(folders, order("001.001"))
+
+    def crash(_self: Path, _target: Path) -> Path:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _failing_from(folders.sent_messages, crash))
+        with pytest.raises(KeyboardInterrupt):
+            simulator(folders).run_once()
+    before = {file.name: file.read_bytes() for file in folders.results.iterdir()}
+    later = LisSimulator(folders, BEHAVIOUR, 3600, lambda: NOW.replace(hour=13))
+    later.run_once()
+    assert before
+    assert before.items() <= {file.name: file.read_bytes() for file in folders.results.iterdir()}.items()
+
+
+def _failing_from(folder: Path, crash: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    """Moves files as usual, but for those that are noted as sent."""
+    move = Path.replace
+
+    def replace(file: Path, target: Path) -> Path:
+        return crash(file, target) if file.parent == folder and file.name.endswith(".unsent") else move(file, target)
+
+    return replace
