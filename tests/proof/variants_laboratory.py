@@ -20,7 +20,8 @@ VARIANTS = (
         name="versions_overtake_each_other",
         what="delivers a version of a report while another one of it is on its way",
         file="lab_agent/workflow/result_versions.py",
-        old="        return self.on_its_way or next((each for each in reversed(self.queued) if self.order.is_older(each, report)), None)\n",
+        old="        return self.on_its_way or next("
+        "(each for each in reversed(self.queued) if self.order.is_older(each, report)), None)\n",
         new="        return None\n",
         found_by="values",
         tests=("integration/results/test_version_simulation.py",),
@@ -38,8 +39,10 @@ VARIANTS = (
         name="uploads_are_not_looked_for",
         what="creates again what a lost reply has left open, without looking for it, and without If-None-Exist",
         file="lab_agent/workflow/resource_upload.py",
-        old="            there = await self._find(upload) if self.verifying else None\n            if there is None:\n"
-        "                there = await self.exchange.create(upload.resource_type, upload.body, if_none_exist=upload.identifier)\n",
+        old="            there = await self._find(upload) if self.verifying else None\n"
+        "            if there is None:\n"
+        "                there = await self.exchange.create("
+        "upload.resource_type, upload.body, if_none_exist=upload.identifier)\n",
         new="            there = await self.exchange.create(upload.resource_type, upload.body)\n",
         found_by="values",
         tests=("integration/results/test_version_simulation.py",),
@@ -49,7 +52,8 @@ VARIANTS = (
         what="writes a Task without what others have written into it",
         file="lab_agent/workflow/task_updates.py",
         old="        body = build_task_update(task.body, status=desired.status, outputs=desired.outputs, replaces=obsolete)\n",
-        new='        ours = {name: task.body[name] for name in ("resourceType", "id", "meta", "status", "code") if name in task.body}\n'
+        new='        names = ("resourceType", "id", "meta", "status", "code")\n'
+        "        ours = {name: task.body[name] for name in names if name in task.body}\n"
         "        body = build_task_update(ours, status=desired.status, outputs=desired.outputs, replaces=obsolete)\n",
         found_by="values",
         tests=("integration/workflow/test_task_updates.py",),
