@@ -10,14 +10,14 @@ import itertools
 import json
 import re
 import signal
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from base64 import b64encode
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -28,11 +28,11 @@ from lab_agent.crypto import Cipher, Passwords
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness import canaries, refused
 from tests.harness.browser import needs_chromium, running_browser, sign_in, visit, with_and_without_scripts
-from tests.harness.canaries import BORN, CANARIES, FAMILY, GIVEN, MIDDLE, Crawl, find_canaries, page_routes
+from tests.harness.canaries import BORN, FAMILY, GIVEN, MIDDLE, Crawl, find_canaries, page_routes
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.programs import free_port
-from tests.incidents.laboratory import Laboratory, wait_for
+from tests.incidents.laboratory import Laboratory, replace_item, wait_for
 
 PASSWORD = "a long password for tests"
 OPERATOR, REVEALER = Role.OPERATOR.value, "revealer"
@@ -40,6 +40,16 @@ TEST = "001.001"
 SOON = 2.0
 """Seconds within which an open page tells of something new."""
 WITHOUT_TIMER = "const every = setInterval; window.setInterval = (what, ms) => (ms === 10000 ? 0 : every(what, ms));"
+SENDER = {"/refused/{key}": {"Kanarfile"}}
+"""What a message was sent as is shown to operators alone, and noted."""
+DOCUMENT = {"/results/{key}/documents/{number}": {FAMILY}}
+NOTED: Mapping[str | None, Mapping[str, set[str]]] = {
+    Role.OPERATOR.value: SENDER,
+    Role.ADMIN.value: SENDER,
+    REVEALER: SENDER | DOCUMENT,
+}
+"""Who may see which canary in the answer to a GET; each look is in the audit."""
+T = TypeVar("T")
 pytestmark = needs_chromium
 
 
@@ -58,6 +68,13 @@ class Installation:
 
     def name(self, kind: str) -> str:
         return f"{kind}-{next(self.names)}"
+
+    def sign_in(self, name: str | None) -> httpx.Client:
+        """Somebody without a browser; nobody has not signed in."""
+        client = httpx.Client(base_url=self.lab.workspace.status_url, trust_env=False, timeout=DEADLINE)
+        if name is not None:
+            assert client.post("/sign-in", data={"name": name, "password": PASSWORD}).status_code == 303
+        return client
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """The reports that are at the clinic, by the laboratory's own name of each."""
@@ -211,14 +228,14 @@ def test_results_of_the_match_desk_reach_the_clinic(installation: Installation, 
 def test_refused_message_is_replayed_with_mended_map(installation: Installation, browser: Browser, scripts: bool) -> None:
     """A status that the map lacks: the page says the line that mends it, and after a reload the result goes to the clinic."""
     lab, order = installation.lab, installation.order()
-    status = "QZ"[scripts]
+    status = "QJ"[scripts]
     name, line = installation.name("analyser"), order["lines"][0]["key"]
     message = hl7_result(name, order["key"], line, status)
-    assert asyncio_in_thread(refused.send(installation.analyser_port, message)) == ["AE"]
+    assert run_apart(refused.send(installation.analyser_port, message)) == ["AE"]
     with visit(browser, lab.workspace.status_url, java_script_enabled=scripts) as visited:
         tab = visited.tab
         sign_in(tab, OPERATOR, PASSWORD, "/refused?source=analyser")
-        tab.locator("tbody th a").first.click()
+        tab.get_by_role("row").filter(has_text=f"status {status} ").get_by_role("link").click()
         expect(tab.get_by_text(f"{status} = ?")).to_be_visible()
         table = installation.analyser_map.read_text() or "[tables.report_status]\n"
         installation.analyser_map.write_text(f'{table}{status} = "final"\n')
@@ -240,7 +257,7 @@ def test_stopped_test_is_in_the_answer_of_eta(installation: Installation, browse
             answer = clinic.get("eta", params={"contract": "C-100"}).raise_for_status().json()
         return str({each["id"]: each["status"] for each in answer}[TEST])
 
-    assert status() == "active"
+    assert status() == "available"
     with visit(browser, lab.workspace.status_url, java_script_enabled=scripts) as visited:
         tab = visited.tab
         sign_in(tab, OPERATOR, PASSWORD, f"/catalogue/tests/{TEST}")
@@ -248,10 +265,10 @@ def test_stopped_test_is_in_the_answer_of_eta(installation: Installation, browse
         tab.get_by_label("Until").fill("3d")
         tab.get_by_role("button", name="Announce").click()
         tab.get_by_role("status").filter(has_text="The test is stopped").wait_for()
-        wait_for(lambda: status() != "active", "the stopped test in eta")
+        wait_for(lambda: status() == "stopped", "the stopped test in eta")
         tab.get_by_role("button", name="Lift").click()
         tab.get_by_role("status").filter(has_text="available as usual").wait_for()
-        wait_for(lambda: status() == "active", "the test in eta, as usual")
+        wait_for(lambda: status() == "available", "the test in eta, as usual")
 
 
 def test_page_is_live_and_says_that_it_lost_touch(installation: Installation, browser: Browser) -> None:
@@ -294,19 +311,62 @@ def test_page_is_live_and_says_that_it_lost_touch(installation: Installation, br
     context.close()
 
 
-def test_canaries_are_nowhere_but_on_the_noted_reveal(installation: Installation, browser: Browser) -> None:
-    """Every address as each role, the stream of news, the metrics, the exports, and the logs of all programs."""
+def test_canaries_are_nowhere_but_on_the_noted_reveal(installation: Installation) -> None:
+    """Every address as each role, the stream of news, the metrics, the exports, the logs of all programs, and the database."""
     lab = installation.lab
     order = installation.order()
-    key, line = order["key"], order["lines"][0]["key"]
+    news = ThreadPoolExecutor(1).submit(first_news, installation.sign_in(Role.VIEWER.value))
+    leave_traces(installation, order)
+    assert find_canaries(news.result(DEADLINE)) == []
+
+    reached: set[str] = set()
+    for name in (None, *(each.value for each in Role), REVEALER):
+        with installation.sign_in(name) as client:
+            crawl = Crawl(client)
+            crawl.run((*(each for each in page_routes() if "{" not in each), f"/orders?search={barcode_of(order)}"))
+            assert crawl.unexpected(NOTED.get(name, {})) == {}, name
+            reached |= crawl.routes()
+            if name != REVEALER:
+                answer = client.post(f"/orders/{order['key']}/patient", data={"csrf_token": crawl.token})
+                assert answer.status_code in {303, 403}
+                assert find_canaries(answer.text) == []
+    assert set(page_routes()) - reached == {"/sign-in/oidc", "/sign-in/oidc/return"}, "the others were all read"
+
+    for path in ("metrics", "healthz", "readyz"):
+        assert find_canaries(httpx.get(f"{lab.workspace.api_url}/{path}", trust_env=False, timeout=DEADLINE).text) == []
+    written = [*lab.workspace.logs.iterdir(), *lab.database.parent.glob(f"{lab.database.name}*")]
+    assert {"agent.log", "api.log", "service.log", lab.database.name} <= {each.name for each in written}
+    assert {each.name: said for each in written if (said := find_canaries(each.read_bytes().decode(errors="replace")))} == {}
+
+
+def leave_traces(installation: Installation, order: dict[str, Any]) -> None:
+    """What may name a patient comes in by every way: results that wait, messages that are refused, a line that is rejected."""
+    lab, key, line = installation.lab, order["key"], order["lines"][0]["key"]
     name = installation.name("canary")
-    differing = {"birth_date": BORN, "gender": "male", "identifiers": [{"system": "urn:policy", "value": "KANARPOLICY7741-X"}]}
-    lab.write_result(name, order=key, lines=[line], patient=differing)
-    lab.write_result_file(f"Kanarfile-{name}.json", json.dumps({"report_id": FAMILY, "patient": {"family": FAMILY}}))
-    status = {"report_status": "CANARY"}["report_status"]
-    asyncio_in_thread(refused.send(installation.analyser_port, hl7_result(f"{name}-hl7", key, line, status)))
-    wait_for(lambda: name in lab.page_as_text("/results"), "the held result") if hasattr(lab, "page_as_text") else None
-    assert CANARIES and MIDDLE
+    other = {"birth_date": "1907-08", "gender": "male", "identifiers": [{"system": "urn:policy", "value": "KANARPOLICY7741-X"}]}
+    document = {"content": b64encode(f"%PDF-1.4 {FAMILY}".encode()).decode(), "content_type": "application/pdf"}
+    lab.write_result(name, order=key, lines=[line], patient=other, documents=[document])
+    lab.write_result_file(
+        f"Kanarfile-{name}.json", json.dumps({"report_id": 7, "patient": {"family": FAMILY, "birth_date": BORN}})
+    )
+    run_apart(refused.send(installation.analyser_port, hl7_result(f"{name}-status", key, line, "W")))
+    run_apart(refused.send(installation.analyser_port, hl7_result(f"{name}-time", key, line, "F").replace(b"|OBX|1|NM|", b"|")))
+    lab.place_order(replace_item, patient=canaries.canary_patient)
+    with installation.sign_in(OPERATOR) as client:
+        wait_for(lambda: name in client.get("/results").text, "the result that waits")
+        for source in ("folder", "analyser"):
+            wait_for(lambda source=source: "/refused/" in client.get(f"/refused?source={source}").text, f"a refusal of {source}")
+
+
+def first_news(client: httpx.Client) -> str:
+    """What the stream of news says until it names something that has changed."""
+    said = ""
+    with client, client.stream("GET", "/live") as answer:
+        for line in answer.iter_lines():
+            said += f"{line}\n"
+            if line.startswith("data:"):
+                break
+    return f"{answer.headers}\n{said}"
 
 
 def main_text(tab: Page) -> str:
@@ -318,10 +378,8 @@ def sign_out(tab: Page) -> None:
     tab.wait_for_url("**/sign-in**")
 
 
-def asyncio_in_thread(work: Any) -> Any:
-    """Run something asynchronous: the browser's own event loop has this thread."""
-    from concurrent.futures import ThreadPoolExecutor
-
+def run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run something asynchronous in a thread of its own: the browser's event loop has this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
@@ -340,4 +398,4 @@ def hl7_result(name: str, order: str, line: str, status: str) -> bytes:
 
 
 def barcode_of(order: dict[str, Any]) -> str:
-    raise AssertionError(json.dumps(order["specimens"][0]))
+    return str(order["specimens"][0]["containers"][0]["barcode"])

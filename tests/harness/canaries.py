@@ -82,6 +82,8 @@ class Crawl:
     statuses: dict[str, int] = field(default_factory=dict)
     found: dict[str, list[str]] = field(default_factory=dict)
     """By address: the canaries in its answer."""
+    token: str = ""
+    """The newest form token that a page had."""
     _kinds: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def run(self, addresses: Iterable[str]) -> None:
@@ -96,7 +98,17 @@ class Crawl:
             if canaries := find_canaries(f"{address}\n{answer.headers}\n{answer.text}"):
                 self.found[address] = canaries
             if answer.headers.get("content-type", "").startswith("text/html"):
+                if found := re.search(r'name="csrf_token" value="([^"]+)"', answer.text):
+                    self.token = found[1]
                 waiting += [each for each in map(unescape, _LINK.findall(answer.text)) if self._is_wanted(each)]
+
+    def unexpected(self, noted: Mapping[str, set[str]]) -> dict[str, list[str]]:
+        """The canaries by address, without those that may stand at a route."""
+        rest = {
+            address: [each for each in said if each not in noted.get(route_of(address) or "", ())]
+            for address, said in self.found.items()
+        }
+        return {address: said for address, said in rest.items() if said}
 
     def routes(self) -> set[str]:
         """The routes that gave an answer that is no refusal."""

@@ -239,7 +239,9 @@ class Laboratory:
         template = templates(datetime.now(UTC).replace(minute=0, second=0, microsecond=0))[self.placed % 24]
         self.placed += 1
         with self.clinic() as clinic:
-            created = clinic.post("fhir/Patient", content=self._at_service(patient(template.patient))).raise_for_status().json()["id"]
+            created = (
+                clinic.post("fhir/Patient", content=self._at_service(patient(template.patient))).raise_for_status().json()["id"]
+            )
             bundle = exact_json.loads(self._at_service(template.bundle).replace("PATIENT", created))
             change(bundle)
             answer = clinic.post("fhir/$CreateDiagnosticRequest", content=exact_json.dumps(bundle))
