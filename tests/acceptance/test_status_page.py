@@ -14,6 +14,7 @@ import time
 from base64 import b64encode
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from lab_agent.crypto import Cipher, Passwords
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness import canaries, refused
 from tests.harness.browser import needs_chromium, running_browser, sign_in, visit, with_and_without_scripts
-from tests.harness.canaries import BORN, FAMILY, GIVEN, MIDDLE, Crawl, find_canaries, page_routes
+from tests.harness.canaries import BORN, FAMILY, GIVEN, MIDDLE, Crawl, find_canaries, page_routes, route_of
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.programs import free_port
@@ -69,12 +70,13 @@ class Installation:
     def name(self, kind: str) -> str:
         return f"{kind}-{next(self.names)}"
 
-    def sign_in(self, name: str | None) -> httpx.Client:
+    @contextmanager
+    def signed_in(self, name: str | None) -> Iterator[httpx.Client]:
         """Somebody without a browser; nobody has not signed in."""
-        client = httpx.Client(base_url=self.lab.workspace.status_url, trust_env=False, timeout=DEADLINE)
-        if name is not None:
-            assert client.post("/sign-in", data={"name": name, "password": PASSWORD}).status_code == 303
-        return client
+        with httpx.Client(base_url=self.lab.workspace.status_url, trust_env=False, timeout=DEADLINE) as client:
+            if name is not None:
+                assert client.post("/sign-in", data={"name": name, "password": PASSWORD}).status_code == 303
+            yield client
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """The reports that are at the clinic, by the laboratory's own name of each."""
@@ -235,7 +237,7 @@ def test_refused_message_is_replayed_with_mended_map(installation: Installation,
     with visit(browser, lab.workspace.status_url, java_script_enabled=scripts) as visited:
         tab = visited.tab
         sign_in(tab, OPERATOR, PASSWORD, "/refused?source=analyser")
-        tab.get_by_role("row").filter(has_text=f"status {status} ").get_by_role("link").click()
+        tab.locator("tbody th a").last.click()  # the longest waiting is first
         expect(tab.get_by_text(f"{status} = ?")).to_be_visible()
         table = installation.analyser_map.read_text() or "[tables.report_status]\n"
         installation.analyser_map.write_text(f'{table}{status} = "final"\n')
@@ -244,7 +246,7 @@ def test_refused_message_is_replayed_with_mended_map(installation: Installation,
         wait_for(lambda: len(lab.logged("adapter_reloaded")) > reloads, "the reload")
         tab.reload()
         tab.get_by_role("button", name="Replay").click()
-        tab.get_by_role("status").filter(has_text="replayed").wait_for()
+        tab.get_by_role("status").filter(has_text="Everything in the message was taken in").wait_for()
         wait_for(lambda: any(name in each for each in installation.reports()), "the result at the clinic")
 
 
@@ -315,16 +317,21 @@ def test_canaries_are_nowhere_but_on_the_noted_reveal(installation: Installation
     """Every address as each role, the stream of news, the metrics, the exports, the logs of all programs, and the database."""
     lab = installation.lab
     order = installation.order()
-    news = ThreadPoolExecutor(1).submit(first_news, installation.sign_in(Role.VIEWER.value))
-    leave_traces(installation, order)
-    assert find_canaries(news.result(DEADLINE)) == []
+    with ThreadPoolExecutor(1) as pool:
+        news = pool.submit(read_news, installation)
+        leave_traces(installation, order)
+        assert find_canaries(news.result(DEADLINE)) == []
 
+    own = [f"/orders?search={barcode_of(order)}", f"/orders/{order['key']}", f"/orders/{order['key']}/results"]
     reached: set[str] = set()
     for name in (None, *(each.value for each in Role), REVEALER):
-        with installation.sign_in(name) as client:
+        with installation.signed_in(name) as client:
             crawl = Crawl(client)
-            crawl.run((*(each for each in page_routes() if "{" not in each), f"/orders?search={barcode_of(order)}"))
-            assert crawl.unexpected(NOTED.get(name, {})) == {}, name
+            crawl.run((*own, *(each for each in page_routes() if "{" not in each)))
+            noted = NOTED.get(name, {})
+            assert crawl.unexpected(noted) == {}, name
+            assert {route_of(each) for each in crawl.found} == set(noted), f"what is noted is shown to {name}"
+            print(name, len(crawl.statuses))
             reached |= crawl.routes()
             if name != REVEALER:
                 answer = client.post(f"/orders/{order['key']}/patient", data={"csrf_token": crawl.token})
@@ -352,16 +359,16 @@ def leave_traces(installation: Installation, order: dict[str, Any]) -> None:
     run_apart(refused.send(installation.analyser_port, hl7_result(f"{name}-status", key, line, "W")))
     run_apart(refused.send(installation.analyser_port, hl7_result(f"{name}-time", key, line, "F").replace(b"|OBX|1|NM|", b"|")))
     lab.place_order(replace_item, patient=canaries.canary_patient)
-    with installation.sign_in(OPERATOR) as client:
+    with installation.signed_in(OPERATOR) as client:
         wait_for(lambda: name in client.get("/results").text, "the result that waits")
         for source in ("folder", "analyser"):
             wait_for(lambda source=source: "/refused/" in client.get(f"/refused?source={source}").text, f"a refusal of {source}")
 
 
-def first_news(client: httpx.Client) -> str:
+def read_news(installation: Installation) -> str:
     """What the stream of news says until it names something that has changed."""
     said = ""
-    with client, client.stream("GET", "/live") as answer:
+    with installation.signed_in(Role.VIEWER.value) as client, client.stream("GET", "/live") as answer:
         for line in answer.iter_lines():
             said += f"{line}\n"
             if line.startswith("data:"):

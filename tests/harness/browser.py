@@ -46,7 +46,7 @@ def visit(browser: Browser, base: str, **options: Any) -> Iterator[Visit]:
     """A tab of a browser that knows nothing yet; it must end without requests to other hosts and errors in the console."""
     context = browser.new_context(base_url=base, **options)
     try:
-        context.set_default_timeout(DEADLINE * 1000)
+        context.set_default_timeout(DEADLINE * 500)
         visited = Visit(_open_tab(context), [], [])
         _listen(visited, base)
         yield visited

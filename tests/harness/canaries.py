@@ -19,7 +19,7 @@ SHOWN = (FAMILY, GIVEN, MIDDLE, BORN, "+15550199471", "kanarmail@example.org", "
 """What the page shows of a patient to those who may reveal it."""
 HIDDEN = ("Kanarmaiden", "Kanarstreet", "Kanarcity", "KANARPOST", "Kanarcontact", "Kanardisplay", "Kanarnarrative", "Kanarfile")
 CANARIES = (*SHOWN, *HIDDEN, BORN.replace("-", ""), "13.08.1907")
-_PER_KIND = 3
+_PER_KIND = 2
 """How many addresses of one kind are looked at: of one route, with the same parameters."""
 _MAX_ADDRESSES = 250
 _LINK = re.compile(r'(?:href|src|action)="(/[^"#]*)')
