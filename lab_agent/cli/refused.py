@@ -47,7 +47,7 @@ def list_refused(
     wide: WideOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List refused messages, newest first; nothing of their text."""
+    """List refused messages: those that wait, longest first, or all in other states, newest first. Nothing of their text."""
     chosen = choose_columns(_COLUMNS, columns, wide=wide)
     states = state or [RefusedState.WAITING]
 

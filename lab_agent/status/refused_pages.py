@@ -52,7 +52,7 @@ Refused = Annotated[RefusedMessage, Depends(get_refused_message)]
 async def show_refused_messages(
     user: Viewer, context: Context, renderer: Renderer, page: PageNumber, state_names: StateNames, flash: Flash, source: str = ""
 ) -> Response:
-    """What waits, newest first; or all in the selected states. Of one adapter, or of all."""
+    """What waits, longest first; or all in the selected states, newest first. Of one adapter, or of all."""
     selected = [state for state in RefusedState if state.value in state_names]
     states, adapter = selected or [RefusedState.WAITING], one_line(source) or None
 
@@ -68,6 +68,7 @@ async def show_refused_messages(
         query_string=urlencode(query),
         states=RefusedState,
         selected_states=selected,
+        longest_first=states == [RefusedState.WAITING],
         source=adapter,
         waiting_counts=await context.store.run_read_only(lambda uow: uow.refused_messages.waiting_counts()),
         flash=flash,

@@ -226,23 +226,36 @@ class Laboratory:
         )
         assert answer.status_code == 200, answer.text
 
-    def place_order(self, change: Callable[[dict[str, Any]], None] = lambda bundle: None) -> str:
-        """A clinic orders; `change` alters the bundle before it is sent. Returns the id of the order-level Task."""
+    def place_order(
+        self,
+        change: Callable[[dict[str, Any]], None] = lambda bundle: None,
+        *,
+        patient: Callable[[dict[str, Any]], dict[str, Any]] = lambda patient: patient,
+    ) -> str:
+        """A clinic orders; `change` alters the bundle before it is sent, `patient` makes another Patient of the one that is sent.
+
+        Returns the id of the order-level Task.
+        """
         template = templates(datetime.now(UTC).replace(minute=0, second=0, microsecond=0))[self.placed % 24]
         self.placed += 1
-        with self._clinic() as clinic:
-            patient = clinic.post("fhir/Patient", content=self._at_service(template.patient)).raise_for_status().json()["id"]
-            bundle = exact_json.loads(self._at_service(template.bundle).replace("PATIENT", patient))
+        with self.clinic() as clinic:
+            created = (
+                clinic.post("fhir/Patient", content=self._at_service(patient(template.patient))).raise_for_status().json()["id"]
+            )
+            bundle = exact_json.loads(self._at_service(template.bundle).replace("PATIENT", created))
             change(bundle)
             answer = clinic.post("fhir/$CreateDiagnosticRequest", content=exact_json.dumps(bundle))
         assert answer.status_code in {200, 201}, answer.text
         tasks = [each["resource"] for each in answer.json()["entry"] if each["resource"]["resourceType"] == "Task"]
         return str(next(each["id"] for each in tasks if not each.get("partOf")))
 
-    def place_and_hand_over(self) -> dict[str, Any]:
-        """A clinic orders, and the laboratory system takes the order from its folder: the order as it stands in the file."""
+    def place_and_hand_over(self, **more: Any) -> dict[str, Any]:
+        """A clinic orders, as `place_order` does, and the laboratory system takes the order from its folder.
+
+        Returns the order as it stands in the file.
+        """
         others = set(self.orders.glob("*.json"))
-        self.place_order()
+        self.place_order(**more)
         file = wait_for(lambda: set(self.orders.glob("*.json")) - others, "the file of the order").pop()
         order: dict[str, Any] = json.loads(file.read_bytes())
         file.unlink()
@@ -280,7 +293,8 @@ class Laboratory:
         ours, theirs = self.workspace.service_config.contracts[0], SandboxConfig().contracts[0]
         return text.replace(theirs.resource_id(), ours.resource_id())
 
-    def _clinic(self) -> httpx.Client:
+    def clinic(self) -> httpx.Client:
+        """A client of the exchange service, signed in as the clinic."""
         service = httpx.Client(
             base_url=self.workspace.service_url, trust_env=False, headers={"Content-Type": "application/json"}, timeout=DEADLINE
         )
