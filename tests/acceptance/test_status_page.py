@@ -28,7 +28,7 @@ from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness import canaries, refused
-from tests.harness.browser import needs_chromium, running_browser, sign_in, visit, with_and_without_scripts
+from tests.harness.browser import needs_chromium, running_browser, sign_in, sign_out, visit, with_and_without_scripts
 from tests.harness.canaries import BORN, FAMILY, GIVEN, Crawl, find_canaries, page_routes, route_of
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
@@ -386,11 +386,6 @@ def match(tab: Page, name: str, order: dict[str, Any]) -> None:
 
 def main_text(tab: Page) -> str:
     return tab.get_by_role("main").inner_text()
-
-
-def sign_out(tab: Page) -> None:
-    tab.get_by_role("button", name="Sign out").click()
-    tab.wait_for_url("**/sign-in**")
 
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
