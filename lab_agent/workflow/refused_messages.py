@@ -42,7 +42,7 @@ def rejected_messages_alert_key(source: str) -> AlertKey:
 def list_refused_messages(
     uow: UnitOfWork, *, source: str | None, states: Collection[RefusedState], offset: int, limit: int
 ) -> Page[RefusedMessage]:
-    """A page of the refused messages in `states`, of one adapter or of all: newest first; those that wait alone, longest first."""
+    """A page of the refused messages in `states`, of one or all adapters: newest first; those that wait alone, longest first."""
     found, total = uow.refused_messages.list(source=source, states=states, offset=offset, limit=limit)
     return Page(items=found, total=total, offset=offset, has_more=offset + len(found) < total)
 

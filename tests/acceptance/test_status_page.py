@@ -28,8 +28,8 @@ from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness import canaries, refused
-from tests.harness.browser import needs_chromium, running_browser, sign_in, visit, with_and_without_scripts
-from tests.harness.canaries import BORN, FAMILY, GIVEN, MIDDLE, Crawl, find_canaries, page_routes, route_of
+from tests.harness.browser import needs_chromium, running_browser, sign_in, sign_out, visit, with_and_without_scripts
+from tests.harness.canaries import BORN, FAMILY, GIVEN, Crawl, find_canaries, page_routes, route_of
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.programs import free_port
@@ -225,7 +225,7 @@ def test_refused_message_is_replayed_with_mended_map(installation: Installation,
     lab, order = installation.lab, installation.order()
     status = "QJ"[scripts]
     name, line = installation.name("analyser"), order["lines"][0]["key"]
-    message = hl7_result(name, order["key"], line, status)
+    message = canaries.hl7_result(name, order["key"], line, status)
     assert run_apart(refused.send(installation.analyser_port, message)) == ["AE"]
     with visit(browser, lab.workspace.status_url, java_script_enabled=scripts) as visited:
         tab = visited.tab
@@ -241,8 +241,9 @@ def test_refused_message_is_replayed_with_mended_map(installation: Installation,
         tab.get_by_role("button", name="Replay").click()
         tab.get_by_role("status").filter(has_text="Everything in the message was taken in").wait_for()
         tab.goto("/results")
+        before = installation.reports().keys()
         match(tab, f"{line}/GLU", order)  # for the line is at the other laboratory system
-        installation.wait_for_reports({f"{line}/GLU"})
+        wait_for(lambda: installation.reports().keys() - before, "the result at the clinic")
 
 
 @with_and_without_scripts
@@ -326,7 +327,6 @@ def test_canaries_are_nowhere_but_on_the_noted_reveal(installation: Installation
             noted = NOTED.get(name, {})
             assert crawl.unexpected(noted) == {}, name
             assert {route_of(each) for each in crawl.found} == set(noted), f"what is noted is shown to {name}"
-            print(name, len(crawl.statuses))
             reached |= crawl.routes()
             if name != REVEALER:
                 answer = client.post(f"/orders/{order['key']}/patient", data={"csrf_token": crawl.token})
@@ -351,8 +351,9 @@ def leave_traces(installation: Installation, order: dict[str, Any]) -> None:
     lab.write_result_file(
         f"Kanarfile-{name}.json", json.dumps({"report_id": 7, "patient": {"family": FAMILY, "birth_date": BORN}})
     )
-    run_apart(refused.send(installation.analyser_port, hl7_result(f"{name}-status", key, line, "W")))
-    run_apart(refused.send(installation.analyser_port, hl7_result(f"{name}-time", key, line, "F").replace(b"|OBX|1|NM|", b"|")))
+    unknown_status = canaries.hl7_result(f"{name}-status", key, line, "W")
+    bad_date = canaries.hl7_result(f"{name}-date", key, line, "F").replace(b"19070813", b"13.08.1907")
+    run_apart(refused.send(installation.analyser_port, unknown_status, bad_date))
     lab.place_order(replace_item, patient=canaries.canary_patient)
     with installation.signed_in(OPERATOR) as client:
         wait_for(lambda: name in client.get("/results").text, "the result that waits")
@@ -387,28 +388,10 @@ def main_text(tab: Page) -> str:
     return tab.get_by_role("main").inner_text()
 
 
-def sign_out(tab: Page) -> None:
-    tab.get_by_role("button", name="Sign out").click()
-    tab.wait_for_url("**/sign-in**")
-
-
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
     """Run something asynchronous in a thread of its own: the browser's event loop has this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
-
-
-def hl7_result(name: str, order: str, line: str, status: str) -> bytes:
-    """A result of the analyser, which names the patient."""
-    now = datetime.now(UTC).strftime("%Y%m%d%H%M%S+0000")
-    segments = [
-        f"MSH|^~\\&|LIS|LAB|LAB-AGENT||{now}||ORU^R01^ORU_R01|{name}|P|2.5.1",
-        f"PID|1||P-7||{FAMILY}^{GIVEN}^{MIDDLE}||{BORN.replace('-', '')}|",
-        f"PV1|1|O|||||||||||||||||{order}",
-        f"OBR|1|{line}|{name}|GLU^Glucose^L|||{now}|||||||||||||||{now}|||{status}",
-        "OBX|1|NM|2345-7^Glucose^LN||5.1|mmol/l|3.9-6.1||||F",
-    ]
-    return "\r".join(segments).encode() + b"\r"
 
 
 def barcode_of(order: dict[str, Any]) -> str:

@@ -64,6 +64,11 @@ def sign_in(tab: Page, name: str, password: str, path: str = "/") -> None:
     tab.wait_for_url(f"**{path}")
 
 
+def sign_out(tab: Page) -> None:
+    tab.get_by_role("button", name="Sign out").click()
+    tab.wait_for_url("**/sign-in**")
+
+
 def _open_tab(context: BrowserContext) -> Page:
     return context.new_page()
 

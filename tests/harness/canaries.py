@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -49,6 +50,19 @@ def name_patient_everywhere(bundle: dict[str, Any]) -> None:
         resource["text"] = {"status": "generated", "div": '<div xmlns="http://www.w3.org/1999/xhtml">Kanarnarrative</div>'}
         for reference in _references(resource):
             reference["display"] = "Kanardisplay"
+
+
+def hl7_result(name: str, order: str, line: str, status: str) -> bytes:
+    """A result of the analyser, which names the patient."""
+    now = datetime.now(UTC).strftime("%Y%m%d%H%M%S+0000")
+    segments = [
+        f"MSH|^~\\&|LIS|LAB|LAB-AGENT||{now}||ORU^R01^ORU_R01|{name}|P|2.5.1",
+        f"PID|1||P-7||{FAMILY}^{GIVEN}^{MIDDLE}||{BORN.replace('-', '')}|",
+        f"PV1|1|O|||||||||||||||||{order}",
+        f"OBR|1|{line}|{name}|GLU^Glucose^L|||{now}|||||||||||||||{now}|||{status}",
+        "OBX|1|NM|2345-7^Glucose^LN||5.1|mmol/l|3.9-6.1||||F",
+    ]
+    return "\r".join(segments).encode() + b"\r"
 
 
 def find_canaries(text: str) -> list[str]:

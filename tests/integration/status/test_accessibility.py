@@ -1,4 +1,4 @@
-"""Every page looked at by axe, in both themes and on a phone: no fault that is serious or moderate."""
+"""Every page looked at by axe, in both themes and on a phone: no fault that is serious or moderate, and no foreign address."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from playwright.async_api import Browser, async_playwright
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.versions import activate, load_active_catalogue
 from lab_agent.domain.label_pools import LabelPool
+from lab_agent.domain.refused_messages import RefusedContent
 from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.workflow.refused_messages import record_refusal
 from tests.harness import status_pages
+from tests.harness.canaries import page_routes, route_of
 from tests.harness.paths import CATALOGUE
 from tests.integration.status.conftest import PASSWORD
 from tests.integration.status.test_browser import ARGS, CHROMIUM, served
@@ -39,22 +42,37 @@ PAGES = (
     "/failures/members?cause=jobs.other",
     "/results",
     "/results?state=delivered",
+    "/results/mended",
     "/refused",
     "/turnaround",
     "/alerts",
     "/conditions",
     "/catalogue",
     "/catalogue/tests/001.001",
+    "/catalogue/diff",
     "/connection",
     "/adapters",
     "/rules",
     "/rules/order.contract",
     "/audit",
+    "/audit/1",
     "/users",
     "/account",
     "/keys",
     "/no-such-page",
 )
+OF_RESULTS = ("/results/{key}", "/results/{key}/match")
+OF_REFUSED = "/refused/{key}"
+NO_PAGES = {
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/orders.csv",
+    "/audit.csv",
+    "/sign-in/oidc",
+    "/sign-in/oidc/return",
+    "/results/{key}/documents/{number}",
+}
 LOOKS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1300, "height": 900}},
     "dark": {"color_scheme": "dark", "viewport": {"width": 1300, "height": 900}},
@@ -73,8 +91,8 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def furnished(seeded: Any) -> tuple[Any, str]:
-    """The page with something on each of its lists; and the key of a result that waits."""
+async def furnished(seeded: Any) -> tuple[Any, str, str]:
+    """The page with something on each of its lists; the key of a result that waits, and the address of a refused message."""
     await status_pages.add_orders(seeded)
     key = await status_pages.unmatched_result(seeded)
     store, now = seeded.context.store, seeded.clock.now()
@@ -85,23 +103,33 @@ async def furnished(seeded: Any) -> tuple[Any, str]:
     pool = LabelPool(name="tubes", pattern="#######", first=1, last=1000, warn_below=2000)
     seeded.context = replace(seeded.context, catalogue=lambda: history, label_pools=(pool,))
     await seeded.context.accounts.set_reveal("admin", may_reveal=True, now=now)
-    return seeded, key
+    content = RefusedContent(message_id="a.hl7", raw=b"MSH|no message")
+    await seeded.write(lambda uow: record_refusal(uow, "folder", content, "the file is no table", now))
+    (message,), _ = await store.run(lambda uow: uow.refused_messages.list(limit=1))
+    return seeded, key, OF_REFUSED.format(key=message.key)
+
+
+def test_every_page_is_looked_at() -> None:
+    """No page is added without axe having seen it; what is no page of ours is named here."""
+    looked_at = {route_of(path) for path in (*PAGES, *OF_RESULTS, "/sign-in", OF_REFUSED)}
+    assert set(page_routes()) - looked_at == NO_PAGES
 
 
 @pytest.mark.parametrize("look", LOOKS)
-async def test_no_page_has_a_fault(furnished: tuple[Any, str], browser: Browser, look: str) -> None:
-    pages, key = furnished
+async def test_no_page_has_a_fault(furnished: tuple[Any, str, str], browser: Browser, look: str) -> None:
+    pages, key, refused = furnished
     faults: list[str] = []
     async with served(pages) as base:
         context = await browser.new_context(**LOOKS[look])  # type: ignore[arg-type]
         tab = await context.new_page()
+        tab.on("request", lambda request: None if request.url.startswith((base, "data:")) else faults.append(request.url))
         await tab.goto(f"{base}/sign-in")
         faults += await look_for_faults(tab, "/sign-in")
         await tab.get_by_label("Name").fill("admin")
         await tab.get_by_label("Password").fill(PASSWORD)
         await tab.get_by_role("button", name="Sign in").click()
         await tab.get_by_role("heading", level=1).wait_for()
-        for path in (*PAGES, f"/results/{key}", f"/results/{key}/match"):
+        for path in (*PAGES, *(path.format(key=key) for path in OF_RESULTS), refused):
             await tab.goto(base + path)
             faults += await look_for_faults(tab, path)
             width = await tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
