@@ -51,7 +51,7 @@ NOTED: Mapping[str | None, Mapping[str, set[str]]] = {
 }
 """Who may see which canary in the answer to a GET; each look is in the audit."""
 T = TypeVar("T")
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.xdist_group("status page")]  # its programs are started once
 
 
 @dataclass
