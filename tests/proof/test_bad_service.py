@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
-from lab_sandbox.faults.plan import FaultPlan
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.ids import ResourceId
+from lab_agent.errors import Failure
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.fhir.references import parse_reference
+from lab_agent.http_client import HttpClient
+from lab_agent.metrics import Metrics
+from lab_agent.ports.credential_repositories import StoredToken
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
+from lab_agent.worker.schedule import PollInterval, PollTask
+from lab_sandbox.faults.plan import FaultPlan, FaultRule
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import DEADLINE, VirtualClock
+from tests.harness.databases import create_database
 from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun
 from tests.harness.proof import Figures, share_of
-from tests.harness.world import World
+from tests.harness.paths import ROOT
+from tests.harness.settings import make_settings
+from tests.harness.signed_in_caller import AT_ONCE
+from tests.harness.token_service import FIRST_ACCESS, FIRST_REFRESH, token_service
+from tests.harness.world import SimulatedAgent, World
+from tests.proof.foreign_addresses import ADDRESSES, Seen, listeners
 from tests.proof.service_faults import FAULTS, plan_of, singles_and_pairs
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(4 * 3600)]
@@ -72,3 +99,200 @@ async def _ends_with(kinds: tuple[str, ...], *, seed: int) -> tuple[list[OrderEn
     faults.activate(FaultPlan())
     await run.run(agent, until=_THEN_SOUND_FOR)
     return await run.ends(), fired
+
+
+# --- away for a day
+
+
+async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -> None:
+    """With `worker.poll_interval` a minute. What waits at each stage goes on within a minute after the service is back."""
+    minutes = share_of(24 * 60, at_least=45)
+    world = World("away", oauth=SIGN_IN, poll_interval=_MINUTE)
+    run, agent = OrderRun(world), world.agent()
+    poll = _TimedPoll(world, agent)
+    run.place(4)
+    await poll.work(run, seconds=20, reporting=False)  # at the laboratory, which reports while the service is away
+    run.place(4)
+    await agent.poll.run()  # seen, and not read yet
+    run.place(4)
+    polls, everything = FaultRule(kind="reset", route="GET /fhir/Task?*status=requested*"), FaultRule(kind="reset")
+    world.service.faults.activate(FaultPlan(faults=(polls, everything)))
+    poll.waits.clear()
+    await poll.work(run, seconds=minutes * _MINUTE)
+    seen = [each["seen"] for each in world.service.faults.state()["faults"]]
+    assert seen[0] > 0
+    assert len(poll.waits) <= minutes, "more than one poll a minute"
+    assert min(poll.waits) >= _MINUTE
+    assert seen[0] <= 3 * minutes, "a poll repeats its request twice within its call, and nothing else polls"
+    waiting = len(await world.store.run(lambda uow: uow.jobs.failing(since=world.clock.now())))
+    assert await _is_alert_open(world)
+
+    world.service.faults.activate(FaultPlan())
+    back_at, longest = world.clock.now(), 0.0
+    while await _is_alert_open(world) or await world.store.run(lambda uow: uow.jobs.failing(since=world.clock.now())):
+        await poll.work(run, seconds=5)
+        longest = (world.clock.now() - back_at).total_seconds()
+        assert longest <= _MINUTE, "the outage lasts longer than a minute after the service is back"
+    await poll.work(run, seconds=10 * _MINUTE)
+    assert {(each.state, each.waiting, each.at_laboratory) for each in await run.ends()} == {("closed", (), 1)}
+    assert waiting > 0, "nothing had waited"
+    figures.add(minutes_away=minutes, polls_meanwhile=len(poll.waits))
+    figures.most(recovery_s=longest)
+
+
+_MINUTE = 60.0
+
+
+class _TimedPoll:
+    """The worker's poll with the world's own time, beside its jobs."""
+
+    def __init__(self, world: World, agent: SimulatedAgent) -> None:
+        self._world, self._agent = world, agent
+        self._due = world.clock.now()
+        self.waits: list[float] = []
+        outages = OutageTracker(world.store, world.clock, self._probe)
+        agent.runner.outages = outages
+        self._task = PollTask(
+            poll=agent.poll,
+            outages=outages,
+            store=world.store,
+            clock=world.clock,
+            metrics=Metrics(),
+            interval=PollInterval(world.settings.worker.poll_interval, world.settings.worker.poll_longest),
+            reschedule=self._reschedule,
+        )
+
+    async def work(self, run: OrderRun, *, seconds: float, reporting: bool = True) -> None:
+        """Work for so long; `reporting`: the laboratory system, too."""
+        end = self._world.clock.now() + timedelta(seconds=seconds)
+        while True:
+            if self._world.clock.now() >= self._due:
+                await self._task.run()
+            if reporting:
+                await run.report()
+            while await self._agent.run_jobs(limit=20):
+                pass
+            if self._world.clock.now() >= end:
+                return
+            self._world.clock.advance(5)
+
+    async def _probe(self) -> bool:
+        with suppress(Failure):
+            await self._agent.exchange.check()
+            return True
+        return False
+
+    def _reschedule(self, wait: float) -> None:
+        self.waits.append(wait)
+        self._due = self._world.clock.now() + timedelta(seconds=wait)
+
+
+async def _is_alert_open(world: World) -> bool:
+    return EXCHANGE_OUTAGE in {each.key for each in await world.store.run_read_only(lambda uow: uow.alerts.all_open())}
+
+
+# --- one sign-in for several processes
+
+
+async def test_fifty_refused_calls_in_three_processes_refresh_once(tmp_path: Path, figures: Figures) -> None:
+    times, key = share_of(40, at_least=2), new_key()
+    database = create_database(tmp_path / "lab.db")
+    await _store_first_token(database, key)
+    with token_service() as service:
+        callers = await asyncio.gather(*(_start_caller(service.base, database, key) for _ in range(3)))
+        try:
+            for number in range(1, times + 1):
+                service.expire()
+                refused = service.refused
+                ended = await asyncio.gather(*(_call(each, count) for each, count in zip(callers, (17, 17, 16), strict=True)))
+                assert ended == [17, 17, 16], "each call is let in with the new token"
+                assert service.refused - refused >= 1
+                assert service.generation == number, f"{service.generation} refreshes after {number} times 50 refused calls"
+                assert service.reused == []
+                figures.add(refused_calls=50, refreshes=1)
+        finally:
+            for each in callers:
+                await _stop_caller(each)
+
+
+async def _store_first_token(database: str, key: str) -> None:
+    token = StoredToken(generation=1, access_token=FIRST_ACCESS, refresh_token=FIRST_REFRESH, expires_at=None)
+
+    def write(uow: UnitOfWork) -> None:
+        uow.oauth_tokens.add(token)
+        uow.commit()
+
+    store = SqlStore(database, Cipher(key))
+    await store.run(write)
+    await store.close()
+
+
+async def _start_caller(base: str, database: str, key: str) -> Process:
+    assert AT_ONCE >= 17, "they are to be refused together"
+    arguments = ("-m", "tests.harness.signed_in_caller", base, database, key)
+    caller = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdin=PIPE, stdout=PIPE)
+    assert await _read_line(caller) == "ready"
+    return caller
+
+
+async def _call(caller: Process, count: int) -> int:
+    assert caller.stdin is not None
+    caller.stdin.write(f"{count}\n".encode())
+    await caller.stdin.drain()
+    return int(await _read_line(caller))
+
+
+async def _read_line(caller: Process) -> str:
+    assert caller.stdout is not None
+    return (await asyncio.wait_for(caller.stdout.readline(), DEADLINE)).decode().strip()
+
+
+async def _stop_caller(caller: Process) -> None:
+    assert caller.stdin is not None
+    caller.stdin.close()
+    try:
+        await asyncio.wait_for(caller.wait(), DEADLINE)
+    except TimeoutError:
+        caller.kill()
+        await caller.wait()
+
+
+# --- the token and foreign addresses
+
+
+async def test_token_goes_nowhere_but_to_its_origin(figures: Figures) -> None:
+    """Each address in a redirect, a `next` link, a reference of a resource, and as the address of a Binary."""
+    with listeners() as seen:
+        exchange_settings = make_settings().exchange
+        oauth = SIGN_IN.model_copy(update={"auth_url": seen.base})
+        settings = exchange_settings.model_copy(update={"base_url": seen.base, "oauth": oauth, "timeout": 10.0})
+        async with HttpClient(http_options(settings)) as http:
+            exchange = ExchangeClient(settings, http, Authenticator(oauth, http, MemoryStore(), VirtualClock(), "proof"))
+            for template in ADDRESSES:
+                before = seen.with_token
+                seen.trick = template.format(own=seen.own_port, foreign=seen.foreign_port)
+                for call in _calls_with(exchange, seen):
+                    with suppress(Failure):
+                        await call
+                assert seen.leaks == []
+                assert seen.foreign == []
+                assert seen.with_token > before, "the service itself got none"
+                figures.add(foreign_addresses=1, tokens_astray=0)
+
+
+def _calls_with(exchange: ExchangeClient, seen: Seen) -> Iterator[Awaitable[Any]]:
+    """What an agent does with an address that the service gives."""
+    yield exchange.read("Task", ResourceId("1"))
+    yield exchange.line_tasks(ResourceId("1"))
+    yield _follow_reference(exchange, seen)
+    yield _upload_and_read(exchange)
+
+
+async def _follow_reference(exchange: ExchangeClient, seen: Seen) -> None:
+    if (found := parse_reference(seen.trick + "/fhir/Patient/1", seen.base)) is not None:
+        await exchange.read(found.type, ResourceId(found.id))
+
+
+async def _upload_and_read(exchange: ExchangeClient) -> None:
+    saved = await exchange.upload_document(b"%PDF-1.4", "application/pdf", readers=())
+    await exchange.read_document(saved.id, "application/pdf")
