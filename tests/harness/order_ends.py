@@ -120,10 +120,14 @@ class OrderRun:
                 observations=(observation,),
             )
 
+    @property
+    def keys(self) -> list[OrderKey]:
+        """The orders that were placed."""
+        return [self.world.order_key_of(each) for each in self.world.placed]
+
     async def are_closed(self) -> bool:
         """Whether every order is closed, and has no job left."""
-        store, tasks = self.world.store, self.world.placed
-        keys = [self.world.order_key_of(each) for each in tasks]
+        store, tasks, keys = self.world.store, self.world.placed, self.keys
 
         def look(uow: UnitOfWork) -> bool:
             if len(uow.orders.existing(tasks)) < len(tasks):
