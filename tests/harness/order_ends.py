@@ -107,9 +107,7 @@ class OrderRun:
         now = self.world.clock.now()
         for line in order.lines:
             value = Decimal(sum(map(ord, line.item)) * 10).scaleb(-2)
-            observation = ReportedObservation(
-                id=line.item, code=_GLUCOSE, value_quantity=Quantity(value=value, unit="mmol/L")
-            )
+            observation = ReportedObservation(id=line.item, code=_GLUCOSE, value_quantity=Quantity(value=value, unit="mmol/L"))
             yield LabReport(
                 report_id=f"{order.key}-{line.item}",
                 status=ReportStatus.FINAL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Iterator
@@ -15,9 +14,11 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
@@ -25,14 +26,18 @@ from lab_agent.fhir.references import parse_reference
 from lab_agent.http_client import HttpClient
 from lab_agent.metrics import Metrics
 from lab_agent.ports.credential_repositories import StoredToken
+from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.clock_watch import ClockWatch
+from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
-from lab_agent.worker.schedule import PollInterval, PollTask
+from lab_agent.worker.schedule import PollInterval, PollTask, Scheduler
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.databases import create_database
+from tests.harness.fault_injection import FaultInjector, FaultyLis, SimulatedLis
 from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun
 from tests.harness.proof import Figures, share_of
 from tests.harness.paths import ROOT
@@ -66,9 +71,13 @@ def sent_bodies_are_valid_stu3() -> None:
 def quiet() -> Iterator[None]:
     """Nobody reads the log of so many failures."""
     before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    structlog.configure(processors=[_drop])
     yield
     structlog.configure(**before)
+
+
+def _drop(*_: object) -> Any:
+    raise structlog.DropEvent
 
 
 async def test_orders_end_the_same_with_every_pair_of_faults(figures: Figures) -> None:
@@ -120,7 +129,9 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
     await poll.work(run, seconds=minutes * _MINUTE)
     assert len(poll.waits) <= minutes + 1, "more than one poll a minute"
     assert min(poll.waits) >= _MINUTE
-    waiting = await world.store.run(lambda uow: [each for key in run.keys for each in uow.jobs.list_for_order(key, open_only=True)])
+    waiting = await world.store.run(
+        lambda uow: [each for key in run.keys for each in uow.jobs.list_for_order(key, open_only=True)]
+    )
     assert len(waiting) >= 8, "what was at the laboratory, and what was seen"
     mean = sum(each.attempts for each in waiting) / len(waiting)
     expected = minutes * _MINUTE / (world.settings.worker.backoff_longest / 2)  # half of the longest wait, by its jitter
@@ -254,6 +265,102 @@ async def _stop_caller(caller: Process) -> None:
     except TimeoutError:
         caller.kill()
         await caller.wait()
+
+
+# --- clocks that jump
+
+_JUMPS = tuple(timedelta(hours=hours) for hours in (1, -1, 24, -24))
+
+
+async def test_clock_that_jumps_loses_and_doubles_nothing(figures: Figures) -> None:
+    """Each jump while orders are at any stage, and while one is just being handed over, with a second worker that looks."""
+    total = share_of(40, at_least=4)
+    for seed in range(total):
+        jump = _JUMPS[seed % len(_JUMPS)]
+        try:
+            await _jump_clock(seed, jump)
+        except AssertionError as exc:
+            exc.add_note(f"repeat with seed {seed}, a jump of {jump}")
+            raise
+        figures.add(clock_jumps=4, orders_over_jumps=6, lost=0, twice=0)
+        figures.progress(seed + 1, total)
+
+
+async def _jump_clock(seed: int, jump: timedelta) -> None:
+    world = World(("clock", seed), oauth=SIGN_IN)
+    run, first, second = OrderRun(world), world.agent("first"), world.agent("second")
+    lis = _SlowLis(world.lis, first.injector)
+    first.adapters._systems = {"folder": lis}
+    watch = _JumpingClock(world, second)
+    run.place(1)
+    await first.poll.run()
+    while not lis.is_entered:
+        jobs = await first.runner.claimer.claim({frozenset(first.runner.handlers): 1})
+        for each in jobs:
+            first.spawn(first.runner.run(each))
+        await asyncio.sleep(0)
+        if not jobs and not first.running:
+            world.clock.advance(5)
+    with capture_logs() as lines:
+        watch.jump(jump)
+        for _ in range(8):  # two leases, by elapsed time; heartbeats come three times in each
+            await watch.look()
+            assert not await second.runner.claimer.claim({frozenset(second.runner.handlers): 1}), "taken from a worker that lives"
+            world.clock.advance(world.settings.worker.lease / 4)
+            await first.runner.heartbeat._renew()
+    assert [each["seconds"] for each in lines if each["action"] == "clock_set"] == [jump.total_seconds()], "told once"
+    lis.may_go_on.set()
+    await first.wait_idle()
+    assert len(world.lis.submitted) == 1
+    run.place(5)
+    for back in (-jump, jump, -jump):
+        for _ in range(world.rng.randrange(1, 12)):
+            await run.take_turn(second)
+        watch.jump(back)
+        await watch.look()
+    assert await run.run(second, until=timedelta(hours=1)), "an order does not end"
+    expected = ("closed", (), 1)
+    assert {(each.state, each.waiting, each.at_laboratory) for each in await run.ends()} == {expected}
+    told = [line for each in await run.ends() for line in each.lines if line[1] == "completed"]
+    assert len(told) == sum(len(each.reports) for each in await run.ends()), "a report for each line, and none twice"
+
+
+class _SlowLis(FaultyLis):
+    """A laboratory system that takes its time with an order."""
+
+    def __init__(self, lis: SimulatedLis, injector: FaultInjector) -> None:
+        super().__init__(lis, injector)
+        self.is_entered = False
+        self.may_go_on = asyncio.Event()
+
+    async def submit(self, order: LabOrder) -> SubmitResult:
+        self.is_entered = True
+        await self.may_go_on.wait()
+        return await super().submit(order)
+
+
+class _JumpingClock:
+    """The world's clock, which jumps, and what a worker does about it; its steady time does not jump."""
+
+    def __init__(self, world: World, agent: SimulatedAgent) -> None:
+        self._world, self._zero = world, world.clock.now()
+        outages, worker = agent.runner.outages, world.settings.worker
+        longest, lease = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry)), timedelta(seconds=worker.lease)
+        self._watch = ClockWatch(world.store, world.clock, Scheduler(outages), longest, lease, steady=self._steady)
+        trust = self._watch.can_trust_leases
+        self._dispatcher = JobDispatcher({}, agent.runner, outages, concurrency=1, can_trust_leases=trust)
+
+    def jump(self, by: timedelta) -> None:
+        self._world.clock.time += by
+        self._zero += by
+
+    async def look(self) -> None:
+        """The looks of a worker, each second."""
+        await self._dispatcher.look()
+        await self._watch.look()
+
+    def _steady(self) -> float:
+        return (self._world.clock.now() - self._zero).total_seconds()
 
 
 # --- the token and foreign addresses
