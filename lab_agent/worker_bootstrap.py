@@ -77,9 +77,16 @@ def build_worker(
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
     outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
     runner = build_runner(components, lis, outages)
-    dispatcher = JobDispatcher(list_queues(observe=observe), runner, outages, concurrency=settings.worker.concurrency)
-    components.store.on_jobs_due = dispatcher.wake
     scheduler = Scheduler(outages)
+    clock_watch = _build_clock_watch(components, scheduler)
+    dispatcher = JobDispatcher(
+        list_queues(observe=observe),
+        runner,
+        outages,
+        concurrency=settings.worker.concurrency,
+        can_trust_leases=clock_watch.can_trust_leases,
+    )
+    components.store.on_jobs_due = dispatcher.wake
     scheduled_tasks = _lease_tasks(components, _build_scheduled_tasks(components, lis, outages, scheduler))
     return Worker(
         dispatcher=dispatcher,
@@ -93,7 +100,7 @@ def build_worker(
         background_tasks={
             "heartbeat": runner.heartbeat.run,
             "store watch": StoreWatch(components.store, components.clock, dispatcher.look).run,
-            "clock watch": _build_clock_watch(components, scheduler).run,
+            "clock watch": clock_watch.run,
             "loop lag": components.metrics.loop_lag.watch,
             "notifications": _build_notifier(components, outages, told_of_store or MemoryBook()).run,
             **(background_tasks or {}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,12 +24,20 @@ class JobDispatcher:
     """
 
     def __init__(
-        self, queues: Mapping[str, frozenset[JobKind]], runner: JobRunner, outages: OutageTracker, *, concurrency: int
+        self,
+        queues: Mapping[str, frozenset[JobKind]],
+        runner: JobRunner,
+        outages: OutageTracker,
+        *,
+        concurrency: int,
+        can_trust_leases: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`can_trust_leases`: whether a lease that is over now is that of a worker that is gone; our clock may have been set."""
         self._queues = queues
         self._slots = JobSlots(queues, concurrency)
         self._runner = runner
         self._outages = outages
+        self._can_trust_leases = can_trust_leases
         self._woken = asyncio.Event()
         self._stopping = False
         self._running: dict[asyncio.Task[None], JobKind] = {}
@@ -61,7 +69,7 @@ class JobDispatcher:
             return
         try:
             found = await self._runner.claimer.find_pending(self._slots.idle_kinds())
-            if found.has_expired_lease:
+            if found.has_expired_lease and self._can_trust_leases():
                 await self._runner.claimer.expire_leases()
         except StoreUnreachableError as exc:
             await self._outages.record_failure(exc)

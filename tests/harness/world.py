@@ -29,6 +29,7 @@ from lab_agent.http_client import HttpClient
 from lab_agent.metrics import Metrics
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.settings.exchange import OAuthSettings
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.ended_orders import EndedOrderChecker
@@ -153,12 +154,19 @@ class World:
         store: Store | None = None,
         rules: dict[str, Any] | None = None,
         routes: Sequence[dict[str, Any]] = (),
+        oauth: OAuthSettings | None = None,
         **worker: Any,
     ) -> None:
-        """`routes` are those of `[[lis.routes]]`: each of their adapters is a laboratory system beside `lis`, the default one."""
+        """`routes` are those of `[[lis.routes]]`: each of their adapters is a laboratory system beside `lis`, the default one.
+
+        `oauth`: how the agents sign in; by default each call has login and password.
+        """
         self.rng = Random(repr(seed))
         self.clock = VirtualClock()
         self.settings = make_settings(worker=worker, results={"documents": "none"}, lis={"routes": routes})
+        if oauth is not None:
+            exchange = self.settings.exchange.model_copy(update={"oauth": oauth})
+            self.settings = self.settings.model_copy(update={"exchange": exchange})
         config = SandboxConfig(base_url=BASE, rules=RuleSettings(history_limit=100, **(rules or {})), tokens=SERVICE_TOKENS)
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service

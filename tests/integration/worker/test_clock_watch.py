@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.worker.clock_watch import ClockWatch
+from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.schedule import Scheduler
 from tests.harness.clock import wait_until
 from tests.harness.jobs import claim_jobs
@@ -65,6 +66,23 @@ async def test_lease_of_a_worker_that_is_gone_ends_in_time_after_the_clock_was_s
     bench.clock.advance(LEASE.total_seconds() + 1)
     assert await bench.runner.claimer.expire_leases() == 1
     assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN
+
+
+async def test_lease_of_a_worker_that_lives_holds_when_the_clock_is_set_forward(bench: WorkerBench) -> None:
+    steady = SteadyTime()
+    watch = make_watch(bench, steady)
+    dispatcher = JobDispatcher({}, bench.runner, bench.outages, concurrency=1, can_trust_leases=watch.can_trust_leases)
+    await bench.add_job()
+    await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
+    bench.clock.advance(HOUR)
+    await dispatcher.look()
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT
+    steady.pass_by(bench, LEASE.total_seconds() - 1)
+    await dispatcher.look()
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT
+    steady.pass_by(bench, 1)
+    await dispatcher.look()
+    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN, "nobody has renewed it"
 
 
 @pytest.mark.parametrize("slewed", [0.0, 4.0, -4.0])

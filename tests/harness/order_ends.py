@@ -1,0 +1,176 @@
+"""Many orders of one world, from the clinic to their last report, and what became of each: equal wherever the service is as good."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.values import Coding, Quantity
+from lab_agent.errors import Failure
+from lab_agent.mappings.tables import LOINC
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_sandbox.exact_json import decode_stored
+from tests.harness.orders import BASE, procedure_requests, templates
+from tests.harness.world import SimulatedAgent, World
+
+SIGN_IN = OAuthSettings.model_validate(
+    {
+        "grant": "password",
+        "auth_url": BASE,
+        "client_id": "lab-agent",
+        "client_secret": "demo-laboratory-secret",
+        "username": "laboratory",
+        "password": "demo-laboratory-password",
+    }
+)
+_SPOILED_EVERY = 5
+_GLUCOSE = Coding(system=LOINC, code="2345-7", display="Glucose")
+_AT_ONCE = 20
+_TURN = 5.0
+"""Seconds of the world's clock between two looks for work."""
+_POLL_EVERY = 12
+
+
+@dataclass(frozen=True, slots=True)
+class OrderEnd:
+    """What the clinic, the laboratory system and the store say of one order in the end, without the ids that chance gives."""
+
+    status: str
+    lines: tuple[tuple[str, str, int], ...]
+    """Item, status and number of reasons of each line Task."""
+    reports: tuple[tuple[str, str, str, str], ...]
+    """Item, status, and code and value of the observation of each report, each as often as it is there."""
+    at_laboratory: int
+    state: str
+    waiting: tuple[str, ...]
+    """States of its jobs that have not ended."""
+
+
+@dataclass
+class OrderRun:
+    """Orders of a world that one agent takes to their ends, whatever the service does meanwhile."""
+
+    world: World
+    reported: set[OrderKey] = field(default_factory=set)
+    turns: int = 0
+
+    def place(self, count: int) -> None:
+        """Place orders; of every fifth a line is for an item that nobody has."""
+        found = templates(self.world.clock.now().replace(minute=0, second=0))
+        for number in range(count):
+            template = found[number % len(found)]
+            spoiled = len(procedure_requests(template.bundle)) - 1 if number % _SPOILED_EVERY == 1 else None
+            self.world.place_order(template, spoil=spoiled, relabel=True)
+
+    async def run(self, agent: SimulatedAgent, *, until: timedelta) -> bool:
+        """Let the agent work until every order is closed, at most for so long by the world's clock; whether they are."""
+        end = self.world.clock.now() + until
+        while self.world.clock.now() < end:
+            await self.take_turn(agent)
+            if len(self.reported) and await self.are_closed():
+                return True
+        return False
+
+    async def take_turn(self, agent: SimulatedAgent) -> None:
+        """What a worker does within some seconds; the laboratory system reports what it has got meanwhile."""
+        if self.turns % _POLL_EVERY == 0:
+            for look in (agent.poll.run, agent.reconcile.run):
+                try:
+                    await look()
+                except Failure:
+                    pass  # told by the worker; it looks again
+        self.turns += 1
+        await self.report()
+        if not await agent.run_jobs(limit=_AT_ONCE):
+            self.world.clock.advance(_TURN)
+
+    async def report(self) -> None:
+        """Report each order that the laboratory system has and has not reported: a report of every line."""
+        inbox = StoreInbox(self.world.store, self.world.clock, "folder")
+        for order in [each for each in self.world.lis.submitted if each.key not in self.reported]:
+            self.reported.add(order.key)
+            for number, report in enumerate(self.make_reports(order)):
+                await inbox.accept(f"{order.key}-{number}", report)
+
+    def make_reports(self, order: LabOrder) -> Iterable[LabReport]:
+        """A final report of each line, with a value that follows from its item; its zeros are to arrive."""
+        now = self.world.clock.now()
+        for line in order.lines:
+            value = Decimal(sum(map(ord, line.item)) * 10).scaleb(-2)
+            observation = ReportedObservation(id=line.item, code=_GLUCOSE, value_quantity=Quantity(value=value, unit="mmol/L"))
+            yield LabReport(
+                report_id=f"{order.key}-{line.item}",
+                status=ReportStatus.FINAL,
+                order=order.key,
+                lines=(line.key,),
+                effective=now,
+                issued=now,
+                observations=(observation,),
+            )
+
+    @property
+    def keys(self) -> list[OrderKey]:
+        """The orders that were placed."""
+        return [self.world.order_key_of(each) for each in self.world.placed]
+
+    async def are_closed(self) -> bool:
+        """Whether every order is closed, and has no job left."""
+        store, tasks, keys = self.world.store, self.world.placed, self.keys
+
+        def look(uow: UnitOfWork) -> bool:
+            if len(uow.orders.existing(tasks)) < len(tasks):
+                return False
+            return all(
+                uow.orders.get_for_update(key).state is OrderState.CLOSED and not uow.jobs.list_for_order(key, open_only=True)
+                for key in keys
+            )
+
+        return await store.run(look)
+
+    async def ends(self) -> list[OrderEnd]:
+        """What became of each order, in the order in which they were placed."""
+        reports = self._reports_by_request()
+        submitted = Counter(each.key for each in self.world.lis.submitted)
+        return [await self._end_of(task, reports, submitted[self.world.order_key_of(task)]) for task in self.world.placed]
+
+    async def _end_of(self, task: str, reports: dict[str, list[tuple[str, str, str]]], at_laboratory: int) -> OrderEnd:
+        world, lines, told = self.world, list[tuple[str, str, int]](), list[tuple[str, str, str, str]]()
+        for line in world.line_tasks(task):
+            item = world.item_of(line)
+            lines.append((item, str(line["status"]), len(line.get("output", ()))))
+            told += [(item, *each) for each in reports.get(_id_of(line["basedOn"][0]), ())]
+        known = task in await world.store.run(lambda uow: uow.orders.existing([task]))
+        state = (await world.stored_order(task))[0].state.value if known else "unseen"
+        waiting = tuple(sorted(each.state.value for each in await world.jobs(task)))
+        status = str(world.get_task(task)["status"])
+        return OrderEnd(status, tuple(sorted(lines)), tuple(sorted(told)), at_laboratory, state, waiting)
+
+    def _reports_by_request(self) -> dict[str, list[tuple[str, str, str]]]:
+        """Status, code and value of what is reported of each ProcedureRequest; the value as it is on the wire."""
+        observations = {each["id"]: each for each in self._all("Observation")}
+        found: dict[str, list[tuple[str, str, str]]] = {}
+        for report in self._all("DiagnosticReport"):
+            for reference in report["result"]:
+                seen = observations[_id_of(reference)]
+                told = (str(report["status"]), str(seen["code"]["coding"][0]["code"]), str(seen["valueQuantity"]["value"]))
+                for request in report["basedOn"]:
+                    found.setdefault(_id_of(request), []).append(told)
+        return found
+
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        kept = self.world.service.store.find(kind, [], lambda _: True, limit=100_000)
+        return [decode_stored(each.body) for each in kept]
+
+
+def _id_of(reference: dict[str, Any]) -> str:
+    return str(reference["reference"]).rsplit("/", 1)[-1]

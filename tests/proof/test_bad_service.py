@@ -1,0 +1,404 @@
+"""The service at its worst: each kind of fault alone and in pairs, a day away, 401s for all at once, and clocks that jump."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.ids import ResourceId
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.errors import Failure
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.client import ExchangeClient, http_options
+from lab_agent.fhir.references import parse_reference
+from lab_agent.http_client import HttpClient
+from lab_agent.metrics import Metrics
+from lab_agent.ports.credential_repositories import StoredToken
+from lab_agent.ports.lis import SubmitResult
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.clock_watch import ClockWatch
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
+from lab_agent.worker.schedule import PollInterval, PollTask, Scheduler
+from lab_sandbox.faults.plan import FaultPlan, FaultRule
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import DEADLINE, VirtualClock
+from tests.harness.databases import create_database
+from tests.harness.fault_injection import FaultInjector, FaultyLis, SimulatedLis
+from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun
+from tests.harness.proof import Figures, share_of
+from tests.harness.paths import ROOT
+from tests.harness.settings import make_settings
+from tests.harness.signed_in_caller import AT_ONCE
+from tests.harness.token_service import FIRST_ACCESS, FIRST_REFRESH, token_service
+from tests.harness.world import SimulatedAgent, World
+from tests.proof.foreign_addresses import ADDRESSES, Seen, listeners
+from tests.proof.service_faults import FAULTS, plan_of, singles_and_pairs
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(4 * 3600)]
+
+_ORDERS = share_of(50, at_least=3)
+_BAD_FOR = timedelta(hours=1)
+_THEN_SOUND_FOR = timedelta(hours=3)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits within one call are left to the outbox, whose waits pass by the world's own clock."""
+    monkeypatch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
+    monkeypatch.setattr("lab_agent.exchange.requests._MAX_RETRY_WAIT", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def sent_bodies_are_valid_stu3() -> None:
+    """What this service adds to Tasks against STU3 (`unknown_fields`) goes back to it as it came (law 4)."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Nobody reads the log of so many failures."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop])
+    yield
+    structlog.configure(**before)
+
+
+def _drop(*_: object) -> Any:
+    raise structlog.DropEvent
+
+
+async def test_orders_end_the_same_with_every_pair_of_faults(figures: Figures) -> None:
+    """First so few of the pairs that every kind is among them, then all."""
+    total = share_of(len(list(singles_and_pairs())), at_least=(len(FAULTS) + 1) // 2)
+    expected, _ = await _ends_with((), seed=0)
+    assert {(each.state, each.waiting, each.at_laboratory) for each in expected} == {("closed", (), 1)}
+    unused = set(FAULTS)
+    for seed, kinds in enumerate(islice(singles_and_pairs(), total)):
+        found, fired = await _ends_with(kinds, seed=seed)
+        assert found == expected, f"repeat with {kinds!r} and seed {seed}"
+        assert fired, f"nothing happened with {kinds!r} and seed {seed}"
+        unused -= fired
+        figures.add(runs_with_faults=1, orders=_ORDERS, ended_otherwise=0)
+        figures.progress(seed + 1, total)
+    assert not unused, "kinds of faults that never happened"
+    figures.add(kinds_of_faults=len(FAULTS))
+
+
+async def _ends_with(kinds: tuple[str, ...], *, seed: int) -> tuple[list[OrderEnd], set[str]]:
+    """Let the orders come to their ends while these faults happen for an hour, then none; the ends, and which happened."""
+    world = World("bad service", oauth=SIGN_IN)
+    run, agent, faults = OrderRun(world), world.agent(), world.service.faults
+    run.place(_ORDERS)
+    faults.activate(plan_of(*kinds, seed=seed))
+    await run.run(agent, until=_BAD_FOR)
+    fired = {each["kind"] for each in faults.state()["faults"] if each["fired"]}
+    faults.activate(FaultPlan())
+    await run.run(agent, until=_THEN_SOUND_FOR)
+    return await run.ends(), fired
+
+
+# --- away for a day
+
+
+async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -> None:
+    """With `worker.poll_interval` a minute. What waits at each stage goes on within a minute after the service is back."""
+    minutes = share_of(24 * 60, at_least=45)
+    world = World("away", oauth=SIGN_IN, poll_interval=_MINUTE)
+    run, agent = OrderRun(world), world.agent()
+    poll = _TimedPoll(world, agent)
+    run.place(4)
+    await poll.work(run, seconds=20, reporting=False)  # at the laboratory, which reports while the service is away
+    run.place(4)
+    await agent.poll.run()  # seen, and not read yet
+    run.place(4)
+    world.service.faults.activate(FaultPlan(faults=(FaultRule(kind="reset"),)))
+    poll.waits.clear()
+    await poll.work(run, seconds=minutes * _MINUTE)
+    assert len(poll.waits) <= minutes + 1, "more than one poll a minute"
+    assert min(poll.waits) >= _MINUTE
+    waiting = await world.store.run(
+        lambda uow: [each for key in run.keys for each in uow.jobs.list_for_order(key, open_only=True)]
+    )
+    assert len(waiting) >= 8, "what was at the laboratory, and what was seen"
+    mean = sum(each.attempts for each in waiting) / len(waiting)
+    expected = minutes * _MINUTE / (world.settings.worker.backoff_longest / 2)  # half of the longest wait, by its jitter
+    assert mean <= 20 + 1.5 * expected, "what waits asks more often than its longest wait allows"
+    assert await _is_alert_open(world)
+
+    world.service.faults.activate(FaultPlan())
+    back_at, longest = world.clock.now(), 0.0
+    while await _is_alert_open(world) or await world.store.run(lambda uow: uow.jobs.failing(since=world.clock.now())):
+        await poll.work(run, seconds=5)
+        longest = (world.clock.now() - back_at).total_seconds()
+        assert longest <= _MINUTE, "the outage lasts longer than a minute after the service is back"
+    await poll.work(run, seconds=10 * _MINUTE)
+    assert {(each.state, each.waiting, each.at_laboratory) for each in await run.ends()} == {("closed", (), 1)}
+    figures.add(minutes_away=minutes, polls_meanwhile=len(poll.waits) - 1)
+    figures.most(recovery_s=longest)
+
+
+_MINUTE = 60.0
+
+
+class _TimedPoll:
+    """The worker's poll with the world's own time, beside its jobs."""
+
+    def __init__(self, world: World, agent: SimulatedAgent) -> None:
+        self._world, self._agent = world, agent
+        self._due = world.clock.now()
+        self.waits: list[float] = []
+        outages = OutageTracker(world.store, world.clock, self._probe)
+        agent.runner.outages = outages
+        self._task = PollTask(
+            poll=agent.poll,
+            outages=outages,
+            store=world.store,
+            clock=world.clock,
+            metrics=Metrics(),
+            interval=PollInterval(world.settings.worker.poll_interval, world.settings.worker.poll_longest),
+            reschedule=self._reschedule,
+        )
+
+    async def work(self, run: OrderRun, *, seconds: float, reporting: bool = True) -> None:
+        """Work for so long; `reporting`: the laboratory system, too."""
+        end = self._world.clock.now() + timedelta(seconds=seconds)
+        while True:
+            if self._world.clock.now() >= self._due:
+                await self._task.run()
+            if reporting:
+                await run.report()
+            while await self._agent.run_jobs(limit=20):
+                pass
+            if self._world.clock.now() >= end:
+                return
+            self._world.clock.advance(5)
+
+    async def _probe(self) -> bool:
+        with suppress(Failure):
+            await self._agent.exchange.check()
+            return True
+        return False
+
+    def _reschedule(self, wait: float) -> None:
+        self.waits.append(wait)
+        self._due = self._world.clock.now() + timedelta(seconds=wait)
+
+
+async def _is_alert_open(world: World) -> bool:
+    return EXCHANGE_OUTAGE in {each.key for each in await world.store.run_read_only(lambda uow: uow.alerts.all_open())}
+
+
+# --- one sign-in for several processes
+
+
+async def test_fifty_refused_calls_in_three_processes_refresh_once(tmp_path: Path, figures: Figures) -> None:
+    times, key = share_of(40, at_least=2), new_key()
+    database = create_database(tmp_path / "lab.db")
+    await _store_first_token(database, key)
+    with token_service() as service:
+        callers = await asyncio.gather(*(_start_caller(service.base, database, key) for _ in range(3)))
+        try:
+            for number in range(1, times + 1):
+                service.expire()
+                refused = service.refused
+                ended = await asyncio.gather(*(_call(each, count) for each, count in zip(callers, (17, 17, 16), strict=True)))
+                assert ended == [17, 17, 16], "each call is let in with the new token"
+                assert service.refused - refused >= 1
+                assert service.generation == number, f"{service.generation} refreshes after {number} times 50 refused calls"
+                assert service.reused == []
+                figures.add(refused_calls=50, refreshes=1)
+        finally:
+            for each in callers:
+                await _stop_caller(each)
+
+
+async def _store_first_token(database: str, key: str) -> None:
+    token = StoredToken(generation=1, access_token=FIRST_ACCESS, refresh_token=FIRST_REFRESH, expires_at=None)
+
+    def write(uow: UnitOfWork) -> None:
+        uow.oauth_tokens.add(token)
+        uow.commit()
+
+    store = SqlStore(database, Cipher(key))
+    await store.run(write)
+    await store.close()
+
+
+async def _start_caller(base: str, database: str, key: str) -> Process:
+    assert AT_ONCE >= 17, "they are to be refused together"
+    arguments = ("-m", "tests.harness.signed_in_caller", base, database, key)
+    caller = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdin=PIPE, stdout=PIPE)
+    assert await _read_line(caller) == "ready"
+    return caller
+
+
+async def _call(caller: Process, count: int) -> int:
+    assert caller.stdin is not None
+    caller.stdin.write(f"{count}\n".encode())
+    await caller.stdin.drain()
+    return int(await _read_line(caller))
+
+
+async def _read_line(caller: Process) -> str:
+    assert caller.stdout is not None
+    return (await asyncio.wait_for(caller.stdout.readline(), DEADLINE)).decode().strip()
+
+
+async def _stop_caller(caller: Process) -> None:
+    assert caller.stdin is not None
+    caller.stdin.close()
+    try:
+        await asyncio.wait_for(caller.wait(), DEADLINE)
+    except TimeoutError:
+        caller.kill()
+        await caller.wait()
+
+
+# --- clocks that jump
+
+_JUMPS = tuple(timedelta(hours=hours) for hours in (1, -1, 24, -24))
+
+
+async def test_clock_that_jumps_loses_and_doubles_nothing(figures: Figures) -> None:
+    """Each jump while orders are at any stage, and while one is just being handed over, with a second worker that looks."""
+    total = share_of(40, at_least=4)
+    for seed in range(total):
+        jump = _JUMPS[seed % len(_JUMPS)]
+        try:
+            await _jump_clock(seed, jump)
+        except AssertionError as exc:
+            exc.add_note(f"repeat with seed {seed}, a jump of {jump}")
+            raise
+        figures.add(clock_jumps=4, orders_over_jumps=6, lost=0, twice=0)
+        figures.progress(seed + 1, total)
+
+
+async def _jump_clock(seed: int, jump: timedelta) -> None:
+    world = World(("clock", seed), oauth=SIGN_IN)
+    run, first, second = OrderRun(world), world.agent("first"), world.agent("second")
+    lis = _SlowLis(world.lis, first.injector)
+    first.adapters._systems = {"folder": lis}
+    watch = _JumpingClock(world, second)
+    run.place(1)
+    await first.poll.run()
+    while not lis.is_entered:
+        jobs = await first.runner.claimer.claim({frozenset(first.runner.handlers): 1})
+        for each in jobs:
+            first.spawn(first.runner.run(each))
+        await asyncio.sleep(0)
+        if not jobs and not first.running:
+            world.clock.advance(5)
+    with capture_logs() as lines:
+        watch.jump(jump)
+        for _ in range(8):  # two leases, by elapsed time; heartbeats come three times in each
+            await watch.look()
+            assert not await second.runner.claimer.claim({frozenset(second.runner.handlers): 1}), "taken from a worker that lives"
+            world.clock.advance(world.settings.worker.lease / 4)
+            await first.runner.heartbeat._renew()
+    assert [each["seconds"] for each in lines if each["action"] == "clock_set"] == [jump.total_seconds()], "told once"
+    lis.may_go_on.set()
+    await first.wait_idle()
+    assert len(world.lis.submitted) == 1
+    run.place(5)
+    for back in (-jump, jump, -jump):
+        for _ in range(world.rng.randrange(1, 12)):
+            await run.take_turn(second)
+        watch.jump(back)
+        await watch.look()
+    assert await run.run(second, until=timedelta(hours=1)), "an order does not end"
+    expected = ("closed", (), 1)
+    assert {(each.state, each.waiting, each.at_laboratory) for each in await run.ends()} == {expected}
+    told = [line for each in await run.ends() for line in each.lines if line[1] == "completed"]
+    assert len(told) == sum(len(each.reports) for each in await run.ends()), "a report for each line, and none twice"
+
+
+class _SlowLis(FaultyLis):
+    """A laboratory system that takes its time with an order."""
+
+    def __init__(self, lis: SimulatedLis, injector: FaultInjector) -> None:
+        super().__init__(lis, injector)
+        self.is_entered = False
+        self.may_go_on = asyncio.Event()
+
+    async def submit(self, order: LabOrder) -> SubmitResult:
+        self.is_entered = True
+        await self.may_go_on.wait()
+        return await super().submit(order)
+
+
+class _JumpingClock:
+    """The world's clock, which jumps, and what a worker does about it; its steady time does not jump."""
+
+    def __init__(self, world: World, agent: SimulatedAgent) -> None:
+        self._world, self._zero = world, world.clock.now()
+        outages, worker = agent.runner.outages, world.settings.worker
+        longest, lease = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry)), timedelta(seconds=worker.lease)
+        self._watch = ClockWatch(world.store, world.clock, Scheduler(outages), longest, lease, steady=self._steady)
+        trust = self._watch.can_trust_leases
+        self._dispatcher = JobDispatcher({}, agent.runner, outages, concurrency=1, can_trust_leases=trust)
+
+    def jump(self, by: timedelta) -> None:
+        self._world.clock.time += by
+        self._zero += by
+
+    async def look(self) -> None:
+        """The looks of a worker, each second."""
+        await self._dispatcher.look()
+        await self._watch.look()
+
+    def _steady(self) -> float:
+        return (self._world.clock.now() - self._zero).total_seconds()
+
+
+# --- the token and foreign addresses
+
+
+async def test_token_goes_nowhere_but_to_its_origin(figures: Figures) -> None:
+    """Each address in a redirect, a `next` link, a reference of a resource, and as the address of a Binary."""
+    with listeners() as seen:
+        exchange_settings = make_settings().exchange
+        oauth = SIGN_IN.model_copy(update={"auth_url": seen.base})
+        settings = exchange_settings.model_copy(update={"base_url": seen.base, "oauth": oauth, "timeout": 10.0})
+        async with HttpClient(http_options(settings)) as http:
+            exchange = ExchangeClient(settings, http, Authenticator(oauth, http, MemoryStore(), VirtualClock(), "proof"))
+            for template in ADDRESSES:
+                before = seen.with_token
+                seen.trick = template.format(own=seen.own_port, foreign=seen.foreign_port)
+                for call in _calls_with(exchange, seen):
+                    with suppress(Failure):
+                        await call
+                assert seen.leaks == []
+                assert seen.foreign == []
+                assert seen.with_token > before, "the service itself got none"
+                figures.add(foreign_addresses=1, tokens_astray=0)
+
+
+def _calls_with(exchange: ExchangeClient, seen: Seen) -> Iterator[Awaitable[Any]]:
+    """What an agent does with an address that the service gives."""
+    yield exchange.read("Task", ResourceId("1"))
+    yield exchange.line_tasks(ResourceId("1"))
+    yield _follow_reference(exchange, seen)
+    yield _upload_and_read(exchange)
+
+
+async def _follow_reference(exchange: ExchangeClient, seen: Seen) -> None:
+    if (found := parse_reference(seen.trick + "/fhir/Patient/1", seen.base)) is not None:
+        await exchange.read(found.type, ResourceId(found.id))
+
+
+async def _upload_and_read(exchange: ExchangeClient) -> None:
+    saved = await exchange.upload_document(b"%PDF-1.4", "application/pdf", readers=())
+    await exchange.read_document(saved.id, "application/pdf")
