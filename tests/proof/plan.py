@@ -64,7 +64,7 @@ PROOFS = (
     Proof(
         name="bad_service",
         claim="Each fault of the service alone and in pairs: every order comes to the same end as without",
-        tests=("integration/exchange/test_authenticator_simulation.py",),
+        tests=("proof/test_bad_service.py", "integration/exchange/test_authenticator_simulation.py"),
     ),
     Proof(
         name="poison",

@@ -39,8 +39,8 @@ from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.fault_injection import FaultInjector, FaultyLis, SimulatedLis
 from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun
-from tests.harness.proof import Figures, share_of
 from tests.harness.paths import ROOT
+from tests.harness.proof import Figures, share_of
 from tests.harness.settings import make_settings
 from tests.harness.signed_in_caller import AT_ONCE
 from tests.harness.token_service import FIRST_ACCESS, FIRST_REFRESH, token_service
