@@ -49,12 +49,12 @@ PROOFS = (
     Proof(
         name="bad_service",
         claim="Each fault of the service alone and in pairs: every order comes to the same end as without",
-        tests=("integration/exchange/test_authenticator_simulation.py",),
+        tests=("proof/test_bad_service.py", "integration/exchange/test_authenticator_simulation.py"),
     ),
     Proof(
         name="poison",
         claim="One bad order, result, document, file, message, row or catalogue among a thousand: 999 pass, one is told",
-        tests=("incidents/test_incidents.py",),
+        tests=("proof/test_poison.py", "incidents/test_incidents.py"),
     ),
     Proof(
         name="soak",
