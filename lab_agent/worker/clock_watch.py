@@ -1,7 +1,8 @@
 """Notices that the machine's clock was set while the worker runs, tells it, and lets go on what waits by the former time.
 
 A clock that is set back by an hour would let every task and every job that was planned before wait for that hour. One that is set
-forward lets what is planned come early, and leases seem over: none counts as such before its worker had the time to renew it (law 8).
+forward lets what is planned come early, and leases seem over: none counts as such before its worker had the time to renew it
+(law 8).
 """
 
 from __future__ import annotations

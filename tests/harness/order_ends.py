@@ -1,9 +1,10 @@
-"""Many orders of one world, from the clinic to their last report, and what became of each: equal wherever the service is as good."""
+"""Many orders of one world, from the clinic to their last report, and what became of each: the same beside any service."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -16,8 +17,11 @@ from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import Failure
 from lab_agent.mappings.tables import LOINC
+from lab_agent.metrics import Metrics
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.worker.outages import OutageTracker
+from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.exact_json import decode_stored
 from tests.harness.orders import BASE, procedure_requests, templates
@@ -64,12 +68,14 @@ class OrderRun:
     reported: set[OrderKey] = field(default_factory=set)
     turns: int = 0
 
-    def place(self, count: int) -> None:
-        """Place orders; of every fifth a line is for an item that nobody has."""
+    def place(self, count: int, *, lines: int | None = None) -> None:
+        """Place orders; of every fifth a line is for an item that nobody has, unless they are to have so many `lines`."""
         found = templates(self.world.clock.now().replace(minute=0, second=0))
+        if lines is not None:
+            found = tuple(each for each in found if len(procedure_requests(each.bundle)) == lines)
         for number in range(count):
             template = found[number % len(found)]
-            spoiled = len(procedure_requests(template.bundle)) - 1 if number % _SPOILED_EVERY == 1 else None
+            spoiled = len(procedure_requests(template.bundle)) - 1 if number % _SPOILED_EVERY == 1 and lines is None else None
             self.world.place_order(template, spoil=spoiled, relabel=True)
 
     async def run(self, agent: SimulatedAgent, *, until: timedelta) -> bool:
@@ -85,10 +91,8 @@ class OrderRun:
         """What a worker does within some seconds; the laboratory system reports what it has got meanwhile."""
         if self.turns % _POLL_EVERY == 0:
             for look in (agent.poll.run, agent.reconcile.run):
-                try:
+                with suppress(Failure):  # told by the worker, which looks again
                     await look()
-                except Failure:
-                    pass  # told by the worker; it looks again
         self.turns += 1
         await self.report()
         if not await agent.run_jobs(limit=_AT_ONCE):
@@ -170,6 +174,50 @@ class OrderRun:
     def _all(self, kind: str) -> list[dict[str, Any]]:
         kept = self.world.service.store.find(kind, [], lambda _: True, limit=100_000)
         return [decode_stored(each.body) for each in kept]
+
+
+class TimedPoll:
+    """The worker's poll with the world's own time, beside its jobs."""
+
+    def __init__(self, world: World, agent: SimulatedAgent) -> None:
+        self._world, self._agent = world, agent
+        self._due = world.clock.now()
+        self.waits: list[float] = []
+        outages = OutageTracker(world.store, world.clock, self._probe)
+        agent.runner.outages = outages
+        self._task = PollTask(
+            poll=agent.poll,
+            outages=outages,
+            store=world.store,
+            clock=world.clock,
+            metrics=Metrics(),
+            interval=PollInterval(world.settings.worker.poll_interval, world.settings.worker.poll_longest),
+            reschedule=self._reschedule,
+        )
+
+    async def work(self, run: OrderRun, *, seconds: float, reporting: bool = True) -> None:
+        """Work for so long; `reporting`: the laboratory system, too."""
+        end = self._world.clock.now() + timedelta(seconds=seconds)
+        while True:
+            if self._world.clock.now() >= self._due:
+                await self._task.run()
+            if reporting:
+                await run.report()
+            while await self._agent.run_jobs(limit=20):
+                pass
+            if self._world.clock.now() >= end:
+                return
+            self._world.clock.advance(5)
+
+    async def _probe(self) -> bool:
+        with suppress(Failure):
+            await self._agent.exchange.check()
+            return True
+        return False
+
+    def _reschedule(self, wait: float) -> None:
+        self.waits.append(wait)
+        self._due = self._world.clock.now() + timedelta(seconds=wait)
 
 
 def _id_of(reference: dict[str, Any]) -> str:

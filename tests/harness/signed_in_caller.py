@@ -1,4 +1,4 @@
-"""A process that shares a sign-in with others: for each line of its input it makes so many calls at once, and says how they ended.
+"""A process that shares a sign-in: for each line of its input it makes so many calls at once, and says how many ended well.
 
 `python -m tests.harness.signed_in_caller BASE_URL DATABASE KEY`
 """

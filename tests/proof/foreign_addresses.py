@@ -1,4 +1,4 @@
-"""Addresses that lead away from a service, by every trick, and two listeners on this machine: the service, and what is foreign."""
+"""Addresses that lead away from a service, by every trick, and listeners on this machine: the service, and what is foreign."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ ADDRESSES = (
     "%2f%2f127.0.0.1:{foreign}", "/%5c127.0.0.1:{foreign}", "/.//127.0.0.1:{foreign}", "/..//127.0.0.1:{foreign}",
     "/fhir/..//127.0.0.1:{foreign}", ".//127.0.0.1:{foreign}",
     # blanks and control characters
-    " http://127.0.0.1:{foreign}", "\thttp://127.0.0.1:{foreign}", "ht\ttp://127.0.0.1:{foreign}", "http://127.0.0.1:{own} @127.0.0.1:{foreign}",
+    " http://127.0.0.1:{foreign}", "\thttp://127.0.0.1:{foreign}", "ht\ttp://127.0.0.1:{foreign}",
+    "http://127.0.0.1:{own} @127.0.0.1:{foreign}",
     "http://127.0.0.1:{own}\t@127.0.0.1:{foreign}", "/\t/127.0.0.1:{foreign}", "http://\t127.0.0.1:{foreign}",
     "\x01http://127.0.0.1:{foreign}", "http://127.0.0.1:{foreign}\x7f",
 )  # fmt: skip
@@ -148,7 +149,8 @@ def _foreign(seen: Seen) -> type[BaseHTTPRequestHandler]:
             self.send_response(404)
             self.end_headers()
 
-        do_POST = do_PUT = do_GET
+        def do_POST(self) -> None:
+            self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the standard library
             """Nothing."""

@@ -69,7 +69,7 @@ PROOFS = (
     Proof(
         name="poison",
         claim="One bad order, result, document, file, message, row or catalogue among a thousand: 999 pass, one is told",
-        tests=("incidents/test_incidents.py",),
+        tests=("proof/test_poison.py", "incidents/test_incidents.py"),
     ),
     Proof(
         name="soak",

@@ -50,7 +50,7 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
     "partner_edit": ({"route": "PUT /fhir/Task/*", "probability": 0.3},),
     "small_pages": ({"route": _SEARCHES, "size": 1, "probability": 0.7},),
     "repeated_rows": ({"route": _SEARCHES, "probability": 0.7},),
-    "incomplete_search": ({"route": _POLL, "probability": 0.5}, {"route": "GET /fhir/*?*identifier=*", "probability": 0.5}),
+    "incomplete_search": ({"route": _POLL, "script": "x.x.x"}, {"route": "GET /fhir/*?*identifier=*", "probability": 0.5}),
     "missing_entry": ({},),
     "foreign_next": ({"route": _SEARCHES, "probability": 0.1},),
     "own_next_links": ({"route": _SEARCHES, "probability": 0.3},),

@@ -24,21 +24,20 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.fhir.references import parse_reference
 from lab_agent.http_client import HttpClient
-from lab_agent.metrics import Metrics
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
-from lab_agent.worker.schedule import PollInterval, PollTask, Scheduler
+from lab_agent.worker.outages import EXCHANGE_OUTAGE
+from lab_agent.worker.schedule import Scheduler
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.fault_injection import FaultInjector, FaultyLis, SimulatedLis
-from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun
+from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun, TimedPoll
 from tests.harness.paths import ROOT
 from tests.harness.proof import Figures, share_of
 from tests.harness.settings import make_settings
@@ -118,7 +117,7 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
     minutes = share_of(24 * 60, at_least=45)
     world = World("away", oauth=SIGN_IN, poll_interval=_MINUTE)
     run, agent = OrderRun(world), world.agent()
-    poll = _TimedPoll(world, agent)
+    poll = TimedPoll(world, agent)
     run.place(4)
     await poll.work(run, seconds=20, reporting=False)  # at the laboratory, which reports while the service is away
     run.place(4)
@@ -151,50 +150,6 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
 
 
 _MINUTE = 60.0
-
-
-class _TimedPoll:
-    """The worker's poll with the world's own time, beside its jobs."""
-
-    def __init__(self, world: World, agent: SimulatedAgent) -> None:
-        self._world, self._agent = world, agent
-        self._due = world.clock.now()
-        self.waits: list[float] = []
-        outages = OutageTracker(world.store, world.clock, self._probe)
-        agent.runner.outages = outages
-        self._task = PollTask(
-            poll=agent.poll,
-            outages=outages,
-            store=world.store,
-            clock=world.clock,
-            metrics=Metrics(),
-            interval=PollInterval(world.settings.worker.poll_interval, world.settings.worker.poll_longest),
-            reschedule=self._reschedule,
-        )
-
-    async def work(self, run: OrderRun, *, seconds: float, reporting: bool = True) -> None:
-        """Work for so long; `reporting`: the laboratory system, too."""
-        end = self._world.clock.now() + timedelta(seconds=seconds)
-        while True:
-            if self._world.clock.now() >= self._due:
-                await self._task.run()
-            if reporting:
-                await run.report()
-            while await self._agent.run_jobs(limit=20):
-                pass
-            if self._world.clock.now() >= end:
-                return
-            self._world.clock.advance(5)
-
-    async def _probe(self) -> bool:
-        with suppress(Failure):
-            await self._agent.exchange.check()
-            return True
-        return False
-
-    def _reschedule(self, wait: float) -> None:
-        self.waits.append(wait)
-        self._due = self._world.clock.now() + timedelta(seconds=wait)
 
 
 async def _is_alert_open(world: World) -> bool:

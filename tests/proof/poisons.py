@@ -1,0 +1,384 @@
+"""One poison among many of its kind: who takes them in, what becomes of the others, who is told, and how it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine, insert, select, text, update
+
+from lab_agent.catalogue.basket import read_basket
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.preanalytics import calculate
+from lab_agent.catalogue_service.cache import CatalogueCache
+from lab_agent.catalogue_service.versions import VersionHorizon
+from lab_agent.domain.lab_messages import Document, LabReport
+from lab_agent.domain.lab_order import LabOrder
+from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_agent.domain.values import Coding
+from lab_agent.errors import BasketError
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.sql import SqlAdapter, SqlSettings
+from lab_agent.lis.sql.staging_tables import create_statements, make_tables
+from lab_agent.lis.testing import make_order, make_report
+from lab_agent.serialization import dump_message
+from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT
+from lab_agent.workflow import operator_results
+from lab_agent.workflow.attention_alerts import AttentionAlerts
+from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_sandbox.faults.plan import FaultPlan, FaultRule
+from tests.fakes.hl7_lis import build_oru
+from tests.fakes.memory_store import MemoryStore
+from tests.harness.clock import VirtualClock
+from tests.harness.hl7_wire import dialled, framed, running
+from tests.harness.order_ends import OrderRun, TimedPoll
+from tests.harness.paths import CATALOGUE
+from tests.harness.world import World
+
+_DAY = timedelta(days=1)
+_WHO: dict[str, Any] = {"by": "ann", "note": "seen, and mended"}
+_PDF = b"%PDF-1.4\n1 0 obj\n<<>>\nendobj\ntrailer\n<<>>\n%%EOF\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many came through and within which CPU time of ours, what was told of the others, and what was open in the end."""
+
+    passed: int
+    seconds: float
+    told: tuple[str, ...]
+    left_open: tuple[str, ...]
+    repaired: int = 0
+    """How many came through once the poison was mended."""
+
+
+PoisonKind = Callable[[int, int | None, Path], Awaitable[Outcome]]
+"""Takes so many, of which the one with that number is bad, in a folder of its own."""
+
+
+# --- what is ordered and reported, through the workflow
+
+
+async def order(count: int, poison: int | None, folder: Path) -> Outcome:
+    """A Task whose JSON nobody can read, wherever it is listed or read."""
+    del folder
+    world, run, poll = _open_world(count)
+    faults = world.service.faults
+    if poison is not None:
+        faults.activate(FaultPlan(faults=(FaultRule(kind="poison_task", route="GET /fhir/*", ids=(world.placed[poison],)),)))
+    begun = time.process_time()
+    await _work_until(world, run, poll, lambda: _closed(world) >= count - (poison is not None))
+    seconds, passed = time.process_time() - begun, _closed(world)
+    await poll.work(run, seconds=150)
+    alerts = {each.key: each for each in await _open_alerts(world.store)}
+    told = tuple(str(each) for each in alerts)
+    if poison is not None:
+        assert world.placed[poison] in alerts[UNREADABLE_TASKS_ALERT].detail, "told which"
+        faults.activate(FaultPlan())
+        await _work_until(world, run, poll, lambda: _closed(world) == count)
+        await poll.work(run, seconds=150)
+    return Outcome(passed, seconds, told, await _left_open(world), _closed(world) - passed)
+
+
+async def result(count: int, poison: int | None, folder: Path) -> Outcome:
+    """A value under a code of the laboratory's that no table has."""
+    del folder
+    return await _report_all(count, poison, lambda report: _with_code(report, Coding(code="NOBODY-KNOWS")))
+
+
+async def document(count: int, poison: int | None, folder: Path) -> Outcome:
+    """A document that is not of its type."""
+    del folder
+    bad = Document(content=b"hello", content_type="application/pdf")
+    return await _report_all(count, poison, lambda report: replace(report, documents=(bad,)))
+
+
+class _ReportingRun(OrderRun):
+    """Orders with a document in each report, one of which is bad until somebody reports anew."""
+
+    def __init__(self, world: World, poison: int | None, spoil: Callable[[LabReport], LabReport]) -> None:
+        super().__init__(world)
+        self.poison, self.spoil = poison, spoil
+
+    def make_reports(self, order: LabOrder) -> Iterable[LabReport]:
+        is_bad = self.poison is not None and order.key == self.keys[self.poison]
+        for each in super().make_reports(order):
+            report = replace(each, documents=(Document(content=_PDF, content_type="application/pdf"),))
+            yield self.spoil(report) if is_bad else report
+
+
+async def _report_all(count: int, poison: int | None, spoil: Callable[[LabReport], LabReport]) -> Outcome:
+    world, _, _ = _open_world(0)
+    run, poll = _ReportingRun(world, poison, spoil), TimedPoll(world, world.agent())
+    run.place(count, lines=1)
+    begun = time.process_time()
+    await _work_until(world, run, poll, lambda: _closed(world) >= count - (poison is not None))
+    seconds, passed = time.process_time() - begun, _closed(world)
+    attention = AttentionAlerts(world.store, world.clock, timedelta(minutes=30), {"folder": None})
+    await attention.run()
+    told = tuple(str(each.key) for each in await _open_alerts(world.store))
+    if poison is not None:
+        (bad,) = _waiting_reports(world)
+        await operator_results.dismiss_result(world.store, bad.key, now=world.clock.now(), **_WHO)
+        run.reported.discard(run.keys[poison])
+        run.poison = None
+        inbox = StoreInbox(world.store, world.clock, "folder")
+        (order,) = (each for each in world.lis.submitted if each.key == run.keys[poison])
+        run.reported.add(order.key)
+        for report in run.make_reports(order):
+            await inbox.accept("mended", replace(report, report_id="mended"))
+        await _work_until(world, run, poll, lambda: _closed(world) == count)
+        await attention.run()
+    return Outcome(passed, seconds, told, await _left_open(world), _closed(world) - passed)
+
+
+def _with_code(report: LabReport, code: Coding) -> LabReport:
+    return replace(report, observations=tuple(replace(each, code=code) for each in report.observations))
+
+
+def _open_world(count: int) -> tuple[World, OrderRun, TimedPoll]:
+    world = World("poison")
+    run = OrderRun(world)
+    run.place(count, lines=1)
+    return world, run, TimedPoll(world, world.agent())
+
+
+async def _work_until(world: World, run: OrderRun, poll: TimedPoll, is_done: Callable[[], bool]) -> None:
+    """Work until it is done, at most for half an hour of the world's."""
+    end = world.clock.now() + timedelta(minutes=30)
+    while not is_done() and world.clock.now() < end:
+        await poll.work(run, seconds=5)
+
+
+def _closed(world: World) -> int:
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    return sum(each.state is OrderState.CLOSED for each in store._data.orders.values())
+
+
+def _waiting_reports(world: World) -> list[ReportRecord]:
+    store = world.store
+    assert isinstance(store, MemoryStore)
+    return [each for each in store._data.reports.values() if each.state in {ReportState.UNMAPPED, ReportState.HELD}]
+
+
+async def _open_alerts(store: Any) -> Any:
+    return await store.run_read_only(lambda uow: uow.alerts.all_open())
+
+
+async def _left_open(world: World) -> tuple[str, ...]:
+    jobs = [each for task in world.placed for each in await world.jobs(task)]
+    return tuple(str(each.key) for each in await _open_alerts(world.store)) + tuple(f"{each.kind} {each.state}" for each in jobs)
+
+
+# --- what a laboratory system gives an adapter
+
+
+@dataclass
+class _Inbox:
+    """A store's inbox, and what an operator sees of it."""
+
+    store: MemoryStore
+    clock: VirtualClock
+    source: str
+
+    @property
+    def inbox(self) -> StoreInbox:
+        return StoreInbox(self.store, self.clock, self.source)
+
+    def accepted(self) -> int:
+        return len(self.store._data.reports)
+
+    async def told(self) -> tuple[str, ...]:
+        return tuple(str(each.key) for each in await _open_alerts(self.store))
+
+    async def dismiss(self) -> None:
+        """Let an operator dismiss what was refused."""
+        await RefusedMessageDesk(self.store, self.clock, None).dismiss_all(self.source, **_WHO)  # type: ignore[arg-type]
+
+    async def left_open(self) -> tuple[str, ...]:
+        def waiting(uow: Any) -> tuple[str, ...]:
+            found, _ = uow.refused_messages.list(source=self.source, states=(RefusedState.WAITING,), limit=10)
+            return tuple(each.reason for each in found)
+
+        return await self.told() + await self.store.run(waiting)
+
+
+def _open_inbox(source: str) -> _Inbox:
+    return _Inbox(MemoryStore(), VirtualClock(), source)
+
+
+def _reports(count: int) -> list[LabReport]:
+    return [replace(make_report(number, make_order(number)), report_id=f"rep-{number}") for number in range(count)]
+
+
+async def result_file(count: int, poison: int | None, folder: Path) -> Outcome:
+    """A file that is no JSON in the folder of results."""
+    orders, results = folder / "orders", folder / "results"
+    orders.mkdir()
+    results.mkdir()
+    contents = [dump_message(each) for each in _reports(count)]
+    for number, content in enumerate(contents):
+        (results / f"{number:05}.json").write_bytes(content[:-20] if number == poison else content)
+    seen = _open_inbox("folder")
+    adapter = FolderAdapter(FolderSettings(orders=orders, results=results, settle=0), "folder")
+    await adapter.start(seen.inbox)
+    try:
+        begun = time.process_time()
+        await _collect_all(adapter)
+        seconds, passed, told = time.process_time() - begun, seen.accepted(), await seen.told()
+        if poison is not None:
+            await seen.dismiss()
+            (results / "mended.json").write_bytes(contents[poison])
+            await _collect_all(adapter)
+    finally:
+        await adapter.stop()
+    return Outcome(passed, seconds, told, await seen.left_open(), seen.accepted() - passed)
+
+
+async def sql_row(count: int, poison: int | None, folder: Path) -> Outcome:
+    """A row of the staging tables whose document is no result."""
+    url = f"sqlite:///{folder / 'lis.db'}"
+    engine, tables = create_engine(url), make_tables("lab_", None)
+    contents = [dump_message(each).decode() for each in _reports(count)]
+    with engine.begin() as connection:
+        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
+            connection.execute(text(statement))
+        rows = [
+            {"ready": 1, "kind": "report", "document": "{}" if number == poison else each} for number, each in enumerate(contents)
+        ]
+        connection.execute(insert(tables.results), rows)
+    seen = _open_inbox("sql")
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": "Europe/Moscow"}), "sql")
+    await adapter.start(seen.inbox)
+    try:
+        begun = time.process_time()
+        await _collect_all(adapter)
+        seconds, passed, told = time.process_time() - begun, seen.accepted(), await seen.told()
+        if poison is not None:
+            await seen.dismiss()
+            with engine.begin() as connection:
+                faulty = (
+                    connection.execute(select(tables.results.c.id).where(tables.results.c.fault.is_not(None))).scalars().all()
+                )
+                assert len(faulty) == 1, "the laboratory system sees which"
+                mended = update(tables.results).where(tables.results.c.id == faulty[0])
+                connection.execute(mended.values(document=contents[poison], fault=None))
+            await _collect_all(adapter)
+    finally:
+        await adapter.stop()
+        engine.dispose()
+    return Outcome(passed, seconds, told, await seen.left_open(), seen.accepted() - passed)
+
+
+async def _collect_all(adapter: Any) -> None:
+    """Collect until three times in a row there is nothing: a file is read once it has not changed between two looks."""
+    nothing = 0
+    while nothing < 3:
+        nothing = 0 if await adapter.collect() else nothing + 1
+        await asyncio.sleep(0.01)
+
+
+async def hl7_message(count: int, poison: int | None, folder: Path) -> Outcome:
+    """An HL7 v2 message whose report has a status that there is not."""
+    seen = _open_inbox("hl7v2")
+    contents = [build_oru(each, f"M{number}") for number, each in enumerate(_reports(count))]
+    links = {"orders": {"role": "client", "port": 1}, "results": {"role": "server", "port": 0}}
+    async with running(folder, seen.inbox, **links) as adapter, dialled(adapter.ports[1]) as wire:
+        begun = time.process_time()
+        codes = []
+        for number, content in enumerate(contents):
+            await wire.send(framed(_spoil_status(content) if number == poison else content))
+            codes.append(await wire.frame())
+        seconds, passed, told = time.process_time() - begun, seen.accepted(), await seen.told()
+        refused = [number for number, code in enumerate(codes) if b"MSA|AA" not in code]
+        assert refused == ([] if poison is None else [poison]), "acknowledged as what it is"
+        if poison is not None:
+            await seen.dismiss()
+            await wire.send(framed(contents[poison]))
+            assert b"MSA|AA" in await wire.frame()
+    return Outcome(passed, seconds, told, await seen.left_open(), seen.accepted() - passed)
+
+
+def _spoil_status(message: str) -> str:
+    assert "|||F\r" in message
+    return message.replace("|||F\r", "|||?\r", 1)
+
+
+# --- the catalogue
+
+
+async def catalogue(count: int, poison: int | None, folder: Path) -> Outcome:
+    """A new version with one bad price among its items: baskets are answered by the version before, and which cell is told."""
+    source = Path(shutil.copytree(CATALOGUE, folder / "catalogue"))
+    store, clock = MemoryStore(), VirtualClock()
+    cache = CatalogueCache(store, source, VersionHorizon(_DAY, _DAY), clock)
+    await cache.reload()
+    items = _orderable_alone(cache)
+    prices = source / "contract_items.csv"
+    good = prices.read_text()
+    if poison is not None:
+        prices.write_text(good.replace("480.00", "free", 1))
+        clock.advance(60)
+        await cache.reload()
+    begun, passed = time.process_time(), 0
+    for number in range(count):
+        if number % 100 == 0:
+            await cache.refresh()
+        passed += _answer(cache, items[number % len(items)])
+    seconds = time.process_time() - begun
+    told = tuple(str(each.key) for each in await _open_alerts(store))
+    repaired = 0
+    if poison is not None:
+        passed -= 1  # the version itself
+        prices.write_text(good.replace("480.00", "481.00", 1))
+        clock.advance(60)
+        await cache.reload()
+        repaired = int("481.00" in {str(each.price) for each in _active(cache).contract("C-100").items.values()})
+    return Outcome(passed, seconds, told, tuple(str(each.key) for each in await _open_alerts(store)), repaired)
+
+
+def _orderable_alone(cache: CatalogueCache) -> list[str]:
+    """Items that need no choice of a specimen."""
+    found = list[str]()
+    for item in _active(cache).contract("C-100").items:
+        with suppress(BasketError):
+            _answer(cache, item)
+            found.append(item)
+    return found
+
+
+def _answer(cache: CatalogueCache, item: str) -> bool:
+    """Whether a basket of one item gets its tubes."""
+    active = _active(cache)
+    body = {"contract": "C-100", "analyticsrequests": [{"id": item, "guid": str(uuid.UUID(int=1))}]}
+    return bool(calculate(active, read_basket(body, active.contracts, 50).lines).tubes)
+
+
+def _active(cache: CatalogueCache) -> Catalogue:
+    view = cache.view()
+    assert view is not None
+    return view.versions[0].catalogue
+
+
+KINDS: dict[str, tuple[PoisonKind, str]] = {
+    "order": (order, "exchange.unreadable_tasks"),
+    "result": (result, "results.unmapped"),
+    "document": (document, "results.held/document_mismatch"),
+    "result file": (result_file, "lis.refused_messages/folder"),
+    "HL7 v2 message": (hl7_message, "lis.refused_messages/hl7v2"),
+    "sql row": (sql_row, "lis.refused_messages/sql"),
+    "catalogue": (catalogue, "catalogue.invalid"),
+}
+"""By name: the kind, and the alert that is told of it."""
