@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.crashing_agent import CRASH_POINTS
 from tests.harness.installation import ProcessHarness
-from tests.harness.proof import FIGURES
+from tests.harness.proof import FIGURES, in_full
 
 WORST = [
     "after commit order",
@@ -27,8 +27,8 @@ WORST = [
     "crash_points",
     [
         pytest.param(WORST[::3], id="worst"),
-        pytest.param([each for each in WORST if each not in WORST[::3]], id="worst-others", marks=pytest.mark.proof),
-        pytest.param([each for each in CRASH_POINTS if each not in WORST], id="others", marks=pytest.mark.proof),
+        pytest.param([each for each in WORST if each not in WORST[::3]], id="worst-others", marks=[in_full, pytest.mark.proof]),
+        pytest.param([each for each in CRASH_POINTS if each not in WORST], id="others", marks=[in_full, pytest.mark.proof]),
     ],
 )
 async def test_crashed_agent_restarts_and_completes_every_order(harness: ProcessHarness, crash_points: list[str]) -> None:

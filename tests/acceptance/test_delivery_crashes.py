@@ -15,7 +15,7 @@ from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.errors import Json, decode
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
-from tests.harness.proof import FIGURES, SHARE
+from tests.harness.proof import FIGURES, SHARE, in_full
 
 FULL, SHORT = 200, 3
 LABORATORY = {
@@ -61,6 +61,7 @@ async def test_report_versions_survive_a_few_crashes(harness: ProcessHarness) ->
     await killed_while_delivering(harness, SHORT)
 
 
+@in_full
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 async def test_report_versions_survive_many_crashes(harness: ProcessHarness) -> None:
