@@ -80,6 +80,7 @@ class ExchangeClient(Exchange):
             on_call=on_call,
             content_type=settings.content_type,
         )
+        self._authenticator = authenticator
         self._clock = authenticator.clock
         self._watch = SearchWatch()
         self._no_questionnaire_search_until: datetime | None = None
@@ -151,7 +152,11 @@ class ExchangeClient(Exchange):
         try:
             body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id), parse_object)
         except AuthenticationRequired as exc:
-            await self.check()  # if this succeeds, the 401 is about this resource alone
+            await self.check()
+            if (await self._authenticator.credential()).generation != exc.generation:
+                text = f"{context.description} was answered with 401, and its token has been replaced since"
+                raise ServiceUnavailable(text) from exc
+            # The same token opens everything else: the 401 is about this resource alone.
             raise ResourceNotReadable(f"{context.description} was answered with 401", status=401) from exc
         version = fhir_http.etag_version(answer.headers.get("etag")) or fhir_http.body_version(body)
         if (

@@ -623,6 +623,24 @@ async def test_isolated_401_means_missing_access_right(make_client: Make, router
         await make_client().read("Patient", rid("x"))
 
 
+async def test_401_to_a_token_that_was_revoked_meanwhile_says_nothing_of_the_resource(
+    make_client: Make, router: respx.MockRouter, token_route: respx.Route
+) -> None:
+    """It is asked with two tokens that are revoked; what is asked next, with a third one, is answered."""
+    token_route.side_effect = [
+        httpx.Response(200, json={"access_token": f"t{number}", "refresh_token": f"r{number}"}) for number in range(1, 9)
+    ]
+    router.get(f"{BASE}fhir/patient/x").respond(401)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        revoked = request.headers["authorization"] in {"Bearer t1", "Bearer t2"}
+        return httpx.Response(401) if revoked else httpx.Response(200, json=bundle())
+
+    router.get(f"{BASE}fhir/task").mock(side_effect=answer)
+    with pytest.raises(errors.ServiceUnavailable, match="its token has been replaced since"):
+        await make_client().read("Patient", rid("x"))
+
+
 async def test_check_requests_one_page(make_client: Make, router: respx.MockRouter) -> None:
     route = router.get(f"{BASE}fhir/task").respond(json=bundle(task(1), onward=f"{BASE}fhir/task?page=2"))
     await make_client().check()
