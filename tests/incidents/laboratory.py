@@ -8,10 +8,11 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -177,8 +178,15 @@ class Laboratory:
         self.start_agent()
 
     def freeze(self, name: str) -> None:
-        """The program gets no time, until `thaw`."""
+        """The program gets no time, until `thaw`; an agent once it has written its first heartbeat: before, nobody knows of it."""
+        if name == "agent":
+            wait_for(self._agent_has_a_heartbeat, "the first heartbeat of the agent")
         self.programs[name].send_signal(signal.SIGSTOP)
+
+    def _agent_has_a_heartbeat(self) -> bool:
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=DEADLINE)) as connection:
+            found = connection.execute("SELECT count(*) FROM workers WHERE pid = ?", (self.programs["agent"].pid,)).fetchone()
+        return bool(found[0])
 
     def thaw(self, name: str) -> None:
         self.programs[name].send_signal(signal.SIGCONT)
