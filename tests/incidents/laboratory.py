@@ -178,7 +178,7 @@ class Laboratory:
         self.start_agent()
 
     def freeze(self, name: str) -> None:
-        """The program gets no time, until `thaw`; an agent once it has written its first heartbeat: before, nobody knows of it."""
+        """The program gets no time, until `thaw`; an agent once it has written a heartbeat: before, nobody knows of it."""
         if name == "agent":
             wait_for(self._agent_has_a_heartbeat, "the first heartbeat of the agent")
         self.programs[name].send_signal(signal.SIGSTOP)
