@@ -75,8 +75,6 @@ async def test_end_of_an_outage_of_a_former_run_is_told(lab: Any, told: Any) -> 
         first.process.kill()
     async with running(lab, "second") as second:
         await wait_told(second, ConditionId.STORE_DELETED)
-    for file in lab.folder.glob("lab.db-*"):
-        file.unlink()
     await move(away, database)
     async with running(lab, "third"):
         await wait_until(lambda: told() == [STARTED, ENDED], "the end is told once")
