@@ -10,11 +10,13 @@ import contextlib
 import copy
 import json
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any
+
+import pytest
 
 from lab_agent import bootstrap, exact_json
 from lab_agent.bootstrap import Components
@@ -34,7 +36,8 @@ from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
 from lab_agent.workflow.polling import OrderPoller
-from lab_sandbox import updates
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_sandbox import order_creation, resources, search_results, updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig
 from lab_sandbox.references import Ref
@@ -47,6 +50,7 @@ from tests.harness.fault_injection import (
     FaultyLis,
     FaultyStore,
     FaultyTransport,
+    ServiceLink,
     SimulatedAdapterSource,
     SimulatedCrash,
     SimulatedLis,
@@ -85,10 +89,12 @@ class SimulatedAgent:
         self.injector = injector
         self.name = name
         self.store = FaultyStore(world.store, injector)
-        self.adapters = SimulatedAdapterSource({name: FaultyLis(lis, injector) for name, lis in world.systems.items()})
+        self.adapters = SimulatedAdapterSource(
+            {each: FaultyLis(lis, injector, StoreInbox(self.store, world.clock, each)) for each, lis in world.systems.items()}
+        )
         self._http = HttpClient(
             http_options(world.settings.exchange),
-            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
+            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks, world.link),
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
@@ -104,15 +110,17 @@ class SimulatedAgent:
             metrics=Metrics(),
             owner=name,
         )
+        self.matcher = bootstrap.build_matcher(world.settings, components.mapping_cache, world.catalogues.view)
         self.assessor = bootstrap.build_assessor(components)
         self.ended_orders = bootstrap.build_ended_orders(components)
         self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, self.ended_orders)
         self.reconcile = bootstrap.build_reconciler(components)
+        self.outages = OutageTracker(self.store, world.clock, service_reachable)
         self.runner = JobRunner(
             store=self.store,
             clock=world.clock,
             handlers=bootstrap.build_handlers(components, self.adapters),
-            outages=OutageTracker(self.store, world.clock, service_reachable),
+            outages=self.outages,
             owner=name,
             lease=timedelta(seconds=world.settings.worker.lease),
             backoff=Backoff(world.settings.worker.backoff_first, world.settings.worker.backoff_longest),
@@ -167,6 +175,7 @@ class World:
         self.lis = SimulatedLis()
         self.systems = {"folder": self.lis, **{route["adapter"]: SimulatedLis() for route in routes}}
         self.catalogues = StubCatalogues()
+        self.link = ServiceLink()
         self.truncated_orders: set[str] = set()
         self.edits: dict[str, list[str]] = {}
         self.ended_by_partner: dict[str, str] = {}
@@ -222,6 +231,15 @@ class World:
         """A Task is changed in whatever state it is: not every service keeps a partner from taking back an end."""
         self._replace(Ref("Task", task_id), **fields)
         self.ended_by_partner.pop(task_id, None)
+
+    def add_late_line(self, order_task: str) -> str:
+        """The partner adds one more Task to an order, for what its first line orders; the id of the Task."""
+        first = self.line_tasks(order_task)[0]
+        request = self.service.resources.find(Ref("ProcedureRequest", first["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        assert request is not None
+        body = {key: value for key, value in json.loads(request.body).items() if key not in {"id", "meta"}}
+        made = self.service.resources.create("ProcedureRequest", body, self.clinic, self._laboratory_grants("read")).ref.id
+        return self._create_task(first | {"basedOn": [{"reference": f"procedurerequest/{made}"}]})
 
     def mend_item(self, line_task: str, template: OrderTemplate) -> None:
         """The partner corrects what a line orders: what the first line of the template does."""
@@ -309,6 +327,16 @@ class World:
             if self.clock.now() >= end:
                 return
             self.clock.advance(5)
+
+
+@contextlib.contextmanager
+def repeatable_ids(seed: object) -> Iterator[None]:
+    """The ids that the service gives in this process come from the seed, meanwhile."""
+    rng = Random(repr(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (resources, order_creation, search_results):
+            patch.setattr(module, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4))
+        yield
 
 
 def _to_text(value: Any) -> str:

@@ -40,114 +40,24 @@ class SimulatedOrder:
     """Tasks that had ended and were requested again."""
 
 
-class SimulationRun:
-    """A run, repeated exactly by its seed."""
+class Simulation:
+    """A world with orders in it, and what people do until all of them have ended. Subclasses let much happen before."""
 
-    def __init__(self, seed: object) -> None:
+    def __init__(self, seed: object, world: World) -> None:
         self.seed = seed
-        chance = World(("settings", seed)).rng
-        options = {
-            "acknowledge_status": chance.choice([None, None, "accepted"]),
-            "on_line_error": chance.choice(["cancel_line", "cancel_line", "cancel_order"]),
-        }
-        groups = sorted({item.group for item in catalogue().contract("C-100").items.values()})
-        shared = [{"groups": chance.sample(groups, len(groups) // 2), "adapter": "micro"}]
-        routes = shared if chance.random() < 0.5 else []
-        self.world = World(seed, rules={"stale_code": chance.choice([409, 412])}, routes=routes, **options)
-        self.crashes, self.faults = chance.choice([0.0, 0.004, 0.02]), chance.choice([0.0, 0.05, 0.2])
-        for lis in self.world.systems.values():
-            lis.can_confirm = chance.random() < 0.75
-        self.unruly = chance.random() < 0.5
-        """Whether others set statuses, take back ends, and order twice."""
-        self.rng = self.world.rng
+        self.world = world
         self.orders: list[SimulatedOrder] = []
         self.agents: list[SimulatedAgent] = []
-        self.started_agents = 0
 
-    async def run(self) -> None:
-        """Let it all happen; then check."""
-        self._place_order()
-        for _ in range(STEPS):
-            await self._step()
-            for _ in range(self.rng.randrange(6)):
-                await asyncio.sleep(0)
-            await Invariants(self).check_at_any_time()
-        await self._run_to_completion()
-        await Invariants(self).check()
-
-    # --- the noisy part
-
-    async def _step(self) -> None:
-        actions = {
-            self._place_order: 1 if len(self.orders) < 3 else 0,
-            self._run_jobs: 10,
-            self._poll: 3,
-            self._reconcile: 3,
-            self._edit_task: 4,
-            self._end_tasks: 1,
-            self._set_aside: 2 if self.unruly else 0,
-            self._request_again: 2 if self.unruly else 0,
-            self._revive: 1 if self.unruly else 0,
-            self._order_again: 1 if self.unruly and len(self.orders) < 4 else 0,
-            self._report_line: 3,
-            self._advance_clock: 5,
-        }
-        action = self.rng.choices(list(actions), list(actions.values()))[0]
-        action()
-
-    def _place_order(self) -> None:
-        template = self.rng.choice(templates(self.world.clock.now().replace(minute=0, second=0)))
-        number = len(procedure_requests(template.bundle))
-        spoil = self.rng.randrange(number) if self.rng.random() < 0.3 else None
-        task = self.world.place_order(template, spoil=spoil, relabel=True)
+    def _add_order(self, task: str, repeats: str | None = None) -> SimulatedOrder:
         lines = self.world.line_tasks(task)
         invalid = frozenset(str(line["id"]) for line in lines if self._has_unknown_item(line))
-        self.orders.append(SimulatedOrder(task, tuple(str(line["id"]) for line in lines), invalid))
+        order = SimulatedOrder(task, tuple(str(line["id"]) for line in lines), invalid, repeats)
+        self.orders.append(order)
+        return order
 
     def _has_unknown_item(self, line: dict[str, object]) -> bool:
         return self.world.item_of(line) == "999.999"
-
-    def _pick_agent(self) -> SimulatedAgent:
-        """One of two workers; a dead one is replaced by a new process."""
-        alive = [agent for agent in self.agents if not agent.injector.dead]
-        while len(alive) < 2:
-            self.started_agents += 1
-            alive.append(self.world.agent(f"worker-{self.started_agents}", crashes=self.crashes, faults=self.faults))
-            self.agents.append(alive[-1])
-        return self.rng.choice(alive)
-
-    def _run_jobs(self) -> None:
-        agent = self._pick_agent()
-        kinds = self.rng.choice([(), (), (JobKind.FETCH_ORDER,), _LIS_JOBS, _TASK_JOBS])
-        agent.spawn(agent.run_jobs(*kinds))
-
-    def _poll(self) -> None:
-        agent = self._pick_agent()
-        agent.spawn(agent.poll.run())
-
-    def _reconcile(self) -> None:
-        agent = self._pick_agent()
-        agent.spawn(agent.reconcile.run())
-
-    def _edit_task(self) -> None:
-        order = self.rng.choice(self.orders)
-        self.world.edit_task(self.rng.choice([order.task, *order.lines]))
-
-    def _end_tasks(self) -> None:
-        order = self.rng.choice(self.orders)
-        if self.rng.random() < 0.5:
-            self.world.end_task(self.rng.choice(order.lines))
-        else:
-            for task in (*order.lines, order.task):
-                self.world.end_task(task)
-
-    def _set_aside(self) -> None:
-        """Somebody else puts a requested Task into a status that is not ours."""
-        order = self.rng.choice(self.orders)
-        task = self.rng.choice([order.task, *order.lines])
-        if self.world.get_task(task)["status"] == "requested":
-            self.world.update_task(task, status=self.rng.choice(["on-hold", "draft", "in-progress", "received"]))
-            order.set_aside.add(task)
 
     def _request_again(self) -> None:
         """What somebody had set aside is requested again."""
@@ -157,59 +67,16 @@ class SimulationRun:
                     self.world.force_task(task, status="requested")
             order.set_aside.clear()
 
-    def _revive(self) -> None:
-        """An order that ended is offered again as a whole, or one of its lines is put back."""
-        order = self.rng.choice(self.orders)
-        ended = [task for task in order.lines if self.world.get_task(task)["status"] in TERMINAL_STATUSES]
-        if self.world.get_task(order.task)["status"] in TERMINAL_STATUSES:
-            ended.append(order.task)
-        elif ended:
-            ended = [self.rng.choice(ended)]
-        for task in ended:
-            self.world.force_task(task, status="requested")
-            order.revived.add(task)
-
-    def _order_again(self) -> None:
-        """The partner makes a second order about the same ProcedureRequests."""
-        order = self.rng.choice(self.orders)
-        task = self.world.order_again(order.task)
-        lines = self.world.line_tasks(task)
-        invalid = frozenset(str(line["id"]) for line in lines if self._has_unknown_item(line))
-        self.orders.append(SimulatedOrder(task, tuple(str(line["id"]) for line in lines), invalid, repeats=order.task))
-
-    def _report_line(self) -> None:
-        """The laboratory reports, or rejects, a line that it has."""
-        order = self.rng.choice(self.orders)
-        line = self._pick_submitted_line(order)
-        if line is not None:
-            rejection = "haemolysed — please collect again" if self.rng.random() < 0.3 else None
-            agent = self._pick_agent()
-            agent.spawn(self._deliver(agent, order, *line, rejection))
-
-    async def _deliver(
-        self, agent: SimulatedAgent, order: SimulatedOrder, task: str, key: LineKey, rejection: str | None
-    ) -> None:
-        await self.world.end_line(agent.store, key, rejection)
-
-    def _pick_submitted_line(self, order: SimulatedOrder) -> tuple[str, LineKey] | None:
-        keys = {line_key(self.world.settings.exchange.base_url, task): task for task in order.lines}  # type: ignore[arg-type]
-        there = [line.key for _, each in self.submitted() for line in each.lines if line.key in keys]
-        if not there:
-            return None
-        key = self.rng.choice(sorted(there))
-        return keys[key], key
-
-    def _advance_clock(self) -> None:
-        """Time passes; so much that a lease expires only if no living worker is in the middle of something."""
-        busy = any(agent.running and not agent.injector.dead for agent in self.agents)
-        self.world.clock.advance(self.rng.choice([1, 6]) if busy else self.rng.choice([2, 6, 40, 400]))
+    async def _end_noise(self) -> None:
+        """Let nothing go wrong any more, and what is running end."""
+        for agent in self.agents:
+            agent.injector.crashes = agent.injector.faults = 0.0
+            await agent.wait_idle()
 
     # --- the system is left alone
 
     async def _run_to_completion(self) -> None:
-        for agent in self.agents:
-            agent.injector.crashes = agent.injector.faults = 0.0
-            await agent.wait_idle()
+        await self._end_noise()
         self._request_again()
         last, quiet = self.world.agent("last"), 0
         for turn in range(60):
@@ -229,7 +96,9 @@ class SimulationRun:
         """Where the program cannot tell whether the laboratory has an order, a person asks there."""
         for order in self.orders:
             for job in await self.world.jobs(order.task):
-                if job.state is JobState.NEEDS_REVIEW:
+                if job.state is JobState.NEEDS_REVIEW and job.kind is not JobKind.SUBMIT_ORDER:
+                    await operator_jobs.retry_job(self.world.store, job.id, by="person", now=self.world.clock.now())
+                elif job.state is JobState.NEEDS_REVIEW:
                     lis, now = self.world.systems[adapter_of(job)], self.world.clock.now()
                     assert not lis.can_confirm, "the laboratory system knows what it received; no person is needed"
                     if lis.has_received(OrderKey(job.target)):
@@ -280,11 +149,155 @@ class SimulationRun:
         return [order for order in self.orders if order.task in known]
 
 
+class SimulationRun(Simulation):
+    """A run, repeated exactly by its seed."""
+
+    def __init__(self, seed: object) -> None:
+        chance = World(("settings", seed)).rng
+        options = {
+            "acknowledge_status": chance.choice([None, None, "accepted"]),
+            "on_line_error": chance.choice(["cancel_line", "cancel_line", "cancel_order"]),
+        }
+        groups = sorted({item.group for item in catalogue().contract("C-100").items.values()})
+        shared = [{"groups": chance.sample(groups, len(groups) // 2), "adapter": "micro"}]
+        routes = shared if chance.random() < 0.5 else []
+        super().__init__(seed, World(seed, rules={"stale_code": chance.choice([409, 412])}, routes=routes, **options))
+        self.crashes, self.faults = chance.choice([0.0, 0.004, 0.02]), chance.choice([0.0, 0.05, 0.2])
+        for lis in self.world.systems.values():
+            lis.can_confirm = chance.random() < 0.75
+        self.unruly = chance.random() < 0.5
+        """Whether others set statuses, take back ends, and order twice."""
+        self.rng = self.world.rng
+        self.started_agents = 0
+
+    async def run(self) -> None:
+        """Let it all happen; then check."""
+        self._place_order()
+        for _ in range(STEPS):
+            await self._step()
+            for _ in range(self.rng.randrange(6)):
+                await asyncio.sleep(0)
+            await Invariants(self).check_at_any_time()
+        await self._run_to_completion()
+        await Invariants(self).check()
+
+    # --- the noisy part
+
+    async def _step(self) -> None:
+        actions = {
+            self._place_order: 1 if len(self.orders) < 3 else 0,
+            self._run_jobs: 10,
+            self._poll: 3,
+            self._reconcile: 3,
+            self._edit_task: 4,
+            self._end_tasks: 1,
+            self._set_aside: 2 if self.unruly else 0,
+            self._request_again: 2 if self.unruly else 0,
+            self._revive: 1 if self.unruly else 0,
+            self._order_again: 1 if self.unruly and len(self.orders) < 4 else 0,
+            self._report_line: 3,
+            self._advance_clock: 5,
+        }
+        action = self.rng.choices(list(actions), list(actions.values()))[0]
+        action()
+
+    def _place_order(self) -> None:
+        template = self.rng.choice(templates(self.world.clock.now().replace(minute=0, second=0)))
+        number = len(procedure_requests(template.bundle))
+        spoil = self.rng.randrange(number) if self.rng.random() < 0.3 else None
+        self._add_order(self.world.place_order(template, spoil=spoil, relabel=True))
+
+    def _pick_agent(self) -> SimulatedAgent:
+        """One of two workers; a dead one is replaced by a new process."""
+        alive = [agent for agent in self.agents if not agent.injector.dead]
+        while len(alive) < 2:
+            self.started_agents += 1
+            alive.append(self.world.agent(f"worker-{self.started_agents}", crashes=self.crashes, faults=self.faults))
+            self.agents.append(alive[-1])
+        return self.rng.choice(alive)
+
+    def _run_jobs(self) -> None:
+        agent = self._pick_agent()
+        kinds = self.rng.choice([(), (), (JobKind.FETCH_ORDER,), _LIS_JOBS, _TASK_JOBS])
+        agent.spawn(agent.run_jobs(*kinds))
+
+    def _poll(self) -> None:
+        agent = self._pick_agent()
+        agent.spawn(agent.poll.run())
+
+    def _reconcile(self) -> None:
+        agent = self._pick_agent()
+        agent.spawn(agent.reconcile.run())
+
+    def _edit_task(self) -> None:
+        order = self.rng.choice(self.orders)
+        self.world.edit_task(self.rng.choice([order.task, *order.lines]))
+
+    def _end_tasks(self) -> None:
+        order = self.rng.choice(self.orders)
+        if self.rng.random() < 0.5:
+            self.world.end_task(self.rng.choice(order.lines))
+        else:
+            for task in (*order.lines, order.task):
+                self.world.end_task(task)
+
+    def _set_aside(self) -> None:
+        """Somebody else puts a requested Task into a status that is not ours."""
+        order = self.rng.choice(self.orders)
+        task = self.rng.choice([order.task, *order.lines])
+        if self.world.get_task(task)["status"] == "requested":
+            self.world.update_task(task, status=self.rng.choice(["on-hold", "draft", "in-progress", "received"]))
+            order.set_aside.add(task)
+
+    def _revive(self) -> None:
+        """An order that ended is offered again as a whole, or one of its lines is put back."""
+        order = self.rng.choice(self.orders)
+        ended = [task for task in order.lines if self.world.get_task(task)["status"] in TERMINAL_STATUSES]
+        if self.world.get_task(order.task)["status"] in TERMINAL_STATUSES:
+            ended.append(order.task)
+        elif ended:
+            ended = [self.rng.choice(ended)]
+        for task in ended:
+            self.world.force_task(task, status="requested")
+            order.revived.add(task)
+
+    def _order_again(self) -> None:
+        """The partner makes a second order about the same ProcedureRequests."""
+        order = self.rng.choice(self.orders)
+        self._add_order(self.world.order_again(order.task), repeats=order.task)
+
+    def _report_line(self) -> None:
+        """The laboratory reports, or rejects, a line that it has."""
+        order = self.rng.choice(self.orders)
+        line = self._pick_submitted_line(order)
+        if line is not None:
+            rejection = "haemolysed — please collect again" if self.rng.random() < 0.3 else None
+            agent = self._pick_agent()
+            agent.spawn(self._deliver(agent, order, *line, rejection))
+
+    async def _deliver(
+        self, agent: SimulatedAgent, order: SimulatedOrder, task: str, key: LineKey, rejection: str | None
+    ) -> None:
+        await self.world.end_line(agent.store, key, rejection)
+
+    def _pick_submitted_line(self, order: SimulatedOrder) -> tuple[str, LineKey] | None:
+        keys = {line_key(self.world.settings.exchange.base_url, task): task for task in order.lines}  # type: ignore[arg-type]
+        there = [line.key for _, each in self.submitted() for line in each.lines if line.key in keys]
+        if not there:
+            return None
+        key = self.rng.choice(sorted(there))
+        return keys[key], key
+
+    def _advance_clock(self) -> None:
+        """Time passes; so much that a lease expires only if no living worker is in the middle of something."""
+        busy = any(agent.running and not agent.injector.dead for agent in self.agents)
+        self.world.clock.advance(self.rng.choice([1, 6]) if busy else self.rng.choice([2, 6, 40, 400]))
+
 @dataclass
 class Invariants:
     """What must hold once nothing happens any more."""
 
-    run: SimulationRun
+    run: Simulation
 
     async def check(self) -> None:
         """Check every law for every order."""
@@ -361,7 +374,10 @@ class Invariants:
             if not lines:  # the partner ended the order before it was assessed: its lines are the partner's
                 assert order.task in world.ended_by_partner
                 continue
-            line = by_task[task_id]
+            line = by_task.get(task_id)
+            if line is None:  # it came late to an order that the partner ended
+                assert order.task in world.ended_by_partner, "a line that nobody has seen"
+                continue
             if line.state is LineState.WITHDRAWN:
                 assert order.task in world.ended_by_partner, "withdrawn, and nobody had ended it"
                 continue
