@@ -215,6 +215,12 @@ class World:
         found = self.service.store.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
         return [json.loads(one.body) for one in found]
 
+    def subject_of(self, line_task: dict[str, Any]) -> str:
+        """Reference of the patient of a line Task's ProcedureRequest, as the partner writes it."""
+        kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        assert kept is not None
+        return str(json.loads(kept.body)["subject"]["reference"])
+
     def item_of(self, line_task: dict[str, Any]) -> str:
         """The item that a line Task's ProcedureRequest orders."""
         kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,4 +30,4 @@ async def shrink(steps: Sequence[T], fails: Callable[[Sequence[T]], Awaitable[bo
 def _without_each_part(steps: list[T], parts: int) -> list[list[T]]:
     parts = min(parts, len(steps))
     bounds = [len(steps) * number // parts for number in range(parts + 1)]
-    return [steps[:begin] + steps[end:] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [steps[:begin] + steps[end:] for begin, end in pairwise(bounds)]

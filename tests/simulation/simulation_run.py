@@ -38,6 +38,8 @@ class SimulatedOrder:
     """Tasks that somebody else had put into another status."""
     revived: set[str] = field(default_factory=set)
     """Tasks that had ended and were requested again."""
+    number: int = 0
+    """What the plan of a day calls it."""
 
 
 class Simulation:
@@ -62,10 +64,13 @@ class Simulation:
     def _request_again(self) -> None:
         """What somebody had set aside is requested again."""
         for order in self.orders:
-            for task in sorted(order.set_aside):
-                if self.world.get_task(task)["status"] not in TERMINAL_STATUSES:
-                    self.world.force_task(task, status="requested")
-            order.set_aside.clear()
+            self._request_order_again(order)
+
+    def _request_order_again(self, order: SimulatedOrder) -> None:
+        for task in sorted(order.set_aside):
+            if self.world.get_task(task)["status"] not in TERMINAL_STATUSES:
+                self.world.force_task(task, status="requested")
+        order.set_aside.clear()
 
     async def _end_noise(self) -> None:
         """Let nothing go wrong any more, and what is running end."""
@@ -137,6 +142,10 @@ class Simulation:
     def submitted(self) -> list[tuple[str, LabOrder]]:
         """What the laboratory systems have got, each with its name."""
         return [(name, order) for name, lis in self.world.systems.items() for order in lis.submitted]
+
+    def line_key(self, task: str) -> LineKey:
+        """The key that a line has by its Task."""
+        return line_key(self.world.settings.exchange.base_url, task)  # type: ignore[arg-type]
 
     def repeated(self, order: SimulatedOrder) -> bool:
         """Whether there is a second order about the same ProcedureRequests."""
