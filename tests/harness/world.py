@@ -336,10 +336,15 @@ class World:
 
 
 @contextlib.contextmanager
-def repeatable_ids(seed: object) -> Iterator[None]:
-    """The ids that the service gives in this process come from the seed, meanwhile."""
+def repeatable_process(seed: object) -> Iterator[None]:
+    """The ids that the service gives in this process come from the seed, meanwhile, and no call waits by the machine's clock.
+
+    What a call would wait for is left to the outbox, whose waits pass by the world's own clock.
+    """
     rng = Random(repr(seed))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
+        patch.setattr("lab_agent.exchange.requests._MAX_RETRY_WAIT", 0.0)
         for module in (resources, order_creation, search_results):
             patch.setattr(module, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4))
         yield

@@ -120,7 +120,7 @@ class DayLaboratory:
         """Say which line it is about, in the laboratory's manner."""
         tubes = [tube for each in order.specimens if each.id in line.specimens for tube in each.containers]
         barcode = next((tube.barcode for tube in tubes if tube.barcode), None)
-        if style == "lines":
+        if style == "lines" or sum(each.item == line.item for each in order.lines) > 1:
             return replace(content, order=None, lines=(line.key,))
         if style == "order" or barcode is None:
             return replace(content, order=order.key, lines=(line.key,))

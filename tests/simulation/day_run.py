@@ -28,7 +28,7 @@ from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.fault_injection import PlannedFault
 from tests.harness.orders import catalogue, procedure_requests, templates
-from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World, repeatable_ids
+from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World, repeatable_process
 from tests.simulation.day_laboratory import DayLaboratory
 from tests.simulation.day_laws import DayLaws
 from tests.simulation.day_plan import DAY, DayPlan, Step, plan_day
@@ -36,7 +36,7 @@ from tests.simulation.shrink import shrink
 from tests.simulation.simulation_run import SimulatedOrder, Simulation
 from tests.simulation.trace import Trace, TracedStore
 
-POLL, LONGEST_POLL, RECONCILE, COLLECT, CONFIRM, OPERATE = 600, 1800, 1200, 900, 3600, 3 * 3600
+POLL, LONGEST_POLL, RECONCILE, COLLECT, CONFIRM, OPERATE = 600, 3600, 3600, 1800, 7200, 3 * 3600
 """Seconds between two runs of what each worker does at intervals; a person looks now and then, too."""
 _AGAIN = 1800
 """Seconds after which the laboratory tries to report on what it has not got yet."""
@@ -81,7 +81,7 @@ class DayRun(Simulation):
 
     async def run(self) -> None:
         """Let the day pass, with a check after each step; then let everything come to its end, and check that."""
-        with repeatable_ids(self.seed):
+        with repeatable_process(self.seed):
             for slot in range(2):
                 self._start_worker(slot)
             for step in self.plan.steps:
