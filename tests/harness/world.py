@@ -345,6 +345,7 @@ def repeatable_process(seed: object) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
         patch.setattr("lab_agent.exchange.requests._MAX_RETRY_WAIT", 0.0)
+        patch.setattr("httpx._transports.asgi.is_running_trio", lambda: False)  # it looks for a package at each request
         for module in (resources, order_creation, search_results):
             patch.setattr(module, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4))
         yield

@@ -125,7 +125,9 @@ class DayLaws(Invariants):
             for task in order.lines:
                 if world.get_task(task)["status"] == "completed" and task not in world.ended_by_partner:
                     key = self.run.line_key(task)
-                    names = [name for name, versions in self.run.laboratory.versions.items() if versions and versions[0].line == key]
+                    names = [
+                        name for name, versions in self.run.laboratory.versions.items() if versions and versions[0].line == key
+                    ]
                     assert any(name in self._owners for name in names), f"completed without a report: {key}"
 
     async def _check_all_delivered(self) -> None:

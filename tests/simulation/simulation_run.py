@@ -302,6 +302,7 @@ class SimulationRun(Simulation):
         busy = any(agent.running and not agent.injector.dead for agent in self.agents)
         self.world.clock.advance(self.rng.choice([1, 6]) if busy else self.rng.choice([2, 6, 40, 400]))
 
+
 @dataclass
 class Invariants:
     """What must hold once nothing happens any more."""
