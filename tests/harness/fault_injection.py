@@ -241,7 +241,7 @@ class FaultyLis:
             raise LisRejected("the laboratory system does not know the test")
         self._lis.submitted.append(order)
         await self._injector.checkpoint("after submit")
-        if self._injector.draw_fault("lost"):
+        if self._injector.draw_fault("lost", "unanswered"):
             raise LisOutcomeUnknown
         unnamed = order.lines[1:] if self._lis.names_first_line_only else ()
         answer = self._lis.give_numbers(order) if self._lis.give_numbers else self._lis.answer
@@ -256,7 +256,7 @@ class FaultyLis:
         await self._call("cancel")
         self._lis.cancelled.append((order, lines))
         await self._injector.checkpoint("after cancel")
-        if self._injector.draw_fault("lost"):
+        if self._injector.draw_fault("lost", "unanswered"):
             raise LisOutcomeUnknown
 
     async def collect(self) -> int:

@@ -347,8 +347,15 @@ def repeatable_process(seed: object) -> Iterator[None]:
         patch.setattr("lab_agent.exchange.requests._MAX_RETRY_WAIT", 0.0)
         patch.setattr("httpx._transports.asgi.is_running_trio", lambda: False)  # it looks for a package at each request
         for module in (resources, order_creation, search_results):
-            patch.setattr(module, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4))
+            patch.setattr(module, "uuid4", lambda: _LargeId(int=rng.getrandbits(128), version=4))
         yield
+
+
+class _LargeId(uuid.UUID):
+    """An id in large letters: FHIR tells them from small ones."""
+
+    def __str__(self) -> str:
+        return super().__str__().upper()
 
 
 def _to_text(value: Any) -> str:

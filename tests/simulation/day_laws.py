@@ -11,6 +11,7 @@ from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.workflow.result_inbox import StoreInbox
 from tests.simulation.simulation_run import Invariants
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class DayLaws(Invariants):
         """Check what holds at any time; how many laws that were."""
         await self.check_at_any_time()
         self._check_nothing_rejected_is_there()
+        await self._check_whole_orders_rejected()
+        assert not (late := self.run.store.written_after_end), f"a late owner has written a job that had ended: {late}"
         await self._check_acknowledged_is_stored()
         await self._check_nobody_waits_in_the_dark()
         if self._seen_writes != self.run.writes:
@@ -50,7 +53,7 @@ class DayLaws(Invariants):
                 self._check_partner_edits(order)
                 for task in (order.task, *order.lines):
                     self._check_terminal_status(task)
-        return 11
+        return 13
 
     async def check(self) -> int:
         """Check what holds at the end; how many laws that were."""
@@ -67,13 +70,26 @@ class DayLaws(Invariants):
             wrong = {self.run.line_key(task) for task in order.invalid_lines}
             assert wrong.isdisjoint(there), f"a rejected line was handed over: {wrong & there} of {base_url}"
 
+    async def _check_whole_orders_rejected(self) -> None:
+        """Where one bad line rejects its order, no other line of it was handed over."""
+        if self.run.world.settings.worker.on_line_error != "cancel_order":
+            return
+        there = {order.key for _, order in self.run.submitted()}
+        for order in self.run.orders:
+            key = self.run.world.order_key_of(order.task)
+            if order.invalid_lines and key in there:
+                _, lines = await self.run.world.stored_order(order.task)
+                rejected = [line for line in lines if line.task_id in order.invalid_lines and line.state is LineState.REJECTED]
+                assert not rejected, f"a rejected order was handed over: {key}"
+
     async def _check_acknowledged_is_stored(self) -> None:
         """What the laboratory's system was told to forget is in our store (law 1)."""
         for name, lis in self.run.world.systems.items():
             new = lis.acknowledged[self._acknowledged.get(name, 0) :]
             self._acknowledged[name] = len(lis.acknowledged)
             if new:
-                lost = await self.run.world.store.run(lambda uow: [each for each in new if not uow.reports.exists(name, each)])
+                stored = await StoreInbox(self.run.world.store, self.run.world.clock, name).find_accepted(new)
+                lost = sorted(set(new) - stored)
                 assert not lost, f"acknowledged and not stored: {lost}"
 
     async def _check_nobody_waits_in_the_dark(self) -> None:

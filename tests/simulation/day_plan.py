@@ -82,6 +82,8 @@ def _result_steps(rng: Random, order: int, line: int, placed: int) -> Iterator[S
         style = rng.choice(STYLES)
         if rng.random() < 0.2:
             yield Step(at - rng.randrange(60, HOUR // 2), "preliminary", order, line, style)
+        if rng.random() < 0.1:  # in the middle of receiving it
+            yield Step(at, "crash", rng.randrange(2), rng.randrange(8), 30)
         yield Step(at, "swapped" if rng.random() < 0.1 else "result", order, line, style)
         while rng.random() < 0.25:
             at += rng.choice([rng.randrange(5), rng.randrange(4 * HOUR)])
@@ -107,6 +109,8 @@ def _worker_steps(rng: Random) -> Iterator[Step]:
     for _ in range(rng.randrange(3)):
         stopped = rng.choice([20, 400, HOUR])
         yield Step(rng.randrange(DAY), "freeze", rng.randrange(2), rng.choice([rng.randrange(12), rng.randrange(60)]), stopped)
+    for _ in range(rng.randrange(3)):
+        yield Step(rng.randrange(DAY // 2), "fault", rng.randrange(2), rng.randrange(3), "unanswered")
     for _ in range(rng.randrange(7)):
         kind = rng.choice(["lost", "lost", "lost", "refused", "500", "503", "away", "short"])
         yield Step(rng.randrange(DAY), "fault", rng.randrange(2), rng.randrange(40), kind)

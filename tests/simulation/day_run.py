@@ -68,6 +68,7 @@ class DayRun(Simulation):
         self.subjects: dict[str, str] = {}
         """Reference of each order's patient, by its Task."""
         self.laws = DayLaws(self)
+        self.store: TracedStore = traced
         self._begin = world.clock.now()
         self._due: list[datetime] = []
         self._needs_look = False
@@ -273,7 +274,8 @@ class DayRun(Simulation):
 
     def _withdraw_order(self, step: Step) -> None:
         if (order := self._find_order(step)) is not None:
-            self.counts["withdrawals"] += any([self.world.end_task(task) for task in (*order.lines, order.task)])
+            ended = [self.world.end_task(task) for task in (*order.lines, order.task)]
+            self.counts["withdrawals"] += any(ended)
 
     def _late_line(self, step: Step) -> None:
         order = self._find_order(step)
@@ -305,7 +307,7 @@ class DayRun(Simulation):
             return
         self.counts["corrections" if step.kind in {"correction", "shorter"} else "results"] += 1
         if self.world.rng.random() < 0.5:
-            for agent in self._awake():
+            for agent in self._awake()[-1 - self.world.rng.randrange(2) :][:1]:
                 agent.spawn(self._collect(agent))
 
     async def _collect(self, agent: SimulatedAgent) -> None:
@@ -350,8 +352,7 @@ class DayRun(Simulation):
     async def _restart(self, step: Step) -> None:
         agent = self._slots[step.order]
         if not agent.injector.frozen and not agent.injector.dead:
-            while agent.running:
-                await asyncio.sleep(0)
+            await agent.wait_idle()
             if not agent.injector.dead:
                 self.counts["restarts"] += 1
                 self._start_worker(step.order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 T = TypeVar("T")
+_FINAL = {JobState.DONE, JobState.OBSOLETE, JobState.DISMISSED}
 _TOLD = (
     *("key", "id", "kind", "target", "identifier", "state", "reason", "due_at", "lease_until", "fencing_token", "attempts"),
     *("adapter", "hold_reason", "digest", "resource_id", "order", "task_id", "ended_as", "text", "barcode"),
@@ -44,6 +45,9 @@ class TracedStore:
 
     def __init__(self, store: Store, trace: Trace, on_due: Callable[[datetime], None]) -> None:
         self._store, self._trace, self._on_due = store, trace, on_due
+        self.written_after_end: list[str] = []
+        """Jobs that had ended, and were written all the same."""
+        self._ended: set[int] = set()
         self.health = store.health
         self.on_jobs_due = store.on_jobs_due
 
@@ -59,9 +63,18 @@ class TracedStore:
         result = await self._store.run(traced)
         for name, written in unit.committed if unit is not None else ():
             self._trace.note(f"{name} {' '.join(map(_tell, written))}")
+            self._note_ends(written)
             for due_at in (due_at for each in written if (due_at := _due_at(each)) is not None):
                 self._on_due(due_at)
         return result
+
+    def _note_ends(self, written: Iterable[Any]) -> None:
+        for job in written:
+            if isinstance(job, Job):
+                if job.id in self._ended:
+                    self.written_after_end.append(f"{job.kind.value} {job.target}")
+                if job.state in _FINAL:
+                    self._ended.add(job.id)
 
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run what only reads."""
