@@ -6,7 +6,6 @@ the place of the original. Nothing survives the process, and nothing is encrypte
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import threading
 import uuid
@@ -137,7 +136,14 @@ class MemoryData:
 
     def copy(self) -> MemoryData:
         """Give a copy that can be changed without changing this one."""
-        return MemoryData(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
+        return MemoryData(**{name: _copy_part(getattr(self, name)) for name in _PARTS})
+
+
+_PARTS = tuple(each.name for each in fields(MemoryData))
+
+
+def _copy_part(part: object) -> object:
+    return part.copy() if isinstance(part, dict | list | set) else part
 
 
 class MemoryUploadRepository(UploadRepository):

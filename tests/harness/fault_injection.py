@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from random import Random
 from typing import Any, TypeVar
 
 import httpx
 
 from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.ports.lis import Inbox, SubmitResult
@@ -25,20 +27,50 @@ class SimulatedCrash(BaseException):
 
 
 @dataclass
+class PlannedFault:
+    """A fault of one `kind`, after it could have happened so many times."""
+
+    kind: str
+    after: int
+
+
+@dataclass
 class FaultInjector:
-    """The faults of one agent process. `crashes` and `faults` are probabilities at each checkpoint; a dead process stays dead."""
+    """The faults of one agent process. `crashes` and `faults` are probabilities at each checkpoint; a dead process stays dead.
+
+    Others are planned: the crash at a certain checkpoint, the fault of a certain request, and the request at which the process is
+    stopped until `thaw`.
+    """
 
     rng: Random
     crashes: float = 0.0
     faults: float = 0.0
     dead: bool = False
     crash_log: list[str] = field(default_factory=list)
+    crash_after: int | None = None
+    """Checkpoints until it crashes."""
+    freeze_after: int | None = None
+    """Requests to the service until it is stopped before one."""
+    planned: list[PlannedFault] = field(default_factory=list)
+    _stopped: asyncio.Event | None = None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it is stopped; nobody gives it anything to do meanwhile."""
+        return self._stopped is not None
+
+    def thaw(self) -> None:
+        """Let it go on where it was stopped."""
+        if self._stopped is not None:
+            self._stopped.set()
+            self._stopped = None
 
     async def checkpoint(self, name: str) -> None:
         """Let others go first; then, perhaps, crash."""
         for _ in range(self.rng.randrange(4)):
             await asyncio.sleep(0)
-        if not self.dead and self.rng.random() < self.crashes:
+        await self._maybe_freeze(name)
+        if not self.dead and (self._is_crash_due() or self.rng.random() < self.crashes):
             self.crash_log.append(f"crash at {name}")
             self.dead = True
         if self.dead:
@@ -46,7 +78,36 @@ class FaultInjector:
 
     def draw_fault(self, *kinds: str) -> str | None:
         """One of the kinds, perhaps."""
+        for fault in self.planned:
+            if fault.kind in kinds:
+                fault.after -= 1
+                if fault.after < 0:
+                    self.planned.remove(fault)
+                    return fault.kind
+                break
         return self.rng.choice(kinds) if self.rng.random() < self.faults else None
+
+    def _is_crash_due(self) -> bool:
+        if self.crash_after is None:
+            return False
+        self.crash_after -= 1
+        return self.crash_after < 0
+
+    async def _maybe_freeze(self, name: str) -> None:
+        if self.freeze_after is None or self.dead or not name.startswith(("before GET", "before POST", "before PUT")):
+            return
+        self.freeze_after -= 1
+        if self.freeze_after < 0:
+            self.freeze_after, self._stopped = None, asyncio.Event()
+            await self._stopped.wait()
+
+
+@dataclass
+class ServiceLink:
+    """What lies between all agents and the service: its outage, as the fault of every request, and who notes what is sent."""
+
+    outage: str | None = None
+    note: Callable[[str], None] = lambda _: None
 
 
 class FaultyStore:
@@ -75,9 +136,15 @@ class FaultyTransport(httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, app: Any, injector: FaultInjector, truncated: set[str], all_tasks: Callable[[], list[dict[str, Any]]] = list
+        self,
+        app: Any,
+        injector: FaultInjector,
+        truncated: set[str],
+        all_tasks: Callable[[], list[dict[str, Any]]] = list,
+        link: ServiceLink | None = None,
     ) -> None:
         self._all_tasks = all_tasks
+        self._link = link or ServiceLink()
         self._inner = httpx.ASGITransport(app)
         self._injector = injector
         self._truncated = truncated
@@ -85,7 +152,8 @@ class FaultyTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         name = f"{request.method} {request.url.path}"
         await self._injector.checkpoint(f"before {name}")
-        fault = self._injector.draw_fault("refused", "500", "503", "lost", "lost")
+        fault = self._link.outage or self._injector.draw_fault("refused", "500", "503", "lost", "lost")
+        self._link.note(f"{name}?{request.url.query.decode()} {fault} {sha256(request.content).hexdigest()}")
         if fault == "refused":
             raise httpx.ConnectError("nobody there")
         if fault in {"500", "503"}:
@@ -130,6 +198,11 @@ class SimulatedLis:
     names_first_line_only: bool = False
     """It accepts an order, and its answer names only the first line."""
     cancelled: list[tuple[OrderKey, tuple[LineKey, ...]]] = field(default_factory=list)
+    give_numbers: Callable[[LabOrder], SubmitResult] | None = None
+    """Gives each order numbers of its own, in place of `answer`."""
+    outbox: dict[str, LabMessage] = field(default_factory=dict)
+    """What it reports, until that is acknowledged."""
+    acknowledged: list[str] = field(default_factory=list)
 
     def has_received(self, key: OrderKey) -> bool:
         return any(order.key == key for order in self.submitted)
@@ -144,9 +217,10 @@ class FaultyLis:
 
     idempotent = False
 
-    def __init__(self, lis: SimulatedLis, injector: FaultInjector) -> None:
+    def __init__(self, lis: SimulatedLis, injector: FaultInjector, inbox: Inbox) -> None:
         self._lis = lis
         self._injector = injector
+        self._inbox = inbox
 
     async def start(self, inbox: Inbox) -> None:
         """Nothing to open."""
@@ -167,10 +241,11 @@ class FaultyLis:
             raise LisRejected("the laboratory system does not know the test")
         self._lis.submitted.append(order)
         await self._injector.checkpoint("after submit")
-        if self._injector.draw_fault("lost"):
+        if self._injector.draw_fault("lost", "unanswered"):
             raise LisOutcomeUnknown
         unnamed = order.lines[1:] if self._lis.names_first_line_only else ()
-        return replace(self._lis.answer, unnamed_lines=tuple(line.key for line in unnamed))
+        answer = self._lis.give_numbers(order) if self._lis.give_numbers else self._lis.answer
+        return replace(answer, unnamed_lines=tuple(line.key for line in unnamed))
 
     async def was_received(self, key: OrderKey) -> bool | None:
         await self._call("was_received")
@@ -181,11 +256,18 @@ class FaultyLis:
         await self._call("cancel")
         self._lis.cancelled.append((order, lines))
         await self._injector.checkpoint("after cancel")
-        if self._injector.draw_fault("lost"):
+        if self._injector.draw_fault("lost", "unanswered"):
             raise LisOutcomeUnknown
 
     async def collect(self) -> int:
-        return 0
+        await self._call("collect")
+        new = 0
+        for name, message in tuple(self._lis.outbox.items()):
+            new += await self._inbox.accept(name, message)
+            await self._injector.checkpoint("before acknowledging")
+            if self._lis.outbox.pop(name, None) is not None:
+                self._lis.acknowledged.append(name)
+        return new
 
     async def _call(self, name: str) -> None:
         await self._injector.checkpoint(f"before {name}")

@@ -10,11 +10,13 @@ import contextlib
 import copy
 import json
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any
+
+import pytest
 
 from lab_agent import bootstrap, exact_json
 from lab_agent.bootstrap import Components
@@ -35,7 +37,8 @@ from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
 from lab_agent.workflow.polling import OrderPoller
-from lab_sandbox import updates
+from lab_agent.workflow.result_inbox import StoreInbox
+from lab_sandbox import order_creation, resources, search_results, updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig
 from lab_sandbox.references import Ref
@@ -48,6 +51,7 @@ from tests.harness.fault_injection import (
     FaultyLis,
     FaultyStore,
     FaultyTransport,
+    ServiceLink,
     SimulatedAdapterSource,
     SimulatedCrash,
     SimulatedLis,
@@ -86,10 +90,12 @@ class SimulatedAgent:
         self.injector = injector
         self.name = name
         self.store = FaultyStore(world.store, injector)
-        self.adapters = SimulatedAdapterSource({name: FaultyLis(lis, injector) for name, lis in world.systems.items()})
+        self.adapters = SimulatedAdapterSource(
+            {each: FaultyLis(lis, injector, StoreInbox(self.store, world.clock, each)) for each, lis in world.systems.items()}
+        )
         self._http = HttpClient(
             http_options(world.settings.exchange),
-            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks),
+            transport=FaultyTransport(world.app, injector, world.truncated_orders, world.all_tasks, world.link),
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
@@ -105,15 +111,17 @@ class SimulatedAgent:
             metrics=Metrics(),
             owner=name,
         )
+        self.matcher = bootstrap.build_matcher(world.settings, components.mapping_cache, world.catalogues.view)
         self.assessor = bootstrap.build_assessor(components)
         self.ended_orders = bootstrap.build_ended_orders(components)
         self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, self.ended_orders)
         self.reconcile = bootstrap.build_reconciler(components)
+        self.outages = OutageTracker(self.store, world.clock, service_reachable)
         self.runner = JobRunner(
             store=self.store,
             clock=world.clock,
             handlers=bootstrap.build_handlers(components, self.adapters),
-            outages=OutageTracker(self.store, world.clock, service_reachable),
+            outages=self.outages,
             owner=name,
             lease=timedelta(seconds=world.settings.worker.lease),
             backoff=Backoff(world.settings.worker.backoff_first, world.settings.worker.backoff_longest),
@@ -175,6 +183,7 @@ class World:
         self.lis = SimulatedLis()
         self.systems = {"folder": self.lis, **{route["adapter"]: SimulatedLis() for route in routes}}
         self.catalogues = StubCatalogues()
+        self.link = ServiceLink()
         self.truncated_orders: set[str] = set()
         self.edits: dict[str, list[str]] = {}
         self.ended_by_partner: dict[str, str] = {}
@@ -214,6 +223,12 @@ class World:
         found = self.service.store.find("Task", [("part-of", [Ref("Task", order_task).key()])], lambda _: True, limit=100)
         return [json.loads(one.body) for one in found]
 
+    def subject_of(self, line_task: dict[str, Any]) -> str:
+        """Reference of the patient of a line Task's ProcedureRequest, as the partner writes it."""
+        kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        assert kept is not None
+        return str(json.loads(kept.body)["subject"]["reference"])
+
     def item_of(self, line_task: dict[str, Any]) -> str:
         """The item that a line Task's ProcedureRequest orders."""
         kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
@@ -230,6 +245,15 @@ class World:
         """A Task is changed in whatever state it is: not every service keeps a partner from taking back an end."""
         self._replace(Ref("Task", task_id), **fields)
         self.ended_by_partner.pop(task_id, None)
+
+    def add_late_line(self, order_task: str) -> str:
+        """The partner adds one more Task to an order, for what its first line orders; the id of the Task."""
+        first = self.line_tasks(order_task)[0]
+        request = self.service.resources.find(Ref("ProcedureRequest", first["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
+        assert request is not None
+        body = {key: value for key, value in json.loads(request.body).items() if key not in {"id", "meta"}}
+        made = self.service.resources.create("ProcedureRequest", body, self.clinic, self._laboratory_grants("read")).ref.id
+        return self._create_task(first | {"basedOn": [{"reference": f"procedurerequest/{made}"}]})
 
     def mend_item(self, line_task: str, template: OrderTemplate) -> None:
         """The partner corrects what a line orders: what the first line of the template does."""
@@ -317,6 +341,29 @@ class World:
             if self.clock.now() >= end:
                 return
             self.clock.advance(5)
+
+
+@contextlib.contextmanager
+def repeatable_process(seed: object) -> Iterator[None]:
+    """The ids that the service gives in this process come from the seed, meanwhile, and no call waits by the machine's clock.
+
+    What a call would wait for is left to the outbox, whose waits pass by the world's own clock.
+    """
+    rng = Random(repr(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
+        patch.setattr("lab_agent.exchange.requests._MAX_RETRY_WAIT", 0.0)
+        patch.setattr("httpx._transports.asgi.is_running_trio", lambda: False)  # it looks for a package at each request
+        for module in (resources, order_creation, search_results):
+            patch.setattr(module, "uuid4", lambda: _LargeId(int=rng.getrandbits(128), version=4))
+        yield
+
+
+class _LargeId(uuid.UUID):
+    """An id in large letters: FHIR tells them from small ones."""
+
+    def __str__(self) -> str:
+        return super().__str__().upper()
 
 
 def _to_text(value: Any) -> str:

@@ -48,7 +48,7 @@ PROOFS = (
     Proof(
         name="days",
         claim="Simulated days with outages, edits, withdrawals, corrections, refusals, two workers and restarts keep every law",
-        tests=("simulation/test_order_lifecycles.py",),
+        tests=("simulation/test_order_lifecycles.py", "proof/test_days.py"),
     ),
     Proof(
         name="workers",

@@ -1,0 +1,132 @@
+"""Whole days of two workers, with everything that may go wrong: the laws hold after each step, and a day repeats by its seed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.databases import create_database
+from tests.harness.fault_injection import FaultyLis
+from tests.harness.logging_off import no_logs
+from tests.harness.paths import ROOT
+from tests.harness.proof import SHARE, Figures, share_of
+from tests.simulation.day_plan import plan_day
+from tests.simulation.day_run import DayRun, law_of, replay, run_day
+from tests.simulation.day_trace import digest_day
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(0)]
+
+DAYS = share_of(9_900) if SHARE > 0.1 else 22
+"""A day takes most of a second: of a short run, which has a minute, a share of them would take five."""
+ON_SQLITE = share_of(100) if SHARE > 0.1 else 1
+REPEATED = share_of(100) if SHARE > 0.1 else 2
+REPLAY = os.environ.get("LAB_SIMULATION_SEED")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with no_logs():
+        yield
+
+
+def count_day(figures: Figures, run: DayRun) -> None:
+    counts = run.counts
+    figures.add(
+        days=1,
+        steps=counts["steps"],
+        orders=counts["orders"],
+        results=counts["results"] + counts["corrections"],
+        corrections=counts["corrections"],
+        withdrawals=counts["withdrawals"],
+        restarts=counts["restarts"],
+        stopped_workers=counts["stops"],
+        outages=counts["outages"] + counts["refusing_systems"],
+        laws_checked=run.laws.checked,
+        laws_broken=0,
+    )
+
+
+async def test_laws_hold_after_every_step_of_every_day(figures: Figures) -> None:
+    for seed in range(DAYS):
+        count_day(figures, await run_day(plan_day(seed)))
+        figures.progress(seed + 1, DAYS)
+
+
+async def test_laws_hold_on_sqlite(figures: Figures, tmp_path: Path) -> None:
+    for seed in range(100_000, 100_000 + ON_SQLITE):
+        plan = plan_day(seed)
+        store = SqlStore(create_database(tmp_path / f"{seed}.db"), Cipher(new_key()))
+        run = DayRun(plan, store=store)
+        try:
+            await run.run()
+        except Exception as error:
+            error.add_note(f"day {seed} on SQLite: {plan}")
+            raise
+        finally:
+            await store.close()
+        count_day(figures, run)
+
+
+async def test_same_seed_is_the_same_day(figures: Figures) -> None:
+    """In this process, and in a new one whose sets of texts have another order."""
+    seeds = range(200_000, 200_000 + REPEATED)
+    first = [await digest_day(seed) for seed in seeds]
+    assert [await digest_day(seed) for seed in seeds] == first, f"of seeds {seeds}, one is another day in the same process"
+    command = [sys.executable, "-m", "tests.simulation.day_trace", *map(str, seeds)]
+    environment = os.environ | {"PYTHONHASHSEED": "4711", "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: ASYNC221
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.split() == first, f"of seeds {seeds}, one is another day in a new process"
+    figures.add(days_repeated=2 * len(seeds))
+
+
+async def test_failing_day_is_made_small_by_itself(monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:
+    """The laboratory's system loses each cancellation: an order that it has, and its withdrawal, are all that is left."""
+
+    async def lose(self: FaultyLis, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
+        """Tell nobody."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FaultyLis, "cancel", lose)
+        error = await _find_failing_day()
+        assert "was not cancelled" in str(error), str(error)
+        seed, steps = _read_note("".join(error.__notes__))
+        assert 2 <= len(steps) <= 3, steps
+        assert {"order"} < {step[1] for step in steps} <= {"order", "withdraw", "withdraw_order", "service_down"}, steps
+        with pytest.raises(AssertionError) as repeated:
+            await replay(seed, steps)
+        assert law_of(repeated.value) == law_of(error)
+    await replay(seed, steps)
+    figures.add(days_made_small=1)
+
+
+async def _find_failing_day() -> AssertionError:
+    for seed in range(300_000, 300_100):
+        try:
+            await run_day(plan_day(seed))
+        except AssertionError as error:
+            return error
+    raise AssertionError("no day has found the fault")
+
+
+def _read_note(note: str) -> tuple[int, list[tuple[object, ...]]]:
+    """The seed and the steps of the call of `replay` in a note."""
+    call = ast.parse(note[note.index("replay(") :]).body[0]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    seed, steps = map(ast.literal_eval, call.value.args)
+    return seed, steps
+
+
+@pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a day to repeat")
+async def test_replay_seed_from_environment() -> None:
+    await run_day(plan_day(int(REPLAY or 0)))

@@ -1,0 +1,84 @@
+"""Known-bad variants for the proof `days`, and some for `values` and `api`."""
+
+from __future__ import annotations
+
+from tests.proof.mutants import Mutant
+
+_DAYS = ("proof/test_days.py::test_laws_hold_after_every_step_of_every_day",)
+
+VARIANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="result_acknowledged_before_commit",
+        what="lets the laboratory's system forget a result while it is being stored",
+        file="lab_agent/workflow/result_inbox.py",
+        old="        new = await self.store.run(lambda uow: self._store_message(uow, message, content))\n",
+        new="        new = True\n"
+        "        asyncio.ensure_future(self.store.run(lambda uow: self._store_message(uow, message, content)))\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="late_owner_ends_its_job",
+        what="writes the end of a job whose lease another worker has taken over",
+        file="lab_agent/worker/job_lease.py",
+        old="            uow.jobs.release(ended)\n",
+        new="            uow.jobs.release(replace(ended, fencing_token=uow.jobs.get(ended.id).fencing_token))\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="unknown_outcome_not_verified",
+        what="does again what was not answered, without a look whether it was done",
+        file="lab_agent/worker/job_runner.py",
+        old="return self.claimed.job.state is JobState.OUTCOME_UNKNOWN and not self.claimed.job.safe_to_retry",
+        new="return False",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="joined_by_filler_alone",
+        what="takes a result for the newest order of the laboratory's number, whatever tube it names",
+        file="lab_agent/workflow/order_lookup.py",
+        old="    common = set.intersection(*(set(name.orders) for name in names if name.orders))\n",
+        new="    filler = [name.orders[:1] for name in names if name.kind == 'accession' and name.orders]\n"
+        "    common = set.intersection(*(set(name) for name in filler or [each.orders for each in names if each.orders]))\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="lower_case_references",
+        what="writes references in small letters, ids and all",
+        file="lab_agent/fhir/reference_spelling.py",
+        old="        return self.as_read.get(ref) or self._spell_by_example(ref)\n",
+        new="        return (self.as_read.get(ref) or self._spell_by_example(ref)).lower()\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="rejected_order_handed_over",
+        what="hands the other lines over where one bad line is to reject the whole order",
+        file="lab_agent/workflow/order_decision.py",
+        old="    if cancel_whole_order and invalid:\n",
+        new="    if cancel_whole_order and invalid and not rejected:\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="older_version_after_its_correction",
+        what="delivers a version of a report over the newer one that is on the service",
+        file="lab_agent/workflow/result_matching.py",
+        old="        if others.delivered is not None and others.order.is_older(report, others.delivered.record):\n",
+        new="        if False and others.delivered is not None:\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="withdrawn_line_not_cancelled",
+        what="does not tell the laboratory's system of a withdrawal once it has the order",
+        file="lab_agent/workflow/line_lifecycle.py",
+        old="    if lines and (part.state is WorkOrderState.HANDED_OVER or _is_submit_started(uow, part)):\n",
+        new="    if lines and _is_submit_started(uow, part):\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+)

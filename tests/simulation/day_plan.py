@@ -1,0 +1,116 @@
+"""The plan of a day as data: what happens to the laboratory, the clinic, the service and the workers, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+HOUR = 3600
+DAY = 24 * HOUR
+STATUSES = ("on-hold", "draft", "in-progress", "received")
+"""Statuses that somebody else puts a Task into."""
+OUTAGES = ("refused", "500", "503", "lost")
+STYLES = ("order", "lines", "number", "barcode")
+"""How the laboratory names what it reports on: by our keys, by its own number beside the tube, or by the tube."""
+
+
+class Step(NamedTuple):
+    """What happens `at` a second of the day. `depth`: it waits until something is going on, and for so many turns of that."""
+
+    at: int
+    kind: str
+    order: int = 0
+    """The order that it is about, or the worker, or how many requests pass before."""
+    line: int = 0
+    more: Any = None
+    depth: int = 0
+
+
+@dataclass(frozen=True)
+class DayPlan:
+    """A day: how the agent is set up, and the steps in their order."""
+
+    seed: object
+    options: dict[str, Any]
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        """As Python that replays it."""
+        steps = "".join(f"    {tuple(each)!r},\n" for each in self.steps)
+        return f"await replay({self.seed!r}, [\n{steps}])"
+
+
+def plan_day(seed: object) -> DayPlan:
+    """The plan that belongs to a seed."""
+    rng = Random(f"plan of {seed!r}")
+    options = {
+        "acknowledge_status": rng.choice([None, None, "accepted"]),
+        "on_line_error": rng.choice(["cancel_line", "cancel_line", "cancel_order"]),
+        "stale_code": rng.choice([409, 412]),
+        "two_systems": rng.random() < 0.5,
+        "can_confirm": rng.random() < 0.75,
+    }
+    steps = [step for number in range(rng.randint(2, 6)) for step in _order_steps(rng, number)]
+    steps += [*_outage_steps(rng), *_worker_steps(rng)]
+    return DayPlan(seed, options, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _order_steps(rng: Random, number: int) -> Iterator[Step]:
+    """An order over the day, what the partner does with it, and what the laboratory reports."""
+    placed = rng.randrange(30 * 60, 14 * HOUR)
+    yield Step(placed, "order", number, rng.randrange(24), "spoiled" if rng.random() < 0.2 else None)
+    for line in range(4):
+        yield from _result_steps(rng, number, line, placed)
+    for kind, likely in (("note", 0.6), ("withdraw", 0.2), ("withdraw_order", 0.08), ("late_line", 0.12), ("set_aside", 0.12)):
+        if rng.random() < likely:
+            at = placed + rng.choice([rng.randrange(60), rng.randrange(HOUR), rng.randrange(9 * HOUR)])
+            more = rng.choice(STATUSES) if kind == "set_aside" else None
+            yield Step(at, kind, number, rng.randrange(5), more, rng.choice([0, rng.randrange(1, 60)]))
+            if kind == "set_aside" and rng.random() < 0.7:
+                yield Step(at + rng.randrange(60, 3 * HOUR), "request_again", number)
+
+
+def _result_steps(rng: Random, order: int, line: int, placed: int) -> Iterator[Step]:
+    """What the laboratory reports of a line: hours later a result, by and by its corrections; or it cannot do it."""
+    at = placed + rng.randrange(HOUR // 2, 8 * HOUR)
+    chance = rng.random()
+    if chance < 0.1:
+        yield Step(at, "reject", order, line)
+    elif chance < 0.8:
+        style = rng.choice(STYLES)
+        if rng.random() < 0.2:
+            yield Step(at - rng.randrange(60, HOUR // 2), "preliminary", order, line, style)
+        if rng.random() < 0.1:  # in the middle of receiving it
+            yield Step(at, "crash", rng.randrange(2), rng.randrange(8), 30)
+        yield Step(at, "swapped" if rng.random() < 0.1 else "result", order, line, style)
+        while rng.random() < 0.25:
+            at += rng.choice([rng.randrange(5), rng.randrange(4 * HOUR)])
+            yield Step(at, rng.choice(["correction", "correction", "correction", "shorter", "reject"]), order, line, style)
+
+
+def _outage_steps(rng: Random) -> Iterator[Step]:
+    """Outages with their begin and end, of the service, of the laboratory systems, of what they take, of the catalogue."""
+    for kind, likely in (("service", 0.6), ("service", 0.2), ("lis", 0.5), ("lis_rejects", 0.15), ("catalogue", 0.1)):
+        if rng.random() < likely:
+            at, length = rng.randrange(HOUR, 20 * HOUR), rng.choice([60, 600, HOUR, 3 * HOUR])
+            yield Step(at, f"{kind}_down", more=rng.choice(OUTAGES) if kind == "service" else None, line=rng.randrange(2))
+            yield Step(at + length, f"{kind}_up", line=0)
+
+
+def _worker_steps(rng: Random) -> Iterator[Step]:
+    """Crashes, restarts and stops of a worker, and single requests that come to grief."""
+    for _ in range(rng.randrange(4)):
+        down = rng.choice([1, 30, 900, 2 * HOUR])
+        yield Step(rng.randrange(DAY), "crash", rng.randrange(2), rng.choice([rng.randrange(10), rng.randrange(120)]), down)
+    if rng.random() < 0.4:
+        yield Step(rng.randrange(DAY), "restart", rng.randrange(2))
+    for _ in range(rng.randrange(3)):
+        stopped = rng.choice([20, 400, HOUR])
+        yield Step(rng.randrange(DAY), "freeze", rng.randrange(2), rng.choice([rng.randrange(12), rng.randrange(60)]), stopped)
+    for _ in range(rng.randrange(3)):
+        yield Step(rng.randrange(DAY // 2), "fault", rng.randrange(2), rng.randrange(3), "unanswered")
+    for _ in range(rng.randrange(7)):
+        kind = rng.choice(["lost", "lost", "lost", "refused", "500", "503", "away", "short"])
+        yield Step(rng.randrange(DAY), "fault", rng.randrange(2), rng.randrange(40), kind)
