@@ -298,6 +298,9 @@ class TaskUnreadable(TemporaryFailure):
 class AuthenticationRequired(TemporaryFailure):
     """The service does not accept our credentials; run `lab-agent login`, or correct [exchange.oauth]."""
 
+    generation = 0
+    """Of the tokens that it rejected; 0 where there are none."""
+
 
 # --- the laboratory system's --------------------------------------------------------------------------------------------
 

@@ -80,6 +80,7 @@ class ExchangeClient(Exchange):
             on_call=on_call,
             content_type=settings.content_type,
         )
+        self._authenticator = authenticator
         self._clock = authenticator.clock
         self._watch = SearchWatch()
         self._no_questionnaire_search_until: datetime | None = None
@@ -148,11 +149,12 @@ class ExchangeClient(Exchange):
     @override
     async def read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
         context = RequestContext(kind=RequestKind.READ, description=f"GET {resource_type}")
+        address = self._urls.read(resource_type, resource_id)
         try:
-            body, answer = await self._requests.get(context, self._urls.read(resource_type, resource_id), parse_object)
-        except AuthenticationRequired as exc:
-            await self.check()  # if this succeeds, the 401 is about this resource alone
-            raise ResourceNotReadable(f"{context.description} was answered with 401", status=401) from exc
+            body, answer = await self._requests.get(context, address, parse_object)
+        except AuthenticationRequired:
+            await self.check()
+            body, answer = await self._read_signed_in(context, address)
         version = fhir_http.etag_version(answer.headers.get("etag")) or fhir_http.body_version(body)
         if (
             not fhir_http.is_resource_type(body, resource_type)
@@ -311,6 +313,17 @@ class ExchangeClient(Exchange):
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
         page, answer = await self._requests.get(context, address, parse)
         return page, answer.url
+
+    async def _read_signed_in(self, context: RequestContext, address: str) -> tuple[Json, HttpResponse]:
+        """Read once more while we are signed in: a 401 is about this resource alone then, if the token still opens others."""
+        try:
+            return await self._requests.get(context, address, parse_object)
+        except AuthenticationRequired as exc:
+            await self.check()
+            if (await self._authenticator.credential()).generation != exc.generation:
+                text = f"{context.description} was answered with 401, and its token has been replaced since"
+                raise ServiceUnavailable(text) from exc
+            raise ResourceNotReadable(f"{context.description} was answered with 401", status=401) from exc
 
     async def _to_stored(self, resource_type: str, body: Json) -> SavedResource:
         version = fhir_http.body_version(body)

@@ -11,8 +11,8 @@ from typing import TypeVar, get_args
 from lab_agent import exact_json
 from lab_agent.call_trace import note_call
 from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import Failure, ServiceUnavailable
-from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.errors import AuthenticationRequired, Failure, ServiceUnavailable
+from lab_agent.exchange.authenticator import Authenticator, Credential
 from lab_agent.exchange.clock_comparison import ClockComparison
 from lab_agent.exchange.request_gate import RequestGate
 from lab_agent.exchange.responses import RequestContext, response_error
@@ -100,25 +100,32 @@ class AuthorizedRequests:
         what = f"{method} {context.resource_type}"
         with measure_call(context.description, self._on_call):
             try:
-                answer = await self._send_authorized(method, address, headers, payload)
+                answer, credential = await self._send_authorized(method, address, headers, payload)
             except Failure:
                 note_call(what, is_failed=True)
                 raise
             error = response_error(context, answer.status, answer.headers, answer.body, now=self._authenticator.clock.now())
             note_call(what, status=answer.status, is_failed=error is not None)
+            if isinstance(error, AuthenticationRequired):
+                error.generation = credential.generation
             if error is not None:
                 self._gate.on_failure(error)
                 raise error
             return answer
 
-    async def _send_authorized(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
-        """Send a request. A 401 means nothing was done, so a write too may be repeated with a newer token."""
+    async def _send_authorized(
+        self, method: str, address: str, headers: Mapping[str, str], payload: bytes
+    ) -> tuple[HttpResponse, Credential]:
+        """Send a request; the answer, and what it was sent with.
+
+        A 401 means that nothing was done, so a write too may be repeated with a newer token.
+        """
         credential = await self._authenticator.credential()
         answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
         if answer.status == 401 and credential.generation:
             credential = await self._authenticator.renew_credential(credential)
             answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
-        return answer
+        return answer, credential
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
         async with self._semaphore:

@@ -90,7 +90,7 @@ async def test_orders_end_the_same_with_every_pair_of_faults(figures: Figures) -
         assert found == expected, f"repeat with {kinds!r} and seed {seed}"
         assert fired, f"nothing happened with {kinds!r} and seed {seed}"
         unused -= fired
-        figures.add(runs_with_faults=1, orders=_ORDERS, ended_otherwise=0)
+        figures.add(pairs_of_faults=int(len(kinds) == 2), faults_alone=int(len(kinds) == 1), orders=_ORDERS, ended_otherwise=0)
         figures.progress(seed + 1, total)
     assert not unused, "kinds of faults that never happened"
     figures.add(kinds_of_faults=len(FAULTS))
@@ -128,6 +128,7 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
     await poll.work(run, seconds=minutes * _MINUTE)
     assert len(poll.waits) <= minutes + 1, "more than one poll a minute"
     assert min(poll.waits) >= _MINUTE
+    polls = len(poll.waits)
     waiting = await world.store.run(
         lambda uow: [each for key in run.keys for each in uow.jobs.list_for_order(key, open_only=True)]
     )
@@ -145,7 +146,7 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
         assert longest <= _MINUTE, "the outage lasts longer than a minute after the service is back"
     await poll.work(run, seconds=10 * _MINUTE)
     assert {(each.state, each.waiting, each.at_laboratory) for each in await run.ends()} == {("closed", (), 1)}
-    figures.add(minutes_away=minutes, polls_meanwhile=len(poll.waits) - 1)
+    figures.add(minutes_away=minutes, polls_meanwhile=polls)
     figures.most(recovery_s=longest)
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from tests.proof import variants_kills, variants_laboratory, variants_soak, variants_system_calls
+from tests.proof import (
+    variants_bad_service,
+    variants_kills,
+    variants_laboratory,
+    variants_poison,
+    variants_soak,
+    variants_system_calls,
+)
 from tests.proof.mutants import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *variants_kills.VARIANTS,
     *variants_system_calls.VARIANTS,
     *variants_laboratory.VARIANTS,
+    *variants_bad_service.VARIANTS,
+    *variants_poison.VARIANTS,
     *variants_soak.VARIANTS,
 )

@@ -615,11 +615,46 @@ async def test_repeated_401_requires_authentication(
         await make_client().requested_order_tasks()
 
 
+async def test_sign_in_lost_twice_says_nothing_about_the_resource(
+    make_client: Make, router: respx.MockRouter, token_route: respx.Route
+) -> None:
+    """The sign-in is lost, and lost once more right after its renewal: what is read then is there all the same."""
+    token_route.side_effect = [
+        httpx.Response(200, json={"access_token": f"t{number}", "refresh_token": f"r{number}"}) for number in range(5)
+    ]
+    body = {"resourceType": "Patient", "id": "x", "meta": {"versionId": "1"}}
+    router.get(f"{BASE}fhir/patient/x").side_effect = [
+        httpx.Response(401),
+        httpx.Response(401),
+        httpx.Response(200, json=body),
+    ]
+    router.get(f"{BASE}fhir/task").respond(json=bundle())
+    assert (await make_client().read("Patient", rid("x"))).body == body
+
+
 async def test_isolated_401_means_missing_access_right(make_client: Make, router: respx.MockRouter) -> None:
     """A 401 for one resource alone is a missing right."""
     router.get(f"{BASE}fhir/patient/x").respond(401)
     router.get(f"{BASE}fhir/task").respond(json=bundle())
     with pytest.raises(errors.ResourceNotReadable):
+        await make_client().read("Patient", rid("x"))
+
+
+async def test_401_to_a_token_that_was_revoked_meanwhile_says_nothing_of_the_resource(
+    make_client: Make, router: respx.MockRouter, token_route: respx.Route
+) -> None:
+    """Whenever it is asked, its tokens have been revoked; what is asked next, with a new one, is answered."""
+    token_route.side_effect = [
+        httpx.Response(200, json={"access_token": f"t{number}", "refresh_token": f"r{number}"}) for number in range(1, 9)
+    ]
+    router.get(f"{BASE}fhir/patient/x").respond(401)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        revoked = request.headers["authorization"] not in {"Bearer t3", "Bearer t5"}
+        return httpx.Response(401) if revoked else httpx.Response(200, json=bundle())
+
+    router.get(f"{BASE}fhir/task").mock(side_effect=answer)
+    with pytest.raises(errors.ServiceUnavailable, match="its token has been replaced since"):
         await make_client().read("Patient", rid("x"))
 
 
