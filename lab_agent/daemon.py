@@ -43,6 +43,7 @@ from lab_agent.worker.worker import BackgroundTask, Worker
 from lab_agent.workflow.audit_trail import note_settings
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
+from lab_agent.workflow.search_filling import SearchFiller
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +112,7 @@ async def _run(
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS, on_stop=app.state.change_feed.close),
             "catalogue": components.catalogue_cache.watch,
+            "search": SearchFiller(components.store, components.clock).run,
         }
         if components.queries is not None:
             recorder = ActivityRecorder(components.store, components.queries, components.clock, components.recent_calls)

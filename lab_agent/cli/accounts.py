@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from lab_agent.accounts import Account, Accounts, ApiClients, Role
+from lab_agent.accounts import Account, Accounts, ApiClients, Role, generate_password
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import ColumnsOption, CommandContext, ConfigOption, JsonOption, WideOption, run_with_store
 from lab_agent.cli.output import Row, print_json, print_line, print_list
@@ -99,6 +100,7 @@ def _token_row(token: ApiToken, *, valid: bool) -> Row:
 
 user_app = typer.Typer(help="Users of the status page.", no_args_is_help=True)
 UserNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+GenerateOption = Annotated[bool, typer.Option("--generate", help="Make the password, and show it once.")]
 
 
 @user_app.command()
@@ -108,31 +110,44 @@ def add(
     role: Annotated[
         Role, typer.Option("--role", help="viewer may look; operator may also retry and release; admin may do everything.")
     ] = Role.VIEWER,
+    generate: GenerateOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a user. The password is prompted for, or read from standard input if that is not a terminal."""
-    password = _read_password()
+    """Add a user. The password is prompted for, or read from standard input if that is not a terminal.
+
+    With --generate it is made and shown once; whoever signs in with it has to choose another one first.
+    """
+    password = generate_password() if generate else _read_password()
 
     async def work(context: CommandContext) -> Account:
-        return await Accounts(context.store, Passwords()).add(name, password, role, now=context.now)
+        accounts = Accounts(context.store, Passwords())
+        return await accounts.add(name, password, role, now=context.now, must_change_password=generate)
 
     account = run_with_store(config, work)
     if as_json:
-        print_json(account)
-    else:
-        print_line(f"{account.name} may sign in as {account.role.value}.")
+        print_json({**asdict(account), **({"password": password} if generate else {})})
+        return
+    print_line(f"{account.name} may sign in as {account.role.value}.")
+    if generate:
+        print_line(f"password: {password}")
 
 
 @user_app.command()
-def password(name: UserNameArgument, config: ConfigOption = None) -> None:
-    """Set a new password; it is prompted for, or read from standard input. That user's sessions end."""
-    new_password = _read_password()
+def password(name: UserNameArgument, config: ConfigOption = None, generate: GenerateOption = False) -> None:
+    """Set a new password; it is prompted for, or read from standard input. That user's sessions end.
+
+    With --generate it is made and shown once; whoever signs in with it has to choose another one first.
+    """
+    new_password = generate_password() if generate else _read_password()
 
     async def work(context: CommandContext) -> None:
-        await Accounts(context.store, Passwords()).set_password(name, new_password, now=context.now)
+        accounts = Accounts(context.store, Passwords())
+        await accounts.set_password(name, new_password, now=context.now, must_change_password=generate)
 
     run_with_store(config, work)
     print_line(f"{name} has a new password.")
+    if generate:
+        print_line(f"password: {new_password}")
 
 
 @user_app.command("role")

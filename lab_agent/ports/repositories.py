@@ -30,6 +30,7 @@ from lab_agent.ports.leases import LeaseRepository
 from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.programs import ProgramRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
+from lab_agent.ports.search_index import SearchIndex
 from lab_agent.ports.vault import HostedDocumentRepository, Vault
 from lab_agent.ports.workers import WorkerRepository
 
@@ -69,6 +70,7 @@ class UnitOfWork(Protocol):
     activity: ActivityRepository
     audit: AuditRepository
     erasure: Erasure
+    search: SearchIndex
 
     def commit(self) -> None:
         """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""

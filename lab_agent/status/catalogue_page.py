@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,14 +11,17 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from lab_agent.catalogue.model import Catalogue, Contract, Item
+from lab_agent.catalogue.questionnaire import QuestionNode, build_questionnaire
 from lab_agent.catalogue.spreadsheet.diff import Change, diff_tables
 from lab_agent.catalogue_service.label_allocation import issued_ranges
+from lab_agent.catalogue_service.notices import ActiveNotice, NoticeOverview
 from lab_agent.catalogue_service.versions import unpack_tables
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.errors import CatalogueError
 from lab_agent.ports.queries import CatalogueVersionSummary
 from lab_agent.status.auth import HttpError, Viewer, one_line
 from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.notice_pages import Board
 from lab_agent.status.pages import SearchText
 from lab_agent.status.paging import PageNumber, page_offset
 
@@ -105,14 +108,40 @@ async def _view_pool(context: StatusContext, pool: LabelPool) -> PoolView:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferView:
+    """A test as a contract offers it, with its questions, the notice that applies now, and those to come or outweighed."""
+
+    contract: Contract
+    item: Item
+    questions: Sequence[QuestionNode]
+    current: ActiveNotice | None
+    others: Sequence[ActiveNotice]
+
+
 @router.get("/catalogue/tests/{code}")
-async def show_test(code: str, user: Viewer, context: Context, renderer: Renderer) -> Response:
+async def show_test(code: str, user: Viewer, context: Context, renderer: Renderer, board: Board) -> Response:
     """One test as each contract offers it."""
     catalogue, wanted = context.active_catalogue(), one_line(code)
-    offers = [(each, each.items[wanted]) for each in catalogue.contracts.values() if wanted in each.items] if catalogue else []
+    overview = await board.load_overview(context.clock.now())
+    offers = tuple(_view_offers(catalogue, wanted, overview)) if catalogue else ()
     if not offers:
         raise HttpError("The catalogue in force has no such test.", 404)
     return await renderer.render_page("catalogue_test.html", user, code=wanted, offers=offers)
+
+
+def _view_offers(catalogue: Catalogue, code: str, overview: NoticeOverview) -> Iterator[OfferView]:
+    for contract in catalogue.contracts.values():
+        item = contract.items.get(code)
+        if item is not None:
+            status = overview.test_status(code, contract.code)
+            yield OfferView(
+                contract=contract,
+                item=item,
+                questions=build_questionnaire(catalogue, [item]).questions(),
+                current=status.current.get(contract.code),
+                others=status.other_notices,
+            )
 
 
 @router.get("/catalogue/diff")

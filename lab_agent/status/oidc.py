@@ -25,10 +25,10 @@ from lab_agent.logs import get_logger
 from lab_agent.status.auth import HttpError, SignInWay, one_line, unstored_account
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.login import LoginThrottle, render_login, render_throttled
-from lab_agent.status.oidc_faults import OidcError, OidcFault, answer_for
+from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault, answer_for
 from lab_agent.status.oidc_provider import RETURN_PATH, Attempt, OidcProvider
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
-from lab_agent.status.translation import gettext
+from lab_agent.status.translation import marked
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -51,7 +51,7 @@ async def start_oidc(request: Request, context: Context, renderer: Renderer) -> 
     try:
         address = await provider.authorization_url(attempt)
     except OidcError as exc:
-        _log.warning("sign-in not begun", action="sign_in_rejected", fault=exc.fault.value, reason=exc.detail)
+        _log.warning("sign-in not begun", action="sign_in_rejected", fault=exc.fault.value, reason=exc.detail.logged)
         return _render_error(renderer, provider, exc, attempt.next_path)
     response = RedirectResponse(address, 303)
     response.set_cookie(
@@ -105,7 +105,9 @@ async def _note_signed_in(context: StatusContext, name: str, address: str) -> No
 
 async def _note_rejected(context: StatusContext, error: OidcError, address: str, *, with_audit: bool) -> None:
     """Without a sign-in under way it was nothing but an address that anybody can open: that is in the log alone."""
-    _log.warning("sign-in rejected", action="sign_in_rejected", address=address, fault=error.fault.value, reason=error.detail)
+    _log.warning(
+        "sign-in rejected", action="sign_in_rejected", address=address, fault=error.fault.value, reason=error.detail.logged
+    )
     if with_audit:
         details = {"by": SignInWay.OIDC.value, "reason": error.fault.value}
         now, action = context.clock.now(), AuditAction.SIGN_IN_REJECTED
@@ -120,7 +122,8 @@ async def _sign_in(request: Request, context: StatusContext, provider: OidcProvi
     if query.get("state") != attempt.state:
         raise OidcError(OidcFault.WRONG_STATE)
     if "error" in query or not query.get("code"):
-        raise OidcError(OidcFault.REFUSED, shorten(one_line(query.get("error", "without a code")), 100))
+        said = shorten(one_line(query.get("error", "")), 100)
+        raise OidcError(OidcFault.REFUSED, said or FaultDetail(marked("without a code")))
     claims = await provider.fetch_claims(query["code"], attempt, query.get("iss"))
     claimed = provider.name_of(claims)
     name = to_user_name(claimed)
@@ -135,23 +138,24 @@ async def _sign_in(request: Request, context: StatusContext, provider: OidcProvi
     return unstored_account(name, role, context.clock.now())
 
 
-def _missing_role(context: StatusContext, name: str, groups: Sequence[str]) -> str:
+def _missing_role(context: StatusContext, name: str, groups: Sequence[str]) -> FaultDetail:
     """What is missing, as a part of a sentence."""
-    claim = context.settings.oidc.role_claim
-    shown = ", ".join(shorten(one_line(group), 60) for group in groups[:_MAX_SHOWN])
-    if len(groups) > _MAX_SHOWN:
-        shown = gettext("%(names)s and %(number)d more") % {"names": shown, "number": len(groups) - _MAX_SHOWN}
-    values = {"claim": claim, "groups": shown, "name": name}
-    if groups:
-        text = gettext(
+    values = {"claim": context.settings.oidc.role_claim, "name": name}
+    if not groups:
+        text = marked("the claim `%(claim)s` is missing, and there is no user %(name)s (`lab-agent user add %(name)s` makes one)")
+        return FaultDetail(text, values)
+    values["groups"] = ", ".join(shorten(one_line(group), 60) for group in groups[:_MAX_SHOWN])
+    if len(groups) <= _MAX_SHOWN:
+        text = marked(
             "the claim `%(claim)s` has %(groups)s, to which status.oidc.roles gives no role,"
             " and there is no user %(name)s (`lab-agent user add %(name)s` makes one)"
         )
-    else:
-        text = gettext(
-            "the claim `%(claim)s` is missing, and there is no user %(name)s (`lab-agent user add %(name)s` makes one)"
-        )
-    return text % values
+        return FaultDetail(text, values)
+    text = marked(
+        "the claim `%(claim)s` has %(groups)s and %(number)s more, to which status.oidc.roles gives no role,"
+        " and there is no user %(name)s (`lab-agent user add %(name)s` makes one)"
+    )
+    return FaultDetail(text, {**values, "number": str(len(groups) - _MAX_SHOWN)})
 
 
 def _read_attempt(context: StatusContext, cookie: str | None) -> Attempt | None:

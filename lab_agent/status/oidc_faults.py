@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,17 +25,38 @@ class OidcFault(StrEnum):
     NO_ROLE = "no_role"
 
 
+@dataclass(frozen=True, slots=True)
+class FaultDetail:
+    """A part of the sentence about a fault. `text` is in the catalogues, and so is the value `what`, where it has one."""
+
+    text: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def logged(self) -> str:
+        """The detail as the log has it, in English whatever the language of the request."""
+        return self.text % self.values if self.values else self.text
+
+    @property
+    def shown(self) -> str:
+        """The detail in the language of the request."""
+        if not self.values:
+            return gettext(self.text)
+        values = {name: gettext(value) if name == "what" else value for name, value in self.values.items()}
+        return gettext(self.text) % values
+
+
 class OidcError(Exception):
-    """A sign-in came to nothing. `detail` is a part of the sentence about it: a claim, an address, a status.
+    """A sign-in came to nothing. `detail` is a part of the sentence about it; a claim, an address or a status is shown as it is.
 
     `name` is the user's, where the provider has said it.
     """
 
-    def __init__(self, fault: OidcFault, detail: str = "", *, name: str = "") -> None:
-        super().__init__(f"{fault.value}: {detail}" if detail else fault.value)
+    def __init__(self, fault: OidcFault, detail: FaultDetail | str = "", *, name: str = "") -> None:
         self.fault = fault
-        self.detail = detail
+        self.detail = detail if isinstance(detail, FaultDetail) else FaultDetail("%(as_it_is)s", {"as_it_is": detail})
         self.name = name
+        super().__init__(f"{fault.value}: {self.detail.logged}" if detail else fault.value)
 
 
 class _Answer(NamedTuple):
@@ -74,4 +97,4 @@ _ANSWERS = {
 def answer_for(error: OidcError, host: str) -> tuple[int, str]:
     """The HTTP status and the sentence for a fault; `host` is the provider's."""
     status, text = _ANSWERS[error.fault]
-    return status, gettext(text) % {"host": host, "detail": error.detail, "name": error.name}
+    return status, gettext(text) % {"host": host, "detail": error.detail.shown, "name": error.name}

@@ -23,7 +23,8 @@ from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.ports.clock import Clock
 from lab_agent.settings.status import OidcSettings
 from lab_agent.status.id_token import parse_keys, verify
-from lab_agent.status.oidc_faults import OidcError, OidcFault
+from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault
+from lab_agent.status.translation import marked
 from lab_agent.url_origin import origin_of
 
 RETURN_PATH = "/sign-in/oidc/return"
@@ -106,8 +107,8 @@ class OidcProvider:
             answer = await self._exchange(http, metadata, code, attempt)
             token, access_token = answer.get("id_token"), answer.get("access_token")
             if not isinstance(token, str):
-                raise OidcError(OidcFault.ANSWER_INVALID, "its answer to the code has no id_token")
-            keys = parse_keys(await self._get(http, metadata.jwks_uri, "its keys"))
+                raise OidcError(OidcFault.ANSWER_INVALID, FaultDetail(marked("its answer to the code has no id_token")))
+            keys = parse_keys(await self._get(http, metadata.jwks_uri, marked("its keys")))
             now = self._clock.now()
             claims = verify(token, keys, issuer=metadata.issuer, client_id=self._client_id, nonce=attempt.nonce, now=now)
             if metadata.userinfo_endpoint and isinstance(access_token, str) and self._lacks_claims(claims):
@@ -150,14 +151,17 @@ class OidcProvider:
                 )
             )
         except OSError as exc:  # ssl.SSLError is one, too
-            raise OidcError(OidcFault.UNREACHABLE, "the certificates of status.oidc.ca_file cannot be read") from exc
+            raise OidcError(
+                OidcFault.UNREACHABLE, FaultDetail(marked("the certificates of status.oidc.ca_file cannot be read"))
+            ) from exc
 
     async def _discover(self, http: HttpClient) -> _Metadata:
         issuer = self._settings.issuer or ""
-        found = await self._get(http, issuer + _DISCOVERY_PATH, "its description")
+        found = await self._get(http, issuer + _DISCOVERY_PATH, marked("its description"))
         named = found.get("issuer")
         if not isinstance(named, str) or named.rstrip("/") != issuer:
-            raise OidcError(OidcFault.ANSWER_INVALID, f"its description is of the issuer {str(named)[:200]!r}")
+            told = FaultDetail(marked("its description is of the issuer %(issuer)s"), {"issuer": repr(str(named)[:200])})
+            raise OidcError(OidcFault.ANSWER_INVALID, told)
         methods = found.get("token_endpoint_auth_methods_supported")
         return _Metadata(
             issuer=named,
@@ -176,7 +180,8 @@ class OidcProvider:
         except ForeignOrigin:
             scheme = ""
         if scheme not in {"https", origin_of(self._settings.issuer or "").scheme}:
-            raise OidcError(OidcFault.ANSWER_INVALID, f"its description has no {name} with https")
+            told = FaultDetail(marked("its description has no %(endpoint)s with https"), {"endpoint": name})
+            raise OidcError(OidcFault.ANSWER_INVALID, told)
         return str(address)
 
     async def _exchange(self, http: HttpClient, metadata: _Metadata, code: str, attempt: Attempt) -> Mapping[str, Any]:
@@ -194,7 +199,7 @@ class OidcProvider:
         answer = await _send(http, "POST", metadata.token_endpoint, headers, form.encode())
         if answer.status in {400, 401, 403}:
             raise OidcError(OidcFault.CODE_REFUSED, str(answer.status))
-        return _parse_object(answer, "its answer to the code")
+        return _parse_object(answer, marked("its answer to the code"))
 
     async def _get(self, http: HttpClient, url: str, what: str, token: str | None = None) -> Mapping[str, Any]:
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -202,9 +207,9 @@ class OidcProvider:
 
     async def _add_userinfo(self, http: HttpClient, url: str, access_token: str, claims: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add what some providers tell at this endpoint alone. What the ID token says stands."""
-        found = await self._get(http, url, "its answer about the user", access_token)
+        found = await self._get(http, url, marked("its answer about the user"), access_token)
         if found.get("sub") != claims.get("sub"):
-            raise OidcError(OidcFault.ANSWER_INVALID, "its answer about the user is about somebody else")
+            raise OidcError(OidcFault.ANSWER_INVALID, FaultDetail(marked("its answer about the user is about somebody else")))
         return {**found, **claims}
 
 
@@ -226,15 +231,17 @@ async def _send(http: HttpClient, method: str, url: str, headers: Mapping[str, s
 
 
 def _parse_object(answer: HttpResponse, what: str) -> Mapping[str, Any]:
-    """Read an answer as a JSON object."""
+    """Read an answer as a JSON object; `what` names it, and is in the catalogues."""
     if answer.status >= 500:
-        raise OidcError(OidcFault.UNREACHABLE, f"{origin_of(answer.url)} answers with {answer.status}")
+        values = {"address": str(origin_of(answer.url)), "status": str(answer.status)}
+        raise OidcError(OidcFault.UNREACHABLE, FaultDetail(marked("%(address)s answers with %(status)s"), values))
     if answer.status != 200:
-        raise OidcError(OidcFault.ANSWER_INVALID, f"{what} comes with the status {answer.status}")
+        values = {"what": what, "status": str(answer.status)}
+        raise OidcError(OidcFault.ANSWER_INVALID, FaultDetail(marked("%(what)s comes with the status %(status)s"), values))
     try:
         found = exact_json.loads(answer.body)
     except DataInvalidError as exc:
-        raise OidcError(OidcFault.ANSWER_INVALID, f"{what} is no JSON") from exc
+        raise OidcError(OidcFault.ANSWER_INVALID, FaultDetail(marked("%(what)s is no JSON"), {"what": what})) from exc
     if not isinstance(found, dict):
-        raise OidcError(OidcFault.ANSWER_INVALID, f"{what} is no JSON object")
+        raise OidcError(OidcFault.ANSWER_INVALID, FaultDetail(marked("%(what)s is no JSON object"), {"what": what}))
     return found

@@ -167,7 +167,7 @@ _TERMS = {
     "sqlite": _search_terms(func.group_concat, literal_column("char(10)", Text())),
     "postgresql": _search_terms(func.string_agg, literal_column("chr(10)", Text())),
 }
-_INDEX_ORDER = Write(
+INDEX_ORDER = Write(
     order_search,
     {
         "sqlite": _upsert_terms(sqlite.insert(order_search), _TERMS["sqlite"]),
@@ -370,7 +370,7 @@ class SqlOrderRepository(OrderRepository):
 
     def _index(self, key: OrderKey) -> None:
         """Let the order be found by its numbers as they are at the commit."""
-        self._session.put(_INDEX_ORDER, key, {"of": key})
+        self._session.put(INDEX_ORDER, key, {"of": key})
 
     def _put(self, order: OrderKey, write: Write, key: Hashable, values: Values) -> None:
         """Write a row of an order: at the commit if the order is locked, since nobody else writes it until then; else now.

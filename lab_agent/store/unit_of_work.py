@@ -50,6 +50,7 @@ from lab_agent.store.programs import SqlProgramRepository
 from lab_agent.store.refused_messages import SqlRefusedMessageRepository
 from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
 from lab_agent.store.retention import SqlPurge
+from lab_agent.store.search_index import SqlSearchIndex
 from lab_agent.store.session import Session, SessionConnection, Transaction
 from lab_agent.store.space import free_pages
 from lab_agent.store.vault import SqlVault, verify_key
@@ -103,6 +104,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.activity = SqlActivityRepository(connection)
         self.purge = SqlPurge(connection)
         self.erasure = SqlErasure(connection)
+        self.search = SqlSearchIndex(session)
         self.audit = SqlAuditRepository(session, cipher, origin)
 
     @override

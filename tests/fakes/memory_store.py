@@ -86,6 +86,7 @@ from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.ports.programs import ProgramRepository
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.ports.repositories import OrderRepository, Purge, ReportRepository, Store, UnitOfWork, UploadRepository
+from lab_agent.ports.search_index import SearchIndex, SearchPortion
 from lab_agent.ports.vault import HostedDocumentRepository, Vault
 from lab_agent.ports.workers import WorkerRepository
 
@@ -1388,6 +1389,22 @@ class MemoryErasure(Erasure):
         self._data.refused_messages[key] = replace(self._data.refused_messages[key], is_kept=False)
 
 
+class MemorySearchIndex(SearchIndex):
+    """Nothing lacks: every search looks at everything."""
+
+    @override
+    def lacking_terms(self, *, after: OrderKey, limit: int) -> SearchPortion:
+        return SearchPortion((), None)
+
+    @override
+    def lacking_digests(self, *, after: OrderKey, limit: int) -> SearchPortion:
+        return SearchPortion((), None)
+
+    @override
+    def add_terms(self, orders: Collection[OrderKey]) -> None:
+        raise NotImplementedError
+
+
 class MemoryUnitOfWork(UnitOfWork):
     """One transaction: a copy of the data, and the repositories on it."""
 
@@ -1423,6 +1440,7 @@ class MemoryUnitOfWork(UnitOfWork):
         self.purge = MemoryPurge(data)
         self.audit = MemoryAuditRepository(data)
         self.erasure = MemoryErasure(data)
+        self.search = MemorySearchIndex()
 
     @override
     def commit(self) -> None:

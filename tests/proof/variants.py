@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.proof import (
     variants_bad_service,
+    variants_days,
     variants_kills,
     variants_laboratory,
     variants_poison,
@@ -15,6 +16,7 @@ from tests.proof.mutants import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     *variants_kills.VARIANTS,
     *variants_system_calls.VARIANTS,
+    *variants_days.VARIANTS,
     *variants_laboratory.VARIANTS,
     *variants_bad_service.VARIANTS,
     *variants_poison.VARIANTS,

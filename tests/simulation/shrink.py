@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def shrink(steps: Sequence[T], fails: Callable[[Sequence[T]], Awaitable[bool]], tries: int = 400) -> tuple[T, ...]:
+async def shrink(steps: Sequence[T], fails: Callable[[Sequence[T]], Awaitable[bool]], tries: int = 200) -> tuple[T, ...]:
     """Steps of these, in their order, that still fail; none of them can be left out alone, unless the `tries` did not suffice."""
     left, parts = list(steps), 2
     while left:

@@ -84,3 +84,22 @@ def test_unreadable_value_keeps_old_key(cli, lab):
     done = cli("db", "rotate-keys")
     assert done.code == 1
     assert "can be removed" not in done.out
+
+
+def test_generated_password_is_shown_once_and_must_be_changed(cli, lab):
+    made = cli("user", "add", "anna", "--generate", "--json").json()
+    assert made["must_change_password"] is True
+    stored = lab.write(lambda uow: uow.users.get("anna"))
+    assert Passwords().verify(made["password"], stored.password_hash)
+    assert cli("user", "password", "anna", stdin="correct horse battery\n").code == 0
+    assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password
+    shown = cli("user", "password", "anna", "--generate").out
+    stored = lab.write(lambda uow: uow.users.get("anna"))
+    assert stored.must_change_password
+    assert Passwords().verify(shown.split("password: ")[1].strip(), stored.password_hash)
+    assert "password" not in cli("user", "list", "--json").json()[0].keys() - {"must_change_password"}
+
+
+def test_typed_password_need_not_be_changed(cli, lab):
+    assert cli("user", "add", "anna", stdin="correct horse battery\n").code == 0
+    assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password

@@ -23,6 +23,8 @@ from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
 from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.oidc import ATTEMPT_COOKIE
+from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault, answer_for
+from lab_agent.status.translation import speaking
 from tests.harness.clock import DEADLINE
 from tests.harness.oidc_provider import CLIENT_ID, CLIENT_SECRET, KEY, OTHER_KEY, Provider, oidc_provider
 from tests.integration.status.conftest import BASE, PASSWORD, StatusPages
@@ -382,3 +384,28 @@ async def test_browser_is_signed_in_after_coming_back(pages: StatusPages, provid
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("language", "told"), [("de", "hat lab-doctors"), ("ru", "указано lab-doctors")])
+async def test_fault_is_told_in_the_language_of_the_browser_and_logged_in_english(
+    pages: StatusPages, provider: Provider, capsys: pytest.CaptureFixture[str], language: str, told: str
+):
+    provider.claims |= {"groups": ["lab-doctors"]}
+    client = pages.new_client(headers={"accept-language": language})
+    answer = await sign_in(client)
+    assert answer.status_code == 403
+    assert told in text_of(answer)
+    logged = capsys.readouterr()
+    assert "to which status.oidc.roles gives no role" in logged.out + logged.err
+
+
+@pytest.mark.parametrize("language", ["de", "ru"])
+async def test_detail_of_a_fault_has_no_english(pages: StatusPages, language: str):
+    said = FaultDetail("%(what)s comes with the status %(status)s", {"what": "its keys", "status": "404"})
+    _, english = answer_for(OidcError(OidcFault.ANSWER_INVALID, said), "id.example")
+    assert "its keys comes with the status 404" in english
+    with speaking(language):
+        _, text = answer_for(OidcError(OidcFault.ANSWER_INVALID, said), "id.example")
+    assert "404" in text
+    assert "status 404" not in text
+    assert "keys" not in text

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
+from lab_agent.catalogue_service.notices import Announcement, announce
 from lab_agent.catalogue_service.versions import activate, load_active_catalogue
 from lab_agent.domain import jobs
 from lab_agent.domain.audit import AuditAction
@@ -190,6 +193,43 @@ async def test_catalogue_is_listed_searched_and_shown(offered: Any):
     assert (await client.get("/catalogue/tests/999.999")).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (
+            "003.020",
+            ("CORT", "Cortisol", "Serum gel 5", "SST5", "holds 5.0 ml, of which 0.5 ml cannot be used", "0.4 ml"),
+        ),
+        ("003.020", ("one of them", "no: needs one of its own", "Keeps for 72 hours", "Chew the roll for 60 seconds")),
+        ("006.001", ("0 min: Venepuncture before the load", "120 min", "recommended")),
+        ("190.110", ("not with", 'href="/catalogue/tests/060.001"')),
+        ("042.036", ("0000-0000", "Cytology vial 20", "Cervical canal")),
+        ("190.1558", ("00000-XXXXX-00000000", "without a limit")),
+        ("002.015", ("all of them needed", "Height in centimetres", "height", "Urine, 24 hours", "required")),
+    ],
+)
+async def test_all_of_a_test_is_shown(offered: Any, code: str, shown: tuple[str, ...]):
+    client = await offered.signed_in_client(Role.VIEWER)
+    text = html.unescape((await client.get(f"/catalogue/tests/{code}")).text)
+    assert [each for each in shown if each not in text] == []
+    assert "can be ordered as usual" in text
+    assert "/turnaround?item=" not in text, "a viewer can neither stop nor delay it"
+
+
+async def test_stop_and_delay_are_shown_with_the_test(offered: Any):
+    store, now = offered.context.store, offered.clock.now()
+    for start, hours, caption in ((0, None, "No reagent"), (48, Decimal(5), "Then slowly")):
+        begin = now + timedelta(hours=start)
+        announced = Announcement(item="001.001", start=begin, end=begin + timedelta(days=1), delay_hours=hours, caption=caption)
+        await announce(store, announced, by="ana", now=now)
+    client = await offered.signed_in_client(Role.VIEWER)
+    text = (await client.get("/catalogue/tests/001.001")).text
+    current, other = text.index("No reagent"), text.index("Then slowly")
+    assert "stopped" in text[:current]
+    assert "Also announced" in text[current:other]
+    assert "can be ordered as usual" not in text
+
+
 async def test_changes_between_versions_are_shown(offered: Any):
     tables = read_tables(CATALOGUE)
     name = next(name for name in tables if tables[name].rows and "caption" in tables[name].rows[0].cells)
@@ -204,6 +244,7 @@ async def test_changes_between_versions_are_shown(offered: Any):
     assert "1 row changed" in text
     assert (await client.get("/catalogue/diff?version=1")).status_code == 404
     (first,) = (each for each in await offered.context.queries.catalogue_versions(limit=9) if each.number != newest.number)
+    assert '<select name="before">' in (await client.get("/catalogue")).text
     back = (await client.get(f"/catalogue/diff?version={first.number}&before={newest.number}")).text
     assert f'<option value="{newest.number}" selected>' in back, "any two can be compared"
     assert (await client.get(f"/catalogue/diff?version={newest.number}&before=77")).status_code == 404

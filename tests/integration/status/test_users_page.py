@@ -358,12 +358,17 @@ async def test_password_of_somebody_else_is_changed_before_all_else(pages: Any, 
     page = (await anna.get("/account")).text
     assert "Choose your own password" in page
     assert "Where you are signed in" not in page
+    assert "<title>Choose your own password" in page
+    assert 'id="live"' not in page, "nothing else answers, so nothing else is asked"
+    assert 'action="/sign-out"' in page
+    assert "has to choose a password" in (await admin.get("/users")).text
 
     same = await post(anna, "/account/password", old_password=given[1], password=given[1], password_again=given[1])
     assert (same.status_code, "The new password is the old one" in same.text) == (422, True)
     chosen = await post(anna, "/account/password", old_password=given[1], password=NEW, password_again=NEW)
     assert chosen.headers["location"] == "/?flash=own-password-set"
     assert (await anna.get("/orders")).status_code == 200
+    assert "has to choose a password" not in (await admin.get("/users")).text
     assert ("anna", "anna", "{}") in await records(pages, AuditAction.USER_PASSWORD_CHANGED)
 
 
