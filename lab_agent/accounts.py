@@ -17,10 +17,10 @@ from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.errors import DataInvalidError, LastAdminError, Problem, StoreError
-from lab_agent.ports.credential_repositories import Role, UserRecord
+from lab_agent.ports.credential_repositories import Role, SessionRecord, UserRecord
 from lab_agent.ports.repositories import Store, UnitOfWork
 
-__all__ = ["Account", "Accounts", "ApiClients", "Role", "find_account", "generate_password", "to_user_name"]
+__all__ = ["Account", "Accounts", "ApiClients", "Role", "find_session", "generate_password", "to_user_name"]
 
 MIN_PASSWORD_LENGTH = 12
 MAX_PASSWORD_LENGTH = 256
@@ -53,10 +53,10 @@ class Account:
         return _ROLES_BY_RANK.index(self.role) >= _ROLES_BY_RANK.index(role)
 
 
-def find_account(uow: UnitOfWork, name: str) -> Account | None:
-    """One user; None if there is none of that name (any more)."""
-    user = uow.users.get(_normalize_name(name))
-    return None if user is None else _to_account(user)
+def find_session(uow: UnitOfWork, session: str, name: str) -> tuple[SessionRecord | None, Account | None]:
+    """A session as it is listed, and the user of this name; None for what is not there (any more)."""
+    record, user = uow.status_sessions.get_with_user(session, _normalize_name(name))
+    return record, None if user is None else _to_account(user)
 
 
 class Accounts:
@@ -97,7 +97,8 @@ class Accounts:
 
     async def get(self, name: str) -> Account | None:
         """One user; None if there is none of that name (any more)."""
-        return await self._store.run_read_only(lambda uow: find_account(uow, name))
+        user = await self._store.run_read_only(lambda uow: uow.users.get(_normalize_name(name)))
+        return None if user is None else _to_account(user)
 
     async def remove(self, name: str, *, by: str | None = None, now: datetime, keep_admin: bool = False) -> bool:
         """Remove a user. False if there is none of that name.

@@ -71,10 +71,9 @@ class CauseGroup:
 
 def read_groups(uow: UnitOfWork, now: datetime) -> tuple[CauseGroup, ...]:
     """Everything that fails or waits, by cause: the longest waiting first."""
-    waiting = (*uow.orders.waiting_groups(), *uow.reports.waiting_groups(), *uow.refused_messages.waiting_groups())
     groups = [
         *_of_jobs(uow.jobs.failure_groups(), now),
-        *(_of_waiting(each, now) for each in waiting if each.key.condition not in _TOLD_AS_CONDITION),
+        *(_of_waiting(each, now) for each in uow.waiting_groups() if each.key.condition not in _TOLD_AS_CONDITION),
     ]
     return tuple(sorted(groups, key=lambda each: (each.told.since, each.key)))
 

@@ -122,6 +122,10 @@ class SessionRepository(Protocol):
         """One session."""
         ...
 
+    def get_with_user(self, session: str, user: str) -> tuple[SessionRecord | None, UserRecord | None]:
+        """One session, and the user of this name: what every request asks."""
+        ...
+
     def current(self, *, now: datetime) -> tuple[SessionRecord, ...]:
         """Those that last: neither ended nor expired; by account, the newest first."""
         ...

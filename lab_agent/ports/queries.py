@@ -85,6 +85,8 @@ class Overview:
     last_poll: datetime | None
     next_due: datetime | None
     """When the next result is expected, of orders that are not overdue."""
+    sign_in_until: datetime | None
+    """When our sign-in at the exchange service expires; None where there is none."""
     affected: AffectedNumbers
 
 
@@ -94,8 +96,6 @@ class OverviewPage:
 
     overview: Overview
     hours: tuple[HourlyActivity, ...]
-    sign_in_until: datetime | None
-    """When our sign-in at the exchange service expires; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from lab_agent.domain.ids import RefusedKey
-from lab_agent.domain.records import Event, WaitingGroup
+from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 
 
@@ -38,10 +38,6 @@ class RefusedMessageRepository(Protocol):
 
     def waiting_counts(self) -> Mapping[str, int]:
         """How many wait of each adapter; without those that have none."""
-        ...
-
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        """Those that wait, by adapter: the alert that says so, their number and the oldest."""
         ...
 
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:

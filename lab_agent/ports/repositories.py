@@ -72,6 +72,12 @@ class UnitOfWork(Protocol):
     erasure: Erasure
     search: SearchIndex
 
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """What waits, counted by why: held orders by cause, held lines, parts that wait by laboratory system, orders and lines
+        with unreadable Tasks; results that are unmatched, unmapped, or held for a reason; refused messages by adapter.
+        """
+        ...
+
     def commit(self) -> None:
         """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
         ...
@@ -235,10 +241,6 @@ class OrderRepository(Protocol):
         """Orders that are held for this cause, by key and from after one on, so that all can be gone through in portions."""
         ...
 
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        """Held orders by cause, held lines, parts that wait by laboratory system, and orders and lines with unreadable Tasks."""
-        ...
-
     def unassessed_since(self) -> datetime | None:
         """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
         ...
@@ -269,10 +271,6 @@ class ReportRepository(Protocol):
 
     def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
         """Reports that wait in this state, held ones for this reason, by sequence and from after one on."""
-        ...
-
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        """Reports that are unmatched, unmapped, or held: those by why they are."""
         ...
 
     def needing_operator(self) -> tuple[ReportRecord, ...]:

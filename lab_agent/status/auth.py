@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Depends
 from starlette.requests import Request
 
-from lab_agent.accounts import Account, Role, find_account
+from lab_agent.accounts import Account, Role, find_session
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import CryptoError, InputError, StoreError
@@ -198,11 +198,11 @@ class Sessions:
         if session is None or session.way == SignInWay.PROXY:
             return None
 
-        def read(uow: UnitOfWork) -> tuple[Account | None, SessionRecord | None, tuple[CauseGroup, ...] | None]:
+        def read(uow: UnitOfWork) -> tuple[SessionRecord | None, Account | None, tuple[CauseGroup, ...] | None]:
             groups = read_groups(uow, self._clock.now()) if with_groups else None
-            return find_account(uow, session.user), uow.status_sessions.get(session.record_id), groups
+            return *find_session(uow, session.record_id, session.user), groups
 
-        stored, record, groups = await self._store.run_read_only(read)
+        record, stored, groups = await self._store.run_read_only(read)
         account = account_of(session, stored)
         return None if account is None else await self._admit(session, account, record, groups)
 

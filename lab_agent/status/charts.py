@@ -89,24 +89,22 @@ def first_hour(now: datetime, span: Span) -> datetime:
 
 def collect(hours: Sequence[HourlyActivity], measure: Measure, now: datetime, span: Span) -> tuple[Bucket, ...]:
     """Put the hours of a measure into the buckets of a span; a bucket of which nothing is known has nothing in it."""
-    start = first_hour(now, span)
-    mine = [each for each in hours if each.measure is measure and each.hour >= start]
-    buckets = []
-    for place in range(span.buckets):
-        begin = start + timedelta(hours=place * span.hours)
-        end = begin + timedelta(hours=span.hours)
-        inside = [each for each in mine if begin <= each.hour < end]
-        medians = [each.median for each in inside if each.median is not None]
-        highest = [each.percentile_95 for each in inside if each.percentile_95 is not None]
-        buckets.append(
-            Bucket(
-                start=begin,
-                count=sum(each.count for each in inside),
-                median=median(medians) if medians else None,
-                percentile_95=max(highest) if highest else None,
-            )
-        )
-    return tuple(buckets)
+    start, width = first_hour(now, span), timedelta(hours=span.hours)
+    inside: list[list[HourlyActivity]] = [[] for _ in range(span.buckets)]
+    for each in hours:
+        if each.measure is measure and 0 <= (place := (each.hour - start) // width) < span.buckets:
+            inside[place].append(each)
+    return tuple(_to_bucket(start + place * width, found) for place, found in enumerate(inside))
+
+
+def _to_bucket(start: datetime, hours: Sequence[HourlyActivity]) -> Bucket:
+    medians = [each.median for each in hours if each.median is not None]
+    return Bucket(
+        start=start,
+        count=sum(each.count for each in hours),
+        median=median(medians) if medians else None,
+        percentile_95=max((each.percentile_95 for each in hours if each.percentile_95 is not None), default=None),
+    )
 
 
 def draw_counts(key: str, rows: Sequence[Bucket], span: Span) -> Chart:

@@ -65,7 +65,7 @@ async def show_overview(
         "overview.html",
         user,
         headline=make_headline(conditions, groups, overview, hours, now),
-        health=check_health(context, conditions, overview, hours, read.sign_in_until, now),
+        health=check_health(context, conditions, overview, hours, now),
         stations=count_stations(overview, hours, len(groups) and count_waiting(groups), now),
         charts=draw_charts(hours, now, span),
         span=span,
@@ -154,7 +154,6 @@ def check_health(
     conditions: Sequence[OpenCondition],
     overview: Overview,
     hours: Sequence[HourlyActivity],
-    sign_in_until: datetime | None,
     now: datetime,
 ) -> tuple[PartHealth, ...]:
     """Say of each part how it is, from the conditions about it."""
@@ -166,8 +165,8 @@ def check_health(
     said = ", ".join(part for part in (polled, latency) if part)
     sign_in = {ConditionId.EXCHANGE_SIGN_IN}
     expiry = ""
-    if sign_in_until is not None:
-        expiry = gettext("token until %(time)s") % {"time": sign_in_until.astimezone().strftime("%H:%M")}
+    if overview.sign_in_until is not None:
+        expiry = gettext("token until %(time)s") % {"time": overview.sign_in_until.astimezone().strftime("%H:%M")}
     return (
         _part(gettext("Exchange service"), _about(conditions, "exchange", without=sign_in), said, "/connection"),
         _part(gettext("Sign-in"), [each for each in conditions if each.condition.id in sign_in], expiry, "/connection"),

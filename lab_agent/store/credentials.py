@@ -28,6 +28,10 @@ _NEWER_GENERATION_STORED = "This generation of the sign-in, or a newer one, is s
 
 _USER = select(users).where(users.c.name == bindparam("of"))
 _SESSION = select(status_sessions).where(status_sessions.c.id == bindparam("of"))
+_USER_WITH_SESSION = select(users, status_sessions).where(users.c.name == bindparam("of"))
+_USER_WITH_SESSION = _USER_WITH_SESSION.select_from(
+    users.outerjoin(status_sessions, status_sessions.c.id == bindparam("of_session"))
+)
 
 
 class SqlOAuthTokenRepository(OAuthTokenRepository):
@@ -124,6 +128,13 @@ class SqlSessionRepository(SessionRepository):
     def get(self, session: str) -> SessionRecord | None:
         row = self._connection.execute(_SESSION, {"of": session}).mappings().one_or_none()
         return None if row is None else to_record(SessionRecord, row)
+
+    @override
+    def get_with_user(self, session: str, user: str) -> tuple[SessionRecord | None, UserRecord | None]:
+        row = self._connection.execute(_USER_WITH_SESSION, {"of": user, "of_session": session}).mappings().one_or_none()
+        if row is None:
+            return self.get(session), None
+        return None if row[status_sessions.c.id] is None else to_record(SessionRecord, row), to_record(UserRecord, row)
 
     @override
     def current(self, *, now: datetime) -> tuple[SessionRecord, ...]:

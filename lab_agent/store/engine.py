@@ -78,7 +78,7 @@ def open_reading_engine(url: str, *, connections: int, files: DatabaseFiles | No
     if parsed.drivername == "sqlite":
         return _create_sqlite_engine(parsed, connections, files, _READING_BUSY_SECONDS, read_only=True)
     options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS, pre_ping=False).execution_options(**options)
+    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS, reading=True).execution_options(**options)
 
 
 def is_answering(url: str) -> bool:
@@ -151,20 +151,27 @@ def _begin_writing(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _create_postgresql_engine(url: URL, connections: int, patience: float, *, pre_ping: bool = True) -> Engine:
+def _create_postgresql_engine(url: URL, connections: int, patience: float, *, reading: bool = False) -> Engine:
+    """Make the engine. For reading, a statement is planned once and not for each of its values, and runs in one process: the
+    planning, the compiler and the start of helpers take longer than what a page asks.
+    """
+    server = {
+        "lock_timeout": f"{round(patience * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{_IDLE_TRANSACTION_SECONDS}s",
+    }
+    if reading:
+        server |= {"plan_cache_mode": "force_generic_plan", "jit": "off", "max_parallel_workers_per_gather": "0"}
     ours = {
         **_NETWORK_LIMITS,
         "application_name": "lab-agent",
         "client_encoding": "utf8",  # from a database in SQL_ASCII, psycopg would return bytes for text
-        "options": (
-            f"-c lock_timeout={round(patience * 1000)}ms -c idle_in_transaction_session_timeout={_IDLE_TRANSACTION_SECONDS}s"
-        ),
+        "options": " ".join(f"-c {name}={value}" for name, value in server.items()),
     }
     return create_engine(
         url.set(query={**ours, **url.query}),
         pool_size=connections,
         max_overflow=0,
-        pool_pre_ping=pre_ping,
+        pool_pre_ping=not reading,
         pool_use_lifo=True,  # a connection that was used just now knows its statements
         hide_parameters=True,
         isolation_level="READ COMMITTED",

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, WaitingGroup
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import (
     AT_LABORATORY,
     LABEL_RELEASING,
@@ -32,7 +32,6 @@ from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_stat
 from lab_agent.store.search_tables import order_search
 from lab_agent.store.session import Query, Session, Values, Write
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
-from lab_agent.store.waiting_groups import load_order_groups
 
 _ORDERS = RecordMapping(OrderRecord, orders)
 _LINES = RecordMapping(LineRecord, lines)
@@ -358,10 +357,6 @@ class SqlOrderRepository(OrderRepository):
     def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
         asked = {"held_for": cause, "after": after or "", "at_most": limit}
         return _ORDERS.to_records(self._session.execute(_HELD_ORDERS, asked))
-
-    @override
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        return load_order_groups(self._session)
 
     @override
     def unassessed_since(self) -> datetime | None:

@@ -11,14 +11,17 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     Select,
     Table,
     bindparam,
+    cast,
     distinct,
     func,
     literal_column,
+    null,
     select,
     type_coerce,
     union_all,
@@ -53,6 +56,8 @@ S = TypeVar("S", bound=StrEnum)
 
 _NOW = bindparam("now", type_=UtcDateTime)
 _NOTHING: ColumnElement[Any] = literal_column("NULL")
+_NO_NUMBER: ColumnElement[Any] = cast(null(), BigInteger)
+_NO_TIME: ColumnElement[Any] = cast(null(), UtcDateTime)
 
 
 def _literal(name: str | StrEnum) -> ColumnElement[Any]:
@@ -69,13 +74,14 @@ def _count(part: str, table: Table, which: ColumnElement[bool], by: ColumnElemen
             type_coerce(table.c.state, PlainText).label("state"),
             type_coerce(by, PlainText).label("by"),
             func.count().label("number"),
+            _NO_TIME.label("since"),
         )
         .where(which)
         .group_by(*grouped)
     )
 
 
-_COUNTS = union_all(
+_EVERY_COUNT = (
     _count("orders", orders, in_states(orders.c.state, OPEN_ORDERS)),
     _count("lines", lines, in_states(lines.c.state, OPEN_LINES), lines.c.adapter),
     _count("jobs", jobs, in_states(jobs.c.state, OPEN_JOBS) & OF_ANY_KIND, jobs.c.kind),
@@ -86,9 +92,13 @@ _COUNTS = union_all(
 
 
 def _oldest(part: str, state: ColumnElement[Any], since: ColumnElement[Any], *which: ColumnElement[bool]) -> Select[Any]:
-    return select(_literal(part).label("part"), state.label("state"), func.min(since, type_=UtcDateTime).label("since")).where(
-        *which
-    )
+    return select(
+        _literal(part).label("part"),
+        state.label("state"),
+        _NOTHING.label("by"),
+        _NO_NUMBER.label("number"),
+        func.min(since, type_=UtcDateTime).label("since"),
+    ).where(*which)
 
 
 def _oldest_of_orders(state: OrderState) -> Select[Any]:
@@ -108,7 +118,9 @@ def _first_due(kind: JobKind) -> Select[Any]:
 
 _IS_FAILING = jobs.c.failing_since.is_not(None) & ~in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)
 _IS_UNKNOWN = in_states(jobs.c.state, {JobState.OUTCOME_UNKNOWN}) & OF_ANY_KIND
-_OLDEST: Any = union_all(
+_COUNTS = union_all(*_EVERY_COUNT)
+_COUNTS_AND_OLDEST = union_all(
+    *_EVERY_COUNT,
     *map(_oldest_of_orders, sorted(OPEN_ORDERS)),
     _oldest_by_states("jobs", jobs, jobs.c.first_due_at, OPEN_JOBS),
     _oldest_by_states("reports", reports, reports.c.received_at, UNFINISHED_REPORTS),
@@ -128,14 +140,19 @@ _FACTS = select(  # PostgreSQL plans what has parameters anew each time: so ther
     _OVERDUE.scalar_subquery().label("overdue_orders"),
     _NEXT_DUE.scalar_subquery().label("next_due"),
     select(key_values.c.value).where(key_values.c.key == LAST_POLL_KEY).scalar_subquery().label("last_poll"),
+    select(oauth_tokens.c.expires_at)
+    .order_by(oauth_tokens.c.generation.desc())
+    .limit(literal_column("1"))
+    .scalar_subquery()
+    .label("sign_in_until"),
 )
-_SIGN_IN_UNTIL = select(oauth_tokens.c.expires_at).order_by(oauth_tokens.c.generation.desc()).limit(literal_column("1"))
 
 
 def load_overview(connection: Connection, now: datetime) -> Overview:
     """Give what `Queries.overview` promises."""
-    counted = connection.execute(_COUNTS).all()
-    oldest = connection.execute(_OLDEST).all()
+    found = connection.execute(_COUNTS_AND_OLDEST).all()
+    counted = [row for row in found if row.number is not None]
+    oldest = [row for row in found if row.since is not None]
     facts = connection.execute(_FACTS, {"now": now, "closed_since": now - CLOSED_ORDERS_PERIOD}).one()
     return Overview(
         orders=_by_state(counted, "orders", OrderState),
@@ -153,17 +170,14 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
         alerts=load_open_alerts(connection),
         last_poll=None if facts.last_poll is None else datetime.fromisoformat(facts.last_poll),
         next_due=facts.next_due,
+        sign_in_until=facts.sign_in_until,
         affected=_to_affected_numbers(counted),
     )
 
 
 def load_overview_page(connection: Connection, now: datetime, since: datetime) -> OverviewPage:
     """Give what `Queries.overview_page` promises."""
-    return OverviewPage(
-        overview=load_overview(connection, now),
-        hours=load_activity(connection, since),
-        sign_in_until=connection.scalar(_SIGN_IN_UNTIL),
-    )
+    return OverviewPage(overview=load_overview(connection, now), hours=load_activity(connection, since))
 
 
 def load_affected_numbers(connection: Connection) -> AffectedNumbers:
@@ -217,12 +231,10 @@ def _by_state(counted: Sequence[Any], part: str, states: type[S]) -> Mapping[S, 
 
 
 def _oldest_by_state(oldest: Sequence[Any], part: str, states: type[S]) -> Mapping[S, datetime]:
-    return {states(row.state): row.since for row in oldest if row.part == part and row.since is not None}
+    return {states(row.state): row.since for row in oldest if row.part == part}
 
 
 def _due_since(oldest: Sequence[Any], now: datetime) -> datetime | None:
     """When the oldest work was due that is not done: what fails or has an unknown outcome counts from when it was first due."""
-    since = [
-        row.since for row in oldest if row.since is not None and (row.part == "late" or (row.part == "due" and row.since <= now))
-    ]
+    since = [row.since for row in oldest if row.part == "late" or (row.part == "due" and row.since <= now)]
     return min(since, default=None)

@@ -11,13 +11,12 @@ from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import RefusedKey
-from lab_agent.domain.records import Event, WaitingGroup
+from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.row_mapping import chunked, in_states, to_record, to_values, upsert
 from lab_agent.store.tables import events, reports
-from lab_agent.store.waiting_groups import load_refused_groups
 
 _WAITING = in_states(refused_messages.c.state, {RefusedState.WAITING})
 _NO_RAW, _HAS_RAW = b"-", b"+"
@@ -57,10 +56,6 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
     def waiting_counts(self) -> Mapping[str, int]:
         counted = select(refused_messages.c.source, func.count()).where(_WAITING).group_by(refused_messages.c.source)
         return {row[0]: row[1] for row in self._connection.execute(counted)}
-
-    @override
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        return load_refused_groups(self._connection)
 
     @override
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from sqlalchemy import bindparam, literal_column, select
 from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.report_records import HoldReason, HostedDocument, ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import StoreError
@@ -20,7 +19,6 @@ from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_stat
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import reports, uploads
 from lab_agent.store.vault_tables import hosted_documents
-from lab_agent.store.waiting_groups import load_report_groups
 
 _REPORTS = RecordMapping(ReportRecord, reports)
 _UPLOADS = RecordMapping(UploadRecord, uploads)
@@ -109,10 +107,6 @@ class SqlReportRepository(ReportRepository):
     def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
         asked = {"in_state": state, "held_for": hold_reason, "after": after, "at_most": limit}
         return self._fetch(_WAITING, asked)
-
-    @override
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        return load_report_groups(self._session)
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:

@@ -25,6 +25,7 @@ from typing_extensions import override
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditHead, AuditOrigin
 from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -54,6 +55,7 @@ from lab_agent.store.search_index import SqlSearchIndex
 from lab_agent.store.session import Session, SessionConnection, Transaction
 from lab_agent.store.space import free_pages
 from lab_agent.store.vault import SqlVault, verify_key
+from lab_agent.store.waiting_groups import load_waiting_groups
 from lab_agent.store.workers import SqlWorkerRepository
 
 T = TypeVar("T")
@@ -106,6 +108,10 @@ class SqlUnitOfWork(UnitOfWork):
         self.erasure = SqlErasure(connection)
         self.search = SqlSearchIndex(session)
         self.audit = SqlAuditRepository(session, cipher, origin)
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        return load_waiting_groups(self._session)
 
     @override
     def commit(self) -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Select, Table, bindparam, func, literal_column, select, union_all
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    Table,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    type_coerce,
+    union_all,
+)
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import result_alert_key
-from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState
-from lab_agent.store.column_types import UtcDateTime
+from lab_agent.domain.report_records import HoldReason, result_alert_key
+from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState, ReportState
+from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.session import Query, Session
@@ -23,6 +33,7 @@ from lab_agent.store.tables import lines, orders, reports, work_orders
 _IS_HELD = in_states(orders.c.state, {OrderState.HELD})
 _IS_HELD_LINE = in_states(lines.c.state, OPEN_LINES) & in_states(lines.c.state, {LineState.HELD})
 _NO_SUBJECT: ColumnElement[str] = literal_column("''")
+_NO_STATE: ColumnElement[Any] = literal_column("NULL")
 _SUBJECT: BindParameter[str] = bindparam("of_subject")
 
 
@@ -37,7 +48,8 @@ def _select_group(
     return (
         select(
             literal_column(f"'{condition.value}'").label("condition"),
-            subject.label("subject"),
+            _NO_STATE.label("state"),
+            type_coerce(subject, PlainText).label("subject"),
             func.count().label("count"),
             func.min(since, type_=UtcDateTime).label("since"),
         )
@@ -47,6 +59,17 @@ def _select_group(
     )
 
 
+_RESULT_GROUPS: Any = (
+    select(
+        literal_column("''").label("condition"),
+        type_coerce(reports.c.state, PlainText).label("state"),
+        type_coerce(reports.c.hold_reason, PlainText).label("subject"),
+        func.count().label("count"),
+        func.min(reports.c.received_at, type_=UtcDateTime).label("since"),
+    )
+    .where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
+    .group_by(reports.c.state, reports.c.hold_reason)
+)
 _GROUPS = Query(
     union_all(
         _select_group(ConditionId.ORDERS_HELD, orders, orders.c.hold_cause, orders.c.held_since, _IS_HELD),
@@ -72,6 +95,14 @@ _GROUPS = Query(
             lines.c.task_unreadable_since,
             lines.c.task_unreadable_since.is_not(None),
         ),
+        _RESULT_GROUPS,
+        _select_group(
+            ConditionId.LIS_REFUSED_MESSAGES,
+            refused_messages,
+            refused_messages.c.source,
+            refused_messages.c.first_seen_at,
+            in_states(refused_messages.c.state, {RefusedState.WAITING}),
+        ),
     )
 )
 _NO_REASON: ColumnElement[Any] = literal_column("NULL")
@@ -91,57 +122,23 @@ _OLDEST = {
     .order_by(lines.c.task_unreadable_since),
 }
 _OLDEST_OF = {condition: Query(wanted.limit(literal_column("1"))) for condition, wanted in _OLDEST.items()}
-_REPORT_GROUPS = Query(
-    select(
-        reports.c.state,
-        reports.c.hold_reason,
-        func.count().label("count"),
-        func.min(reports.c.received_at, type_=UtcDateTime).label("since"),
+
+
+def load_waiting_groups(session: Session) -> tuple[WaitingGroup, ...]:
+    """Give what `UnitOfWork.waiting_groups` promises: one statement, and one more for the oldest order of each group of them."""
+    return tuple(_to_group(session, each) for each in session.execute(_GROUPS).all())
+
+
+def _to_group(session: Session, row: Any) -> WaitingGroup:
+    subject = row.subject or ""
+    if row.state is not None:
+        key = result_alert_key(ReportState(row.state), HoldReason(subject) if subject else None)
+        return WaitingGroup(key=key, count=row.count, since=row.since)
+    key = AlertKey(ConditionId(row.condition), subject)
+    oldest: Any = None
+    if key.condition in _OLDEST_OF:
+        oldest = session.execute(_OLDEST_OF[key.condition], {"of_subject": subject} if subject else {}).first()
+    order, reason = oldest or (None, None)
+    return WaitingGroup(
+        key=key, count=row.count, since=row.since, order=None if order is None else OrderKey(order), reason=reason
     )
-    .where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
-    .group_by(reports.c.state, reports.c.hold_reason)
-)
-
-
-_REFUSED_GROUPS = (
-    select(
-        refused_messages.c.source,
-        func.count().label("count"),
-        func.min(refused_messages.c.first_seen_at, type_=UtcDateTime).label("since"),
-    )
-    .where(in_states(refused_messages.c.state, {RefusedState.WAITING}))
-    .group_by(refused_messages.c.source)
-    .order_by(refused_messages.c.source)
-)
-
-
-def load_order_groups(session: Session) -> tuple[WaitingGroup, ...]:
-    """Give the groups of orders and lines, with the oldest of each."""
-    return tuple(_with_oldest(session))
-
-
-def load_report_groups(session: Session) -> tuple[WaitingGroup, ...]:
-    """Give the groups of results."""
-    found: list[Any] = list(session.execute(_REPORT_GROUPS))
-    return tuple(
-        WaitingGroup(key=result_alert_key(state, hold_reason), count=count, since=since)
-        for state, hold_reason, count, since in found
-    )
-
-
-def load_refused_groups(connection: Connection) -> tuple[WaitingGroup, ...]:
-    """Give the groups of refused messages, by the adapters that refused them."""
-    found: list[Any] = list(connection.execute(_REFUSED_GROUPS))
-    return tuple(
-        WaitingGroup(key=AlertKey(ConditionId.LIS_REFUSED_MESSAGES, source), count=count, since=since)
-        for source, count, since in found
-    )
-
-
-def _with_oldest(session: Session) -> Iterator[WaitingGroup]:
-    found: list[Any] = list(session.execute(_GROUPS))
-    for condition, subject, count, since in found:
-        key = AlertKey(ConditionId(condition), subject or "")
-        oldest: Any = session.execute(_OLDEST_OF[key.condition], {"of_subject": key.subject} if key.subject else {}).first()
-        order, reason = oldest or (None, None)
-        yield WaitingGroup(key=key, count=count, since=since, order=None if order is None else OrderKey(order), reason=reason)

@@ -67,7 +67,8 @@ class AttentionAlerts:
 
     def find(self, uow: UnitOfWork, now: datetime) -> list[Alert]:
         """Give what waits or fails now; nothing is written."""
-        waiting = (_to_alert(each, now) for each in (*uow.orders.waiting_groups(), *uow.reports.waiting_groups()))
+        groups = (each for each in uow.waiting_groups() if each.key.condition in ATTENTION_CONDITIONS)
+        waiting = (_to_alert(each, now) for each in groups)
         return [*waiting, *self._failure_alerts(uow, now)]
 
     def _failure_alerts(self, uow: UnitOfWork, now: datetime) -> Iterator[Alert]:

@@ -10,7 +10,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.order_holds import HoldCause
-from lab_agent.domain.records import Event, OrderRecord, WaitingGroup
+from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, StoreUnreachableError, did_you_mean
@@ -161,8 +161,7 @@ def why_results_stay(group: ResultGroup, action: GroupAction) -> str | None:
 
 async def preview_results(store: Store, group: ResultGroup, action: GroupAction) -> ActionPreview:
     """Say what releasing or dismissing the waiting results of a group does. Nothing is written."""
-    groups = await store.run_read_only(lambda uow: uow.reports.waiting_groups())
-    number = _number_of(groups, result_alert_key(group.state, group.hold_reason))
+    number = await _count_waiting(store, result_alert_key(group.state, group.hold_reason))
     why = why_results_stay(group, action)
     if why is not None:
         return ActionPreview(action, 0, (), (LeftOut(number, why),) if number else (), needs_note=True)
@@ -243,11 +242,11 @@ def _why_not_released(cause: str) -> str:
 
 
 async def _count_held(store: Store, cause: str) -> int:
-    groups = await store.run_read_only(lambda uow: uow.orders.waiting_groups())
-    return _number_of(groups, held_orders_alert_key(cause))
+    return await _count_waiting(store, held_orders_alert_key(cause))
 
 
-def _number_of(groups: Sequence[WaitingGroup], key: object) -> int:
+async def _count_waiting(store: Store, key: AlertKey) -> int:
+    groups = await store.run_read_only(lambda uow: uow.waiting_groups())
     return next((each.count for each in groups if each.key == key), 0)
 
 

@@ -417,6 +417,10 @@ class MemorySessionRepository(SessionRepository):
         return self._data.status_sessions.get(session)
 
     @override
+    def get_with_user(self, session: str, user: str) -> tuple[SessionRecord | None, UserRecord | None]:
+        return self.get(session), self._data.users.get(user)
+
+    @override
     def current(self, *, now: datetime) -> tuple[SessionRecord, ...]:
         lasting = [each for each in self._data.status_sessions.values() if each.ended_at is None and each.expires_at > now]
         return tuple(sorted(lasting, key=lambda each: (each.account, -each.started_at.timestamp())))
@@ -988,27 +992,6 @@ class MemoryOrderRepository(OrderRepository):
         return tuple(each for each in sorted(found, key=lambda each: each.key) if each.key > (after or ""))[:limit]
 
     @override
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        orders, lines = self._data.orders.values(), self._data.lines.values()
-        found = [
-            (AlertKey(ConditionId.ORDERS_HELD, each.hold_cause or ""), each.held_since, each.key, each.reason)
-            for each in orders
-            if each.state is OrderState.HELD
-        ]
-        found += [
-            (AlertKey(ConditionId.LINES_HELD), each.changed_at, each.order, None)
-            for each in lines
-            if each.state is LineState.HELD
-        ]
-        found += [
-            (AlertKey(ConditionId.ORDERS_PART_WAITS, each.adapter), each.waits_since, each.order, None)
-            for each in self._data.work_orders.values()
-        ]
-        found += [(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE), each.task_unreadable_since, each.key, None) for each in orders]
-        found += [(AlertKey(ConditionId.LINES_TASK_UNREADABLE), each.task_unreadable_since, each.order, None) for each in lines]
-        return _waiting_groups([each for each in found if each[1] is not None])
-
-    @override
     def unassessed_since(self) -> datetime | None:
         return min((order.seen_at for order in self._data.orders.values() if order.state in ORDERS_BEFORE_HANDOVER), default=None)
 
@@ -1161,13 +1144,6 @@ class MemoryReportRepository(ReportRepository):
         return tuple(each for each in found if each.sequence > after)[:limit]
 
     @override
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        waiting = self.needing_operator()
-        return _waiting_groups(
-            [(result_alert_key(each.state, each.hold_reason), each.received_at, None, None) for each in waiting]
-        )
-
-    @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         return tuple(report for report in self._data.reports.values() if report.state in REPORTS_NEEDING_OPERATOR)
 
@@ -1202,13 +1178,6 @@ class MemoryRefusedMessageRepository(RefusedMessageRepository):
     def waiting_counts(self) -> Mapping[str, int]:
         waiting = [each.source for each in self._data.refused_messages.values() if each.state is RefusedState.WAITING]
         return {source: waiting.count(source) for source in waiting}
-
-    @override
-    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        waiting = [each for each in self._data.refused_messages.values() if each.state is RefusedState.WAITING]
-        return _waiting_groups(
-            [(AlertKey(ConditionId.LIS_REFUSED_MESSAGES, each.source), each.first_seen_at, None, None) for each in waiting]
-        )
 
     @override
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:
@@ -1441,6 +1410,36 @@ class MemoryUnitOfWork(UnitOfWork):
         self.audit = MemoryAuditRepository(data)
         self.erasure = MemoryErasure(data)
         self.search = MemorySearchIndex()
+
+    @override
+    def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        orders, lines = self._data.orders.values(), self._data.lines.values()
+        found: list[tuple[AlertKey, datetime | None, OrderKey | None, str | None]] = [
+            (AlertKey(ConditionId.ORDERS_HELD, each.hold_cause or ""), each.held_since, each.key, each.reason)
+            for each in orders
+            if each.state is OrderState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.LINES_HELD), each.changed_at, each.order, None)
+            for each in lines
+            if each.state is LineState.HELD
+        ]
+        found += [
+            (AlertKey(ConditionId.ORDERS_PART_WAITS, each.adapter), each.waits_since, each.order, None)
+            for each in self._data.work_orders.values()
+        ]
+        found += [(AlertKey(ConditionId.ORDERS_TASK_UNREADABLE), each.task_unreadable_since, each.key, None) for each in orders]
+        found += [(AlertKey(ConditionId.LINES_TASK_UNREADABLE), each.task_unreadable_since, each.order, None) for each in lines]
+        found += [
+            (result_alert_key(each.state, each.hold_reason), each.received_at, None, None)
+            for each in self.reports.needing_operator()
+        ]
+        found += [
+            (AlertKey(ConditionId.LIS_REFUSED_MESSAGES, each.source), each.first_seen_at, None, None)
+            for each in self._data.refused_messages.values()
+            if each.state is RefusedState.WAITING
+        ]
+        return _waiting_groups([(key, since, order, reason) for key, since, order, reason in found if since is not None])
 
     @override
     def commit(self) -> None:

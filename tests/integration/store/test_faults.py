@@ -18,6 +18,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import CryptoError, StoreConflictError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.store import engine, key_rotation, vault_tables
+from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.key_rotation import KeyRotation, rotate_keys
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
@@ -265,6 +266,7 @@ STANDING_STILL = """
 import asyncio, os, signal, sys
 from lab_agent.crypto import Cipher
 from lab_agent.errors import StoreUnreachableError
+from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.unit_of_work import SqlStore
 
 def work(uow):
@@ -286,7 +288,7 @@ async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgr
     key = new_key()
     store = SqlStore(postgres_empty_url, Cipher(key))
     await store.run(_note)
-    soon = f"{postgres_empty_url}&options=-c idle_in_transaction_session_timeout=1s"
+    soon = f"{postgres_empty_url}&options=-c idle_in_transaction_session_timeout=3s"
     command = [sys.executable, "-c", STANDING_STILL, soon, key]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as still:  # noqa: ASYNC220 - it starts at once
         try:
@@ -319,3 +321,13 @@ async def test_postgresql_connection_settings(postgres_url, cipher, asked, found
     shown = ("lock_timeout", "idle_in_transaction_session_timeout", "application_name")
     assert await store.read(lambda connection: [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]) == found
     await store.close()
+
+
+async def test_postgresql_plans_pages_once(postgres_url):
+    """A page's statement is planned once for all values, in the process of its connection: both took longer than to run it."""
+    engine = open_reading_engine(postgres_url, connections=1)
+    shown = ("plan_cache_mode", "jit", "max_parallel_workers_per_gather", "lock_timeout")
+    with engine.connect() as connection:
+        found = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]
+    engine.dispose()
+    assert found == ["force_generic_plan", "off", "0", "15s"]

@@ -92,8 +92,7 @@ async def test_every_read_runs_on_an_empty_database(store: SqlStore) -> None:
     assert await queries.issued_ranges("#") == {}
     assert await queries.labels_issued("a", since=NOW) == 0
     assert (await queries.needs_attention(cause=cause, span=WaitingSpan(after=NOW, until=NOW))).items == ()
-    assert await store.run_read_only(lambda uow: uow.orders.waiting_groups()) == ()
-    assert await store.run_read_only(lambda uow: uow.reports.waiting_groups()) == ()
+    assert await store.run_read_only(lambda uow: uow.waiting_groups()) == ()
 
 
 async def test_orders_are_found_by_any_part_of_a_number(store: SqlStore) -> None:
