@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, literal_column, select
+from sqlalchemy import Connection, Select, bindparam, delete, func, literal_column, select
 from typing_extensions import override
 
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, summarize
@@ -15,8 +15,14 @@ from lab_agent.domain.state_machines import JobState
 from lab_agent.ports.activity import ActivityRepository
 from lab_agent.ports.queries import MAX_COUNTED
 from lab_agent.store.page_tables import hourly_activity
-from lab_agent.store.row_mapping import to_record, to_values, upsert
+from lab_agent.store.row_mapping import in_states, to_record, to_values, upsert
 from lab_agent.store.tables import jobs, orders, reports
+
+_SINCE = (
+    select(hourly_activity)
+    .where(hourly_activity.c.hour >= bindparam("since"), in_states(hourly_activity.c.measure, Measure))
+    .order_by(hourly_activity.c.hour, hourly_activity.c.measure)
+)
 
 
 class SqlActivityRepository(ActivityRepository):
@@ -47,10 +53,7 @@ def _to_activity(row: Any) -> HourlyActivity:
 
 def load_activity(connection: Connection, since: datetime) -> tuple[HourlyActivity, ...]:
     """Give what `Queries.activity` promises."""
-    known = sorted(Measure)
-    listed = select(hourly_activity).where(hourly_activity.c.hour >= since, hourly_activity.c.measure.in_(known))
-    rows = connection.execute(listed.order_by(hourly_activity.c.hour, hourly_activity.c.measure)).mappings()
-    return tuple(_to_activity(row) for row in rows)
+    return tuple(_to_activity(row) for row in connection.execute(_SINCE, {"since": since}).mappings())
 
 
 def measure_hour(connection: Connection, hour: datetime) -> tuple[HourlyActivity, ...]:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     CompoundSelect,
+    Integer,
     Select,
     Text,
     bindparam,
@@ -126,17 +127,18 @@ _failing = (
 FAILING = Query(_failing)
 FAILING_OF_KIND = Query(_failing.where(jobs.c.kind == bindparam("of")))
 _is_set_aside = in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)
+_ONE, _ZERO = literal_column("1", Integer), literal_column("0", Integer)
 FAILURE_GROUPS = Query(
     select(
         jobs.c.failure_cause.label("cause"),
         jobs.c.system,
         jobs.c.kind,
         func.count().label("count"),
-        func.sum(case((_is_set_aside, 1), else_=0)).label("set_aside"),
-        func.sum(case((in_states(jobs.c.state, (JobState.NEEDS_REVIEW,)), 1), else_=0)).label("in_review"),
+        func.sum(case((_is_set_aside, _ONE), else_=_ZERO)).label("set_aside"),
+        func.sum(case((in_states(jobs.c.state, (JobState.NEEDS_REVIEW,)), _ONE), else_=_ZERO)).label("in_review"),
         func.min(jobs.c.first_due_at, type_=UtcDateTime).label("since"),
         func.min(case((_is_set_aside, None), else_=jobs.c.failing_since), type_=UtcDateTime).label("failing_since"),
-        func.max(case((_is_set_aside, 0), else_=jobs.c.failures)).label("failures"),
+        func.max(case((_is_set_aside, _ZERO), else_=jobs.c.failures)).label("failures"),
     )
     .where(jobs.c.failing_since.is_not(None))
     .group_by(jobs.c.failure_cause, jobs.c.system, jobs.c.kind)
