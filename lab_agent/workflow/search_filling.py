@@ -81,7 +81,7 @@ class SearchFiller:
             "search filled",
             action="search_filled",
             orders=filled.orders,
-            patients=filled.patients,
+            digests=filled.patients,
             unreadable=filled.unreadable,
         )
         return filled
