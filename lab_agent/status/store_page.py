@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 
-from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -30,11 +28,6 @@ def for_anybody(condition: OpenCondition) -> OpenCondition:
 def render_store_page(request: Request, condition: OpenCondition, now: datetime) -> HTMLResponse:
     """Give the page with status 503; a browser that only looked asks again by itself."""
     age = format_age(condition.since, now)
-    html = _environment().get_template("store_error.html").render(account=None, condition=for_anybody(condition), age=age)
+    html = create_environment().get_template("store_error.html").render(account=None, condition=for_anybody(condition), age=age)
     headers = {"Retry-After": _RETRY_SECONDS} | ({"Refresh": _RETRY_SECONDS} if request.method == "GET" else {})
     return HTMLResponse(html, 503, headers=headers)
-
-
-@cache
-def _environment() -> Environment:
-    return create_environment()

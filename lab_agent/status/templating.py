@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -51,8 +52,12 @@ def navigation(*, is_admin: bool) -> Navigation:
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
 
+@cache
 def create_environment() -> Environment:
-    """Make it. Control characters are escaped, too, and an undefined variable is an error."""
+    """Make it, once for a process, which compiles the templates once.
+
+    Control characters are escaped, too, and an undefined variable is an error.
+    """
     made = Environment(
         loader=FileSystemLoader(TEMPLATE_FOLDER),
         autoescape=True,
@@ -61,6 +66,8 @@ def create_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.i18n"],
+        auto_reload=False,  # in an upgrade, this process keeps the templates that belong to its code
+        cache_size=-1,
     )
     made.install_gettext_callables(gettext, ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
     made.policies["ext.i18n.trimmed"] = True

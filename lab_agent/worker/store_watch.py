@@ -24,7 +24,7 @@ SAME_OUTAGE = timedelta(minutes=5)
 """An outage that begins again so soon after its end is the same one: no new alert, and no new line that wakes people."""
 _PATIENCE = {StoreFault.LOCKED: 3.0, StoreFault.UNREACHABLE: 4.0}
 """Seconds that a transaction may take to begin before that counts as an outage, by the fault that it is."""
-_INTERVAL, _VERIFY_INTERVAL, _DAMAGE_INTERVAL = 1.0, 30.0, 60.0
+_INTERVAL, _VERIFY_INTERVAL, _DAMAGE_INTERVAL = 1.0, 10.0, 60.0
 """Seconds between two looks; between two that read whether it is still the same database; between two that read a damaged one
 whole."""
 _LONGEST_PAUSE = 5.0

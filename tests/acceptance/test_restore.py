@@ -16,7 +16,7 @@ from lab_sandbox.demo.toml_edit import set_values
 from lab_sandbox.partner.errors import Json
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import FolderLis, ProcessHarness
-from tests.harness.proof import FIGURES, SHARE
+from tests.harness.proof import FIGURES, SHARE, in_full
 
 ORDERS, MANY = 4, 500
 
@@ -69,6 +69,8 @@ async def test_finished_orders_are_not_cancelled(harness: ProcessHarness, by_han
     await restored_after_all_was_done(harness, ORDERS, tmp_path, by_hand=by_hand)
 
 
+@pytest.mark.proof
+@in_full
 @pytest.mark.parametrize("harness", ["http", "sql", "hl7v2"], indirect=True)
 async def test_finished_orders_are_not_cancelled_by_other_adapters(harness: ProcessHarness, tmp_path: Path) -> None:
     await restored_after_all_was_done(harness, 2, tmp_path, by_hand=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import IO, Any
 
@@ -108,6 +110,13 @@ def run(module: str, *words: str, **more: Any) -> subprocess.CompletedProcess[st
     program = start(module, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
     out, err = program.communicate()
     return subprocess.CompletedProcess([module, *words], program.wait(), out, err)
+
+
+def process_context() -> BaseContext:
+    """For functions of tests in processes of their own: none of this one's threads and loops, and the imports made once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["lab_agent.bootstrap", "lab_api.app", "pytest"])
+    return context
 
 
 def _number(stream: int | IO[Any]) -> int:

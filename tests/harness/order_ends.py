@@ -69,13 +69,16 @@ class OrderRun:
     turns: int = 0
 
     def place(self, count: int, *, lines: int | None = None) -> None:
-        """Place orders; of every fifth a line is for an item that nobody has, unless they are to have so many `lines`."""
+        """Place orders; of every fifth with several lines one is for an item that nobody has, unless they are to have so many
+        `lines`.
+        """
         found = templates(self.world.clock.now().replace(minute=0, second=0))
         if lines is not None:
             found = tuple(each for each in found if len(procedure_requests(each.bundle)) == lines)
         for number in range(count):
             template = found[number % len(found)]
-            spoiled = len(procedure_requests(template.bundle)) - 1 if number % _SPOILED_EVERY == 1 and lines is None else None
+            last = len(procedure_requests(template.bundle)) - 1
+            spoiled = last if number % _SPOILED_EVERY == 1 and lines is None and last else None
             self.world.place_order(template, spoil=spoiled, relabel=True)
 
     async def run(self, agent: SimulatedAgent, *, until: timedelta) -> bool:
@@ -109,11 +112,11 @@ class OrderRun:
     def make_reports(self, order: LabOrder) -> Iterable[LabReport]:
         """A final report of each line, with a value that follows from its item; its zeros are to arrive."""
         now = self.world.clock.now()
-        for line in order.lines:
+        for number, line in enumerate(order.lines):  # several may be for the same item
             value = Decimal(sum(map(ord, line.item)) * 10).scaleb(-2)
             observation = ReportedObservation(id=line.item, code=_GLUCOSE, value_quantity=Quantity(value=value, unit="mmol/L"))
             yield LabReport(
-                report_id=f"{order.key}-{line.item}",
+                report_id=f"{order.key}-{number}",
                 status=ReportStatus.FINAL,
                 order=order.key,
                 lines=(line.key,),

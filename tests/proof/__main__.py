@@ -34,6 +34,8 @@ from tests.proof.variants import MUTANTS
 
 _BUILD = ROOT / "build" / "proof"
 _PAGE, _README = ROOT / "docs" / "reliability.md", ROOT / "README.md"
+_PICTURES = {"soak": "soak.svg"}
+"""What a proof draws beside its figures."""
 _PROGRAMS = ("lab_agent", "lab_api", "lab_sandbox", "tests", "config", "systemd")
 _TOLD_EVERY = 30.0
 """Seconds between two lines about what is running."""
@@ -175,6 +177,9 @@ def _write_pages() -> None:
     commands = "`make proof` in full length, `make proof SHORT=1` for a twentieth"
     _write_page(_PAGE, f"On {machine}; {commands}.\n\n{format_table(PROOFS, results)}")
     _write_page(_README, format_headlines(HEADLINES, results))
+    for name, picture in _PICTURES.items():
+        if name in results and (drawn := _BUILD / f"{results[name].share:g}" / picture).exists():
+            shutil.copyfile(drawn, ROOT / "docs" / "images" / picture)
 
 
 def _write_page(page: Path, text: str) -> None:

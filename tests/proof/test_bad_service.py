@@ -25,13 +25,14 @@ from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.fhir.references import parse_reference
 from lab_agent.http_client import HttpClient
 from lab_agent.ports.credential_repositories import StoredToken
-from lab_agent.ports.lis import SubmitResult
+from lab_agent.ports.lis import Inbox, SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.outages import EXCHANGE_OUTAGE
 from lab_agent.worker.schedule import Scheduler
+from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import DEADLINE, VirtualClock
@@ -245,7 +246,7 @@ async def test_clock_that_jumps_loses_and_doubles_nothing(figures: Figures) -> N
 async def _jump_clock(seed: int, jump: timedelta) -> None:
     world = World(("clock", seed), oauth=SIGN_IN)
     run, first, second = OrderRun(world), world.agent("first"), world.agent("second")
-    lis = _SlowLis(world.lis, first.injector)
+    lis = _SlowLis(world.lis, first.injector, StoreInbox(first.store, world.clock, "folder"))
     first.adapters._systems = {"folder": lis}
     watch = _JumpingClock(world, second)
     run.place(1)
@@ -284,8 +285,8 @@ async def _jump_clock(seed: int, jump: timedelta) -> None:
 class _SlowLis(FaultyLis):
     """A laboratory system that takes its time with an order."""
 
-    def __init__(self, lis: SimulatedLis, injector: FaultInjector) -> None:
-        super().__init__(lis, injector)
+    def __init__(self, lis: SimulatedLis, injector: FaultInjector, inbox: Inbox) -> None:
+        super().__init__(lis, injector, inbox)
         self.is_entered = False
         self.may_go_on = asyncio.Event()
 

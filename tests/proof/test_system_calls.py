@@ -50,6 +50,11 @@ class Step:
         return bool(_DATABASE.match(self.call.path))
 
     @property
+    def is_at_checkpoint(self) -> bool:
+        """Whether the log of the database is synced before it is written into the database, as at the end of a process."""
+        return self.call.name == "fdatasync" and self.after is not None and self.after.path == "lab.db"
+
+    @property
     def is_at_commit(self) -> bool:
         """Whether it is the first or last call of a commit between which something happens to an order or a result."""
         return self.is_in_database and any(each is not None and is_named(each) for each in (self.before, self.after))
@@ -189,7 +194,7 @@ def is_told(step: Step, fault: Fault) -> bool:
     if step.call.path == "lab.db.lock":
         return fault is Fault.EIO  # on a full disk it has the lock without a name in it
     if step.is_in_database:
-        return step.call.name != "unlink" and step.call.path != "lab.db"
+        return step.call.name != "unlink" and step.call.path != "lab.db" and not step.is_at_checkpoint
     return step.is_probe or bool(_RESULT.match(step.call.path))
 
 

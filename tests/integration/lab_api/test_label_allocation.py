@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import multiprocessing
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -34,6 +33,7 @@ from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.databases import create_database
+from tests.harness.forked_programs import process_context
 from tests.harness.paths import CATALOGUE
 from tests.harness.proof import FIGURES, SHARE
 
@@ -362,7 +362,7 @@ def _of_range(url: str, mark: str, first: int, count: int) -> list[str]:
 @pytest.mark.proof
 def test_mixed_old_and_new_range_labels_unique(url: str, tmp_path: Path) -> None:
     """Processes with the old and the new range beside each other give no label twice."""
-    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(4, mp_context=process_context()) as pool:
         asked = [pool.submit(_of_range, url, str(tmp_path / "mark.json"), first, 20) for first in (30, 1, 30, 10)]
         given = [label for each in asked for label in each.result()]
     assert len(set(given)) == len(given) == 80
@@ -377,7 +377,7 @@ def _use(uow: Any, label: str) -> None:
 def test_four_processes_never_mix_one_baskets_labels(url: str) -> None:
     """A basket never gets labels of several allocations when four processes ask for it at once."""
     body = basket("002.002", "004.001")
-    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(4, mp_context=process_context()) as pool:
         done = [pool.submit(_asking, url, body, 12) for _ in range(4)]
         sets = {each for process in done for each in process.result()}
     assert len(sets) > 4
@@ -386,7 +386,7 @@ def test_four_processes_never_mix_one_baskets_labels(url: str) -> None:
 
 def four_processes(url: str, tmp_path: Path, count: int) -> None:
     shared = [str(uuid.uuid4()) for _ in range(3)]
-    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(4, mp_context=process_context()) as pool:
         asked = [pool.submit(_process, url, str(tmp_path / "mark.json"), count // 4, shared) for _ in range(4)]
         done = [each.result() for each in asked]
     own = [label for labels_, _ in done for label in labels_]

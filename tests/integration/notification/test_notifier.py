@@ -146,14 +146,14 @@ async def test_two_workers_tell_once(office: Office) -> None:
     assert len(slow.sent) == 1
 
 
-async def test_ten_thousand_alerts_are_one_message(office: Office) -> None:
+async def test_thousands_of_alerts_are_one_message(office: Office) -> None:
     kinds = (ConditionId.JOBS_WRITE_REJECTED, ConditionId.JOBS_LIS_REJECTED, ConditionId.ORDERS_HELD)
     channel = RecordingChannel()
     worker = office.worker(channel)
-    await office.open(*(make_alert(kinds[number % 3], f"S{number}") for number in range(10_000)))
+    await office.open(*(make_alert(kinds[number % 3], f"S{number}") for number in range(2000)))
     await office.looks(worker, 0, 60, 60, 60)
     (message,) = channel.sent
-    assert len(message.items) == 10_000
+    assert len(message.items) == 2000
 
 
 async def test_channel_that_fails_is_told_by_the_others(office: Office) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from lab_agent import bootstrap
 from lab_agent.accounts import Accounts, Role
@@ -70,10 +71,14 @@ class StatusPages:
     clock: ManualClock
     missing: list[str]
     clients: list[httpx.AsyncClient] = field(default_factory=list)
+    _app: FastAPI | None = None
+    """What all clients share until `context` is another one: its routes are worked out at their first request."""
 
     def new_client(self, **options: Any) -> httpx.AsyncClient:
         """Somebody with a browser, not signed in."""
-        transport = httpx.ASGITransport(create_app(self.context), raise_app_exceptions=True)
+        if self._app is None or self._app.state.context is not self.context:
+            self._app = create_app(self.context)
+        transport = httpx.ASGITransport(self._app, raise_app_exceptions=True)
         client = httpx.AsyncClient(transport=transport, base_url=BASE, **options)
         self.clients.append(client)
         return client

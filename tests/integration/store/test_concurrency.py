@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import random
 import sqlite3
 import subprocess
@@ -21,6 +20,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
+from tests.harness.forked_programs import process_context
 from tests.harness.proof import FIGURES, SHARE
 
 JOBS = 200
@@ -83,7 +83,7 @@ async def test_tasks_of_one_process_share_jobs(transact_sql, sql_store, factory,
 @pytest.mark.parametrize("keys", [50])
 async def test_processes_share_jobs(transact_sql, sql_url, key, factory, keys):
     await _fill(transact_sql, factory, keys)
-    context = multiprocessing.get_context("spawn")
+    context = process_context()
     results = context.Queue()
     workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", factory.now, results)) for n in range(2)]
     for worker in workers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from lab_agent.crypto import Cipher, new_key
 from lab_agent.store.key_rotation import KeyRotation, count_older, rotate_keys
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.forked_programs import process_context
 
 VALUES, KILLED_AT = 90, 3
 OLD, NEW = new_key(), new_key()
@@ -61,7 +61,7 @@ async def test_rotation_that_is_killed_is_finished_by_the_next(url: str, moment:
     await _with_store(url, lambda store: store.run(fill), OLD)
     both = Cipher(NEW, OLD)
     assert await _with_store(url, lambda store: count_older(store, both), NEW, OLD) == VALUES
-    process = multiprocessing.get_context("spawn").Process(target=rotate_until_killed, args=(url, NEW, OLD, moment))
+    process = process_context().Process(target=rotate_until_killed, args=(url, NEW, OLD, moment))
     process.start()
     await asyncio.to_thread(process.join, 60)
     assert process.exitcode == -signal.SIGKILL

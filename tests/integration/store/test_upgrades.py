@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from lab_agent.monitoring.hosts import SchemaProbe
 from lab_agent.store.schema import _alembic_config, check_schema, upgrade
 from lab_agent.store.schema_versions import head_revision, known_revisions
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.forked_programs import process_context
 from tests.harness.schemas import ADDITIVE, REBUILT, closing_engine, content, describe, fill, kept, next_schemas, upgrade_to
 
 _KEY = new_key()
@@ -240,7 +240,7 @@ def test_four_upgrades_at_once_are_one(url: str, fresh: str, tmp_path: Path, wit
         upgrade_to(url, min(known_revisions()))
         fill(url)
         before = content(url)
-    context = multiprocessing.get_context("spawn")
+    context = process_context()
     start = context.Barrier(4)
     folders = [tmp_path / str(number) for number in range(4)]
     processes = [context.Process(target=_upgrade_in_process, args=(url, folder, start)) for folder in folders]
