@@ -77,6 +77,7 @@ async def test_finished_orders_are_not_cancelled_by_other_adapters(harness: Proc
 
 
 @pytest.mark.proof
+@in_full
 @pytest.mark.timeout(3600)
 async def test_hundreds_of_finished_orders_are_not_cancelled(harness: ProcessHarness, tmp_path: Path) -> None:
     set_values(harness.workspace.agent_settings, "rules", {"refusal_limit": MANY + 1})  # a line of each order is rejected

@@ -12,13 +12,13 @@ from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 from tests.harness.clock import wait_until
 from tests.harness.installation import ProcessHarness
-from tests.harness.proof import FIGURES
+from tests.harness.proof import FIGURES, in_full
 
 MANY, FEW = 200, 20
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("orders", [FEW, pytest.param(MANY, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("orders", [FEW, pytest.param(MANY, marks=[pytest.mark.proof, in_full])])
 async def test_two_workers_share_orders_without_duplicates(harness: ProcessHarness, postgres_url: str, orders: int) -> None:
     upgrade(postgres_url)
     offer = {item["id"]: item for item in await harness.client.nomenclature()}

@@ -41,6 +41,8 @@ _TOLD_EVERY = 30.0
 """Seconds between two lines about what is running."""
 _TEST_TIMEOUT = 4 * 3600
 _MUTANT_SHARE = 0.02
+_TURNS = 4
+"""Days until the short form tries a known-bad variant of the same proof again."""
 _BEGIN, _END = "<!-- proof table -->", "<!-- end of the proof table -->"
 _PASSED, _FAILED = 0, 1
 """Exit codes of pytest; another one is no finding: no test was there, or pytest could not begin."""
@@ -100,12 +102,13 @@ class ProofRun:
     def _try_mutants(self, proof: Proof) -> dict[str, bool]:
         """Of each variant, whether its tests fail beside it, and pass in a copy of the tree that is as it is.
 
-        The short form tries the first variant of a proof, and takes it that the tests that just passed would do so in a copy.
+        The short form tries one variant of every fourth proof, others on each day, and takes it that the tests that just
+        passed would do so in a copy.
         """
         mutants = [each for each in MUTANTS if each.found_by == proof.name]
         passing = dict[tuple[str, ...], bool]()
         if SHARE < 1:
-            mutants = mutants[:1]
+            mutants = _choose_of_today(PROOFS.index(proof), mutants)
             passing = {each.tests: True for each in mutants}
         for tests in (each.tests for each in mutants):
             if tests not in passing:
@@ -138,6 +141,12 @@ class ProofRun:
                 _, progress = read_figures(self._folder / f"{name}.figures")
                 far = f"{progress[0]:,} of {progress[1]:,}, " if progress else ""
                 _say(f"{name}: {far}{time.monotonic() - begun:.0f} s")
+
+
+def _choose_of_today(place: int, mutants: Sequence[Mutant]) -> Sequence[Mutant]:
+    """A variant of a proof on every fourth day, and the next one at the next time."""
+    turn, is_rest = divmod(datetime.now(UTC).toordinal() + place, _TURNS)
+    return () if is_rest or not mutants else (mutants[turn % len(mutants)],)
 
 
 def _read_report(file: Path, result: Result) -> None:

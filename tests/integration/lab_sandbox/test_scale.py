@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.proof import FIGURES, SHARE
+from tests.harness.proof import FIGURES, in_full
 
 FILL = Path(__file__).with_name("fill_sandbox.py")
 ORDERS = 100_000
@@ -34,15 +34,15 @@ async def test_few_orders_project_total_within_limit():
     assert project(small, large) < LIMIT_MB
 
 
+@in_full
 @pytest.mark.proof
 async def test_hundred_thousand_orders_fit_two_gigabytes():
-    count = ORDERS if SHARE >= 1 else 2000
-    small, large = await fill(200), await fill(count)
+    small, large = await fill(200), await fill(ORDERS)
     assert project(small, large) < LIMIT_MB
     # A scan of this many resources would take hundreds of milliseconds.
     assert large["poll_ms"] < 20
     assert large["part_of_ms"] < 5
-    FIGURES.add(orders_in_the_sandbox=count)
+    FIGURES.add(orders_in_the_sandbox=ORDERS)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from tests.integration.store.test_upgrades import fresh, url
 __all__ = ["fresh", "url"]
 
 
-STEP = 1 if SHARE >= 1 else 12
-"""The proof kills at each statement; its short form at every twelfth."""
+STEP = 1 if SHARE >= 1 else 30
+"""The proof kills at each statement; its short form at every thirtieth."""
 
 
 def upgrade_killed_everywhere(url: str, folder: Path, step: int) -> list[dict[str, Any]]:
