@@ -7,7 +7,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-JOBS ?= 2
+JOBS ?= 3
 LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
