@@ -15,7 +15,7 @@ from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
 from tests.harness.clock import wait_until
 from tests.harness.installation import AgentProcess, ProcessHarness
-from tests.harness.proof import FIGURES
+from tests.harness.proof import FIGURES, in_full
 
 MANY, FEW = 90, 15
 
@@ -33,7 +33,7 @@ def owner_pids(url: str) -> list[int]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("orders", [FEW, pytest.param(MANY, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("orders", [FEW, pytest.param(MANY, marks=[pytest.mark.proof, in_full])])
 async def test_work_of_lost_workers_moves_to_the_third(harness: ProcessHarness, postgres_url: str, orders: int) -> None:
     upgrade(postgres_url)
     offer = {item["id"]: item for item in await harness.client.nomenclature()}

@@ -25,7 +25,7 @@ from tests.simulation.day_trace import digest_day
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(0)]
 
-DAYS = share_of(9_900) if SHARE > 0.1 else 22
+DAYS = share_of(9_900) if SHARE > 0.1 else 16
 """A day takes most of a second: of a short run, which has a minute, a share of them would take five."""
 ON_SQLITE = share_of(100) if SHARE > 0.1 else 1
 REPEATED = share_of(100) if SHARE > 0.1 else 2

@@ -115,6 +115,7 @@ count = 5
 
 
 @in_full
+@in_full
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_plain_service_with_own_spelling_and_lost_replies(tmp_path: Path):
@@ -123,12 +124,14 @@ def test_plain_service_with_own_spelling_and_lost_replies(tmp_path: Path):
     assert_demo_passes(tmp_path, "--plain", "--faults", str(plan))
 
 
+@in_full
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_strict_service_on_a_bad_day(tmp_path: Path):
     assert_demo_passes(tmp_path, "--faults", "config/bad-day.toml", "--patience", "180")
 
 
+@in_full
 @pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
@@ -160,7 +163,7 @@ def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "sent", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.proof) for one in (signal.SIGINT, signal.SIGTERM))]
+    "sent", [signal.SIGKILL, *(pytest.param(one, marks=[pytest.mark.proof, in_full]) for one in (signal.SIGINT, signal.SIGTERM))]
 )
 def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals):
     with running_demo("--once", temp=tmp_path) as process:
