@@ -234,7 +234,7 @@ class ServiceUnavailable(TemporaryFailure):
 
 
 class ServicePaused(ServiceUnavailable):
-    """The request was not sent, since the exchange service has asked another one to wait (Retry-After)."""
+    """The request was not sent, since the exchange service has asked another one to wait (Retry-After), or answers nothing."""
 
 
 class OutcomeUnknown(AmbiguousFailure):

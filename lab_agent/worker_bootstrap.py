@@ -42,6 +42,7 @@ from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.presence import Presence, WorkerIdentity
 from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
+from lab_agent.worker.service_hold import ServiceHold
 from lab_agent.worker.store_watch import StoreWatch
 from lab_agent.worker.task_lease import LeasedTask
 from lab_agent.worker.worker import BackgroundTask, Worker
@@ -75,7 +76,7 @@ def build_worker(
     observe = settings.worker.mode == "observe"
     # Observing writes nothing anywhere, so no adapter is even started: a LIS that pushes results would be acknowledged (law 10).
     lis: AdapterSource = NoAdapters() if observe else components.adapters if adapters is None else adapters
-    outages = OutageTracker(components.store, components.clock, lambda: _is_service_up(components.exchange))
+    outages = build_outages(components)
     runner = build_runner(components, lis, outages)
     scheduler = Scheduler(outages)
     clock_watch = _build_clock_watch(components, scheduler)
@@ -124,6 +125,13 @@ def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWat
     worker = components.settings.worker
     longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry))
     return ClockWatch(components.store, components.clock, scheduler, longest, timedelta(seconds=worker.lease))
+
+
+def build_outages(components: Components) -> OutageTracker:
+    """Build what knows which neighbours are out, and holds back what is sent to a service that answers nothing."""
+    exchange, store = components.exchange, components.store
+    hold = ServiceHold(exchange, store, components.settings.worker.probe_longest)
+    return OutageTracker(store, components.clock, lambda: _is_service_up(exchange), hold=hold)
 
 
 def build_runner(components: Components, adapters: AdapterSource, outages: OutageTracker) -> JobRunner:

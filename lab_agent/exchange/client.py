@@ -16,7 +16,10 @@ from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import (
     AuthenticationRequired,
+    Failure,
+    ForeignLink,
     InvalidResponse,
+    OutcomeUnknown,
     ResourceNotReadable,
     SearchNotSupported,
     ServiceRejected,
@@ -236,6 +239,29 @@ class ExchangeClient(Exchange):
     async def check(self) -> None:
         """Fetch one page of new orders."""
         await self._fetch_page("Task", self._urls.order_tasks())
+
+    @override
+    async def answers(self, task: ResourceId | None = None) -> bool:
+        kind, what = (RequestKind.SEARCH, "searching") if task is None else (RequestKind.READ, "GET")
+        context = RequestContext(kind=kind, description=f"{what} Task")
+        try:
+            if task is None:
+                await self._requests.get_once(context, self._urls.order_tasks(), parse_page)
+            else:
+                await self._requests.get_once(context, self._urls.read("Task", task), parse_object)
+        except (ServiceUnavailable, OutcomeUnknown, InvalidResponse, ForeignLink):
+            return False
+        except Failure:
+            return True
+        return True
+
+    @override
+    def hold(self) -> None:
+        self._requests.gate.is_held = True
+
+    @override
+    def release(self) -> None:
+        self._requests.gate.is_held = False
 
     @override
     async def foreign_links(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""One gate for all requests of this process to a service: closed while the service has asked us to wait (Retry-After)."""
+"""One gate for all requests of this process to a service: closed while it has asked us to wait (Retry-After), or is held."""
 
 from __future__ import annotations
 
@@ -20,14 +20,23 @@ class _Pause:
 
 
 class RequestGate:
-    """Refuses what would be sent too early. A wait that was asked of one request holds for all of them."""
+    """Refuses what would be sent too early. A wait that was asked of one request holds for all of them.
+
+    While it is held (`is_held`), since the service answers nothing, only a request that asks whether it does may pass.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pause: _Pause | None = None
+        self.is_held = False
 
-    def check(self) -> None:
-        """Raise `ServicePaused`, with the seconds that are left, while the gate is closed."""
+    def check(self, *, asks: bool = False) -> None:
+        """Raise `ServicePaused`, with the seconds that are left if they are known, while the gate is closed.
+
+        `asks`: the request asks whether the service answers.
+        """
+        if self.is_held and not asks:
+            raise ServicePaused("not sent, since the exchange service does not answer")
         pause, now = self._pause, self._clock.now()
         if pause is None:
             return

@@ -51,7 +51,7 @@ class AuthorizedRequests:
         self._accept = ", ".join([content_type, *(f"{each};q=0.9" for each in others)])
         self._semaphore = asyncio.Semaphore(max_concurrency)
         self._large_bodies = asyncio.Semaphore(1)
-        self._gate = RequestGate(authenticator.clock)
+        self.gate = RequestGate(authenticator.clock)
         self.clocks = ClockComparison(authenticator.clock)
 
     async def get(
@@ -65,10 +65,15 @@ class AuthorizedRequests:
             except ServiceUnavailable as exc:
                 asked = exc.retry_after or 0.0
                 # Longer waits that the service asks for are left to the job queue and the next poll.
-                if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at:
+                if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at or self.gate.is_held:
                     raise
             await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret
         return await self._get_parsed(context, address, parse)
+
+    async def get_once(self, context: RequestContext, address: str, parse: Callable[[RequestContext, bytes], object]) -> None:
+        """GET what `parse` reads, once, even while the gate is held. Raises what the port says."""
+        answer = await self._send_checked(context, "GET", address, _FRESH, b"", asks=True)
+        await self.parse(answer.body, lambda body: parse(context, body))
 
     async def download(self, context: RequestContext, address: str, *, accept: str) -> bytes:
         """GET a document, once, in the format that `accept` asks for. Raises what the port says."""
@@ -95,12 +100,19 @@ class AuthorizedRequests:
             return await asyncio.to_thread(parse, body)
 
     async def _send_checked(
-        self, context: RequestContext, method: str, address: str, headers: Mapping[str, str], payload: bytes
+        self,
+        context: RequestContext,
+        method: str,
+        address: str,
+        headers: Mapping[str, str],
+        payload: bytes,
+        *,
+        asks: bool = False,
     ) -> HttpResponse:
         what = f"{method} {context.resource_type}"
         with measure_call(context.description, self._on_call):
             try:
-                answer, credential = await self._send_authorized(method, address, headers, payload)
+                answer, credential = await self._send_authorized(method, address, headers, payload, asks)
             except Failure:
                 note_call(what, is_failed=True)
                 raise
@@ -109,27 +121,28 @@ class AuthorizedRequests:
             if isinstance(error, AuthenticationRequired):
                 error.generation = credential.generation
             if error is not None:
-                self._gate.on_failure(error)
+                self.gate.on_failure(error)
                 raise error
             return answer
 
     async def _send_authorized(
-        self, method: str, address: str, headers: Mapping[str, str], payload: bytes
+        self, method: str, address: str, headers: Mapping[str, str], payload: bytes, asks: bool
     ) -> tuple[HttpResponse, Credential]:
         """Send a request; the answer, and what it was sent with.
 
         A 401 means that nothing was done, so a write too may be repeated with a newer token.
         """
+        self.gate.check(asks=asks)  # before we sign in, too
         credential = await self._authenticator.credential()
-        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
+        answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload, asks)
         if answer.status == 401 and credential.generation:
             credential = await self._authenticator.renew_credential(credential)
-            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload)
+            answer = await self._send(method, address, {**headers, "Authorization": credential.header}, payload, asks)
         return answer, credential
 
-    async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes) -> HttpResponse:
+    async def _send(self, method: str, address: str, headers: Mapping[str, str], payload: bytes, asks: bool) -> HttpResponse:
         async with self._semaphore:
-            self._gate.check()  # here, so that it holds for what has queued, too
+            self.gate.check(asks=asks)  # here, so that it holds for what has queued, too
             sent = self.clocks.start()
             answer = await self._http.send(
                 method, address, base=self._base, headers={"Accept": self._accept, **headers}, content=payload

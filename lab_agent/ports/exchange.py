@@ -153,6 +153,22 @@ class Exchange(Protocol):
         """Sign in and ask one harmless question; raises what is wrong."""
         ...
 
+    async def answers(self, task: ResourceId | None = None) -> bool:
+        """Whether the service answers one request, which is not repeated: for this Task, or else for new orders.
+
+        It is sent even while others are held back. An answer that refuses it is one; a failure of the service, or of what stands
+        before it, is none.
+        """
+        ...
+
+    def hold(self) -> None:
+        """Send nothing but `answers` until `release`: whatever needs the service fails with `ServicePaused` at once."""
+        ...
+
+    def release(self) -> None:
+        """End what `hold` began."""
+        ...
+
     async def foreign_links(self) -> Mapping[str, str]:
         """Where the links of a page of new orders lead away from the service's own origin: relation (`fullUrl` for those of the
         resources) to origin. A `next` link that does is not followed.

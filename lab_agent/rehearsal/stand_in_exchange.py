@@ -133,6 +133,18 @@ class StandInExchange(Exchange):
         """It is there."""
 
     @override
+    async def answers(self, task: ResourceId | None = None) -> bool:
+        return True
+
+    @override
+    def hold(self) -> None:
+        pass
+
+    @override
+    def release(self) -> None:
+        pass
+
+    @override
     async def foreign_links(self) -> Mapping[str, str]:
         return {}
 

@@ -232,6 +232,8 @@ class WorkerSettings(SettingsGroup):
     """Seconds between two polls for new orders while orders come in."""
     poll_longest: Seconds = 120.0
     """The poll interval grows up to this many seconds while nothing new comes in."""
+    probe_longest: Annotated[Seconds, Field(le=60)] = 60.0
+    """Longest wait in seconds between two requests to a service that answers nothing; all else waits until one is answered."""
     second_look_after: Seconds = 5.0
     """Seconds between the first list of an order's Tasks and the second; the order is assessed when both are equal."""
     lease: Seconds = 180.0

@@ -34,6 +34,7 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.worker.service_hold import ServiceHold
 from lab_agent.worker.store_watch import SAME_OUTAGE
 
 log = structlog.get_logger(__name__)
@@ -84,10 +85,14 @@ class OutageTracker:
     `probe` sends the exchange service one harmless request; whether it answered.
     """
 
-    def __init__(self, store: Store, clock: Clock, probe: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, probe: Callable[[], Awaitable[bool]], *, hold: ServiceHold | None = None
+    ) -> None:
+        """`hold` holds back what is sent to the exchange service while that answers nothing; without one, nothing is."""
         self._store = store
         self._clock = clock
         self._probe = probe
+        self.hold = hold
         self._probe_lock = asyncio.Lock()
         self._active: set[AlertKey] = set()
         self._known_ended: set[AlertKey] = set()
@@ -159,6 +164,7 @@ class OutageTracker:
                 await self.begin(PAUSE_OUTAGE, str(failure), renew=True)
             case ServiceUnavailable() if not part:
                 await self.begin(EXCHANGE_OUTAGE, str(failure))
+                await self._consider_hold()
             case ForeignLink() if not part:
                 await self.begin(LINKS_OUTAGE, str(failure))
             case _ if part and _is_exchange_failure(failure):
@@ -213,6 +219,12 @@ class OutageTracker:
             active = sorted(self._active & {EXCHANGE_OUTAGE, PAUSE_OUTAGE, exchange_part_outage(part)})
             key = active[0] if active else exchange_part_outage(part) if await self._probe() else EXCHANGE_OUTAGE
             await self.begin(key, str(failure), renew=renew)
+        if key == EXCHANGE_OUTAGE:
+            await self._consider_hold()
+
+    async def _consider_hold(self) -> None:
+        if self.hold is not None:
+            await self.hold.consider()
 
     def _mark_started(self, key: AlertKey) -> bool:
         if key in self._active:
@@ -237,6 +249,8 @@ class OutageTracker:
         self._active.discard(key)
         self._ended_at[key] = self._clock.now()
         self._unsaved_alerts.pop(key, None)
+        if key == EXCHANGE_OUTAGE and self.hold is not None:
+            self.hold.release()
         log.info("outage ended", action="outage_ended", outage=str(key))
         return True
 

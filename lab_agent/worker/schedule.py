@@ -20,7 +20,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
-from lab_agent.errors import Failure, LabAgentError, TemporaryFailure
+from lab_agent.errors import Failure, LabAgentError, ServicePaused, TemporaryFailure
 from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -79,14 +79,17 @@ class PollTask:
 
     def __post_init__(self) -> None:
         self._expected_by = self.clock.now() + _POLL_GRACE
+        if self.outages.hold is not None:
+            self.outages.hold.on_begin = lambda: self.reschedule(self._wait_while_held())
 
     def is_late(self) -> bool:
         """Whether a poll should have ended long ago: it hangs, or is run no more. One that fails is not late."""
         return self.clock.now() > self._expected_by
 
     async def run(self) -> None:
-        """Poll once, report what went wrong, and set the next run."""
+        """Poll once, report what went wrong, and set the next run. One that answers nothing is asked only whether it does."""
         try:
+            await self._ask_held_service()
             found = await self.poll.run()
         except Failure as failure:
             self.metrics.record_poll(CallOutcome.of(failure), new=0, at=self.clock.now().timestamp())
@@ -99,6 +102,15 @@ class PollTask:
             self._wait = self.interval.next_wait(self._wait, found)
         self._expected_by = self.clock.now() + timedelta(seconds=self._wait) + _POLL_GRACE
         self.reschedule(self._wait)
+
+    async def _ask_held_service(self) -> None:
+        """Let what waits for the service go on once it answers. Raises `ServicePaused` as long as it does not."""
+        hold = self.outages.hold
+        if hold is None or not hold.is_active:
+            return
+        if not await hold.ask():
+            raise ServicePaused("the exchange service does not answer")
+        await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
 
     async def _end_outages(self, cut_off: str | None) -> bool:
         """End the outages of a service that answers; what it gives of a search that is cut off is taken, and the rest told."""
@@ -134,9 +146,15 @@ class PollTask:
         """Report the failure; the wait in seconds: short while the service is unavailable, growing while it rejects the poll."""
         if isinstance(failure, TemporaryFailure):
             await self.outages.record_failure(failure)
+            if self.outages.hold is not None and self.outages.hold.is_active:
+                return self._wait_while_held()
             return max(self.interval.shortest, failure.retry_after or 0.0)
         await self.outages.begin(POLL_OUTAGE, str(failure))
         return self.interval.next_wait(self._wait, 0)
+
+    def _wait_while_held(self) -> float:
+        hold = self.outages.hold
+        return self.interval.shortest if hold is None else hold.next_wait(self.interval.shortest)
 
 
 def _list_tasks(tasks: tuple[str, ...]) -> str:

@@ -10,12 +10,14 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.processes import ProcessGroup, Program, RunningProgram, program_path
@@ -41,6 +43,7 @@ REPLACED_ITEM = "003.002"
 SHORTENED = {
     "lease = 30": "lease = 4",
     "poll_longest = 2": "poll_longest = 0.5",
+    "probe_longest = 2": "probe_longest = 0.5",
     "call_timeout = 10": "call_timeout = 3",
     "\ntimeout = 10": "\ntimeout = 3",
     "read_timeout = 8": "read_timeout = 3",
@@ -165,9 +168,27 @@ class ProcessHarness:
         return [line for line in log.read_text().splitlines() if text in line] if log.exists() else []
 
     def poll_count(self) -> int:
-        """How often the agents have polled, or tried to."""
+        """How often the agents have polled, or asked a service that answers nothing whether it does again."""
+        return self.count_reached("before requested_order_tasks") + self.count_reached("before answers")
+
+    def count_reached(self, point: str) -> int:
+        """How often the agents have come to this crash point."""
         log = self.workspace.agent_settings.with_name(CRASH_LOG)
-        return log.read_text().count("before requested_order_tasks") if log.exists() else 0
+        return log.read_text().splitlines().count(point) if log.exists() else 0
+
+    async def set_faults(self, *faults: Mapping[str, Any]) -> None:
+        """Let the exchange service fail so from now on; without any, it works. It needs `fault_admin` in its settings."""
+        await self._call_fault_admin("PUT", {"faults": faults})
+
+    async def count_faults(self) -> int:
+        """How often the service has failed so."""
+        return sum(each["fired"] for each in (await self._call_fault_admin("GET"))["faults"])
+
+    async def _call_fault_admin(self, method: str, body: Json | None = None) -> Any:
+        async with httpx.AsyncClient(base_url=self.workspace.service_url, trust_env=False, timeout=DEADLINE) as client:
+            answer = await client.request(method, "sandbox/faults", json=body)
+            answer.raise_for_status()
+            return answer.json()
 
     async def run_command(self, *words: str) -> None:
         await self._programs.run_to_end(Program(" ".join(words[:2]), (program_path(words[0]), *words[1:])), DEADLINE)

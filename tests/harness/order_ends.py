@@ -22,6 +22,7 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.exchange import OAuthSettings
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import PollInterval, PollTask
+from lab_agent.worker.service_hold import ServiceHold
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.exact_json import decode_stored
 from tests.harness.orders import BASE, procedure_requests, templates
@@ -186,7 +187,8 @@ class TimedPoll:
         self._world, self._agent = world, agent
         self._due = world.clock.now()
         self.waits: list[float] = []
-        outages = OutageTracker(world.store, world.clock, self._probe)
+        hold = ServiceHold(agent.exchange, world.store, world.settings.worker.probe_longest)
+        outages = OutageTracker(world.store, world.clock, self._probe, hold=hold)
         agent.runner.outages = outages
         self._task = PollTask(
             poll=agent.poll,

@@ -49,6 +49,7 @@ QUICK: Mapping[str, Mapping[str, TomlValue]] = {
     "worker": {
         "poll_interval": 0.2,
         "poll_longest": 0.5,
+        "probe_longest": 0.5,
         "second_look_after": 0.1,
         "lease": 4,
         "reconcile_interval": 0.5,
