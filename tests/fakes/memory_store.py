@@ -581,8 +581,7 @@ class MemoryJobRepository(JobRepository):
     @override
     def release(self, job: Job) -> None:
         self.save(job)
-        claimable = self._claimable(JobKind, job.changed_at)
-        self._made_due.update(other.kind for other in claimable if other.ordering_key == job.ordering_key)
+        self._made_due.update(other.kind for other in self._claimable(JobKind, job.changed_at, job.ordering_key))
 
     @override
     def get(self, job: JobId) -> Job | None:
@@ -658,18 +657,27 @@ class MemoryJobRepository(JobRepository):
         there = self._data.jobs.get(job.id)
         return there is not None and there.fencing_token == job.fencing_token
 
-    def _claimable(self, kinds: Iterable[JobKind], now: datetime) -> list[Job]:
+    def _claimable(self, kinds: Iterable[JobKind], now: datetime, ordering_key: str | None = None) -> list[Job]:
         wanted = frozenset(kinds)
-        found = [job for job in self._data.jobs.values() if job.kind in wanted and self._is_claimable(job, now)]
+        jobs = self._data.jobs.values()
+        if ordering_key is not None:
+            jobs = [job for job in jobs if job.ordering_key == ordering_key]
+        due = [job for job in jobs if job.due_at <= now and job.state in CLAIMABLE_STATES]
+        keys = {job.ordering_key for job in due}
+        blocking: dict[str, list[Job]] = {}  # once for all: a thousand orders have many thousand jobs
+        for job in jobs if due else ():
+            if job.ordering_key in keys and _is_blocking(job):
+                blocking.setdefault(job.ordering_key, []).append(job)
+        found = [job for job in due if job.kind in wanted and self._is_claimable(job, now, blocking)]
         return sorted(found, key=lambda job: (job.due_at, job.id))
 
-    def _is_claimable(self, job: Job, now: datetime) -> bool:
-        if job.state not in CLAIMABLE_STATES or job.due_at > now or _is_leased(job, now):
+    def _is_claimable(self, job: Job, now: datetime, blocking: Mapping[str, Sequence[Job]]) -> bool:
+        if _is_leased(job, now):
             return False
         if job.kind in AT_LABORATORY_SYSTEM and self._data.key_values.get(pause_key(job.system)):
             return False
-        others = (each for each in self._data.jobs.values() if each.ordering_key == job.ordering_key and each.id != job.id)
-        return not any(_is_blocking(each) and (each.id < job.id or _is_leased(each, now)) for each in others)
+        others = (each for each in blocking.get(job.ordering_key, ()) if each.id != job.id)
+        return not any(each.id < job.id or _is_leased(each, now) for each in others)
 
 
 def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, str | None]]) -> tuple[WaitingGroup, ...]:

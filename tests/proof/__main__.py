@@ -1,8 +1,9 @@
 """`python -m tests.proof [NAME ...] [--again] [--jobs N] [--write]`: run the proofs, and print their table.
 
 LAB_PROOF_SHARE is how much of each runs. A proof that has held with the same files and share is not run again, so an interrupted
-run goes on where it was. Each one's log and result lie in build/proof/, the table as `table.md` and `table.json`. Exit code 0:
-every proof holds.
+run goes on where it was. In full, each proof has to find all of its known-bad variants; a shorter run tries one of every fourth
+proof, others on each day. Each one's log and result lie in build/proof/, the table as `table.md` and `table.json`. Exit code 0: every
+proof holds.
 """
 
 from __future__ import annotations
@@ -59,14 +60,16 @@ class ProofRun:
         self._lock = threading.Lock()
 
     def run(self, proofs: Sequence[Proof], jobs: int) -> dict[str, Result]:
-        """Run them all; the results by name."""
+        """Run them all, those that take longest first, so that all lanes end together; the results by name."""
         self._folder.mkdir(parents=True, exist_ok=True)
         finished = threading.Event()
         teller = threading.Thread(target=self._tell_progress, args=(finished,), daemon=True)
         teller.start()
         try:
             with ThreadPoolExecutor(jobs) as threads:
-                return dict(zip((proof.name for proof in proofs), threads.map(self._prove, proofs), strict=True))
+                in_order = sorted(proofs, key=lambda proof: -proof.short_seconds)
+                results = dict(zip((proof.name for proof in in_order), threads.map(self._prove, in_order), strict=True))
+                return {proof.name: results[proof.name] for proof in proofs}
         finally:
             finished.set()
             teller.join()
@@ -86,7 +89,10 @@ class ProofRun:
         _read_report(report, result)
         result.figures, _ = read_figures(figures)
         if not result.failed:
+            tried = time.monotonic()
             result.mutants = self._try_mutants(proof)
+            result.mutant_seconds = round(time.monotonic() - tried, 1)
+        result.variants = len(_variants_of(proof))
         result.seconds = round(time.monotonic() - begun, 1)
         result.save(self._folder)
         with self._lock:
@@ -105,10 +111,11 @@ class ProofRun:
         The short form tries one variant of every fourth proof, others on each day, and takes it that the tests that just
         passed would do so in a copy.
         """
-        mutants = [each for each in MUTANTS if each.found_by == proof.name]
+        mutants = _variants_of(proof)
         passing = dict[tuple[str, ...], bool]()
         if SHARE < 1:
-            mutants = _choose_of_today(PROOFS.index(proof), mutants)
+            turn, is_rest = divmod(datetime.now(UTC).toordinal() + PROOFS.index(proof), _TURNS)
+            mutants = [] if is_rest else choose_in_turn(mutants, turn)
             passing = {each.tests: True for each in mutants}
         for tests in (each.tests for each in mutants):
             if tests not in passing:
@@ -143,10 +150,13 @@ class ProofRun:
                 _say(f"{name}: {far}{time.monotonic() - begun:.0f} s")
 
 
-def _choose_of_today(place: int, mutants: Sequence[Mutant]) -> Sequence[Mutant]:
-    """A variant of a proof on every fourth day, and the next one at the next time."""
-    turn, is_rest = divmod(datetime.now(UTC).toordinal() + place, _TURNS)
-    return () if is_rest or not mutants else (mutants[turn % len(mutants)],)
+def choose_in_turn(variants: Sequence[Mutant], turn: int) -> list[Mutant]:
+    """The variant whose turn it is, if there is any: each has its turn within as many as there are."""
+    return [variants[turn % len(variants)]] if variants else []
+
+
+def _variants_of(proof: Proof) -> list[Mutant]:
+    return [each for each in MUTANTS if each.found_by == proof.name]
 
 
 def _read_report(file: Path, result: Result) -> None:

@@ -23,6 +23,9 @@ _PARTS = (
     "requirements",
     "pyproject.toml",
     "README.md",
+    "Dockerfile",
+    ".dockerignore",
+    "compose.yaml",
 )
 
 

@@ -112,7 +112,7 @@ class _ReportingRun(OrderRun):
         self.poison, self.spoil = poison, spoil
 
     def make_reports(self, order: LabOrder) -> Iterable[LabReport]:
-        is_bad = self.poison is not None and order.key == self.keys[self.poison]
+        is_bad = self.poison is not None and order.key == self.world.order_key_of(self.world.placed[self.poison])
         for each in super().make_reports(order):
             report = replace(each, documents=(Document(content=_PDF, content_type="application/pdf"),))
             yield self.spoil(report) if is_bad else report

@@ -15,7 +15,8 @@ from tests.proof.plan import Headline, Proof
 class Result:
     """The outcome of one proof.
 
-    `tree` is the state of the files that it was about; `mutants` says of each known-bad variant whether it was found.
+    `tree` is the state of the files that it was about; `mutants` says of each known-bad variant that was tried whether it was
+    found, and `variants` how many there are.
     """
 
     name: str
@@ -28,6 +29,9 @@ class Result:
     figures: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     mutants: dict[str, bool] = field(default_factory=dict)
+    variants: int = 0
+    mutant_seconds: float = 0.0
+    """Of `seconds`, what the variants took."""
 
     @property
     def holds(self) -> bool:
@@ -90,7 +94,7 @@ def format_table(proofs: Sequence[Proof], results: Mapping[str, Result]) -> str:
         result = results.get(proof.name)
         if result is None:
             continue
-        found = f"{sum(result.mutants.values())} of {len(result.mutants)}" if result.mutants else "–"
+        found = _describe_variants(result)
         left_out = f" ({len(result.skipped)} left out)" if result.skipped else ""
         length = "full" if result.share >= 1 else f"1/{round(1 / result.share)}"
         took = f"{result.seconds / 60:.1f} min, {result.date}"
@@ -99,6 +103,16 @@ def format_table(proofs: Sequence[Proof], results: Mapping[str, Result]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return "\n".join(lines)
+
+
+def _describe_variants(result: Result) -> str:
+    """`3 of 3`, or which one was found of those that are tried in turn."""
+    if not result.mutants:
+        return "–"
+    found = f"{sum(result.mutants.values())} of {len(result.mutants)}"
+    if result.variants <= len(result.mutants):
+        return found
+    return f"{found}: `{'`, `'.join(result.mutants)}`; {result.variants} in turn"
 
 
 def format_headlines(headlines: Sequence[Headline], results: Mapping[str, Result]) -> str:

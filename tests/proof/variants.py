@@ -5,8 +5,10 @@ from __future__ import annotations
 from tests.proof import (
     variants_bad_service,
     variants_days,
+    variants_deployment,
     variants_kills,
     variants_laboratory,
+    variants_peers,
     variants_poison,
     variants_soak,
     variants_system_calls,
@@ -21,4 +23,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *variants_bad_service.VARIANTS,
     *variants_poison.VARIANTS,
     *variants_soak.VARIANTS,
+    *variants_peers.VARIANTS,
+    *variants_deployment.VARIANTS,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.paths import ROOT
 from tests.harness.proof import Figures
-from tests.proof.__main__ import ProofRun
+from tests.proof.__main__ import ProofRun, choose_in_turn
 from tests.proof.mutants import Mutant, StaleMutantError
 from tests.proof.plan import HEADLINES, PROOFS, Headline, Proof
 from tests.proof.results import Result, format_headlines, format_table, load_result, read_figures
@@ -37,7 +37,9 @@ def test_every_long_test_belongs_to_one_proof():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
 def test_variant_edits_one_place_and_can_be_imported(mutant):
-    compile(mutant.edit(), mutant.file, "exec")
+    edited = mutant.edit()
+    if mutant.file.endswith(".py"):
+        compile(edited, mutant.file, "exec")
     assert mutant.found_by in {proof.name for proof in PROOFS}
     assert mutant.tests
 
@@ -92,6 +94,16 @@ def test_result_is_read_as_it_was_kept_and_shown_in_the_table(tmp_path):
 )
 def test_verdict(changes, verdict):
     assert Result(name="ages", tree="x", share=1, **changes).verdict == verdict
+
+
+def test_each_variant_has_its_turn_within_as_many_as_there_are(tmp_path):
+    lives = replace(SHARE_IGNORED, name="comment")
+    chosen = [choose_in_turn([SHARE_IGNORED, lives], turn) for turn in (1, 2)]
+    assert sorted(each.name for (each,) in chosen) == ["comment", "share_is_ignored"]
+    assert choose_in_turn([], 1) == []
+    result = Result(name="ages", tree="x", share=0.05, passed=1, mutants={"a": True}, variants=3)
+    (row,) = format_table([Proof(name="ages", claim="", tests=())], {"ages": result}).splitlines()[2:]
+    assert "| 1 of 1: `a`; 3 in turn |" in row
 
 
 @pytest.mark.timeout(200)

@@ -1,0 +1,47 @@
+"""Known-bad variants for the proof `deployment`: of the units, the image and the demo."""
+
+from __future__ import annotations
+
+from tests.proof.mutants import Mutant
+
+_UNITS = "acceptance/deployment/test_systemd_units.py"
+_IMAGE = "acceptance/deployment/test_dockerfile.py"
+
+VARIANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="stop_cut_short",
+        what="lets systemd kill the agent before running work can be finished",
+        file="systemd/lab-agent.service",
+        old="TimeoutStopSec=60\n",
+        new="TimeoutStopSec=20\n",
+        found_by="deployment",
+        tests=(_UNITS,),
+    ),
+    Mutant(
+        name="health_not_asked",
+        what="calls a container sound whatever its program answers",
+        file="Dockerfile",
+        old="urllib.request.urlopen(os.environ['HEALTH_URL'], timeout=4)",
+        new="os.environ['HEALTH_URL']",
+        found_by="deployment",
+        tests=(f"{_IMAGE}::test_health_check_reports_live_failing_and_missing_process",),
+    ),
+    Mutant(
+        name="container_of_root",
+        what="runs the programs of a container as root",
+        file="Dockerfile",
+        old="USER lab-agent\n",
+        new="USER root\n",
+        found_by="deployment",
+        tests=(_IMAGE,),
+    ),
+    Mutant(
+        name="agent_may_write_everywhere",
+        what="lets the agent write to the whole machine",
+        file="systemd/lab-agent.service",
+        old="ProtectSystem=strict\n",
+        new="ProtectSystem=no\n",
+        found_by="deployment",
+        tests=(_UNITS,),
+    ),
+)
