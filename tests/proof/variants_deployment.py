@@ -33,7 +33,7 @@ VARIANTS: tuple[Mutant, ...] = (
         old="USER lab-agent\n",
         new="USER root\n",
         found_by="deployment",
-        tests=(_IMAGE,),
+        tests=(f"{_IMAGE}::test_run_stage_has_environment_alone_and_unprivileged_user",),
     ),
     Mutant(
         name="agent_may_write_everywhere",
