@@ -1,9 +1,9 @@
 """`python -m tests.proof [NAME ...] [--again] [--jobs N] [--write]`: run the proofs, and print their table.
 
-LAB_PROOF_SHARE is how much of each runs. A proof that has held with the same files and share is not run again, so an interrupted
-run goes on where it was. In full, each proof has to find all of its known-bad variants; a shorter run tries one of every fourth
-proof, others on each day. Each one's log and result lie in build/proof/, the table as `table.md` and `table.json`. Exit code 0: every
-proof holds.
+LAB_PROOF_SHARE is how much of each runs. A proof that has held with the same files and share is not run again, so an
+interrupted run goes on where it was. In full, each proof has to find all of its known-bad variants; a shorter run tries one of
+every fourth proof, others on each day. Each one's log and result lie in build/proof/, the table as `table.md` and `table.json`.
+Exit code 0: every proof holds.
 """
 
 from __future__ import annotations
