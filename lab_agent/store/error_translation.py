@@ -20,6 +20,8 @@ from lab_agent.errors import (
 
 _TRANSIENT_SQLSTATES = ("08", "53", "55", "57", "58")
 """Classes of SQLSTATE that are temporary: connection, resources, locks, shutdown, system."""
+_TIMED_OUT_SQLSTATES = ("25P03", "25P04")
+"""The server has ended the connection, whose transaction stood still or took too long; the driver may not have noticed yet."""
 _CONFLICT_SQLSTATES = ("40",)
 """Rollback: a deadlock, say."""
 _SCHEMA_SQLSTATES = ("42P01", "42703", "3F000")
@@ -109,7 +111,7 @@ def _sqlstate_fault(state: str) -> StoreFault | None:
         return StoreFault.DAMAGED
     if state == _LOCKED_SQLSTATE:
         return StoreFault.LOCKED
-    return StoreFault.UNREACHABLE if state.startswith(_TRANSIENT_SQLSTATES) else None
+    return StoreFault.UNREACHABLE if state.startswith(_TRANSIENT_SQLSTATES) or state in _TIMED_OUT_SQLSTATES else None
 
 
 def _from_sqlite_error(name: str, message: str) -> StoreError:

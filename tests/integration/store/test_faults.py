@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE
 
 import psycopg
 import pytest
@@ -290,15 +291,15 @@ async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgr
     await store.run(_note)
     soon = f"{postgres_empty_url}&options=-c idle_in_transaction_session_timeout=3s"
     command = [sys.executable, "-c", STANDING_STILL, soon, key]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as still:  # noqa: ASYNC220 - it starts at once
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE) as still:  # noqa: ASYNC220 - it starts at once
         try:
             assert still.stdout.readline() == b"locked\n"
             await asyncio.wait_for(store.run(_note), DEADLINE)
             still.send_signal(signal.SIGCONT)
-            told = await asyncio.to_thread(still.stdout.read)
+            told, errors = await asyncio.to_thread(still.communicate)
         finally:
             still.kill()
-    assert b"refused" in told
+    assert b"refused" in told, (still.returncode, errors[-3000:])
     assert await store.run(lambda uow: (uow.key_values.get("a"), uow.key_values.get("b"))) == ("b", None)
     await store.close()
 
