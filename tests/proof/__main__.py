@@ -30,11 +30,21 @@ from tests.harness.paths import ROOT
 from tests.harness.proof import SHARE
 from tests.proof.mutants import Mutant, make_tree
 from tests.proof.plan import HEADLINES, PROOFS, Proof
-from tests.proof.results import Result, format_headlines, format_table, load_result, read_figures, skipped_reasons
+from tests.proof.results import (
+    Result,
+    format_headlines,
+    format_table,
+    load_published,
+    load_result,
+    read_figures,
+    save_published,
+    skipped_reasons,
+)
 from tests.proof.variants import MUTANTS
 
 _BUILD = ROOT / "build" / "proof"
 _PAGE, _README = ROOT / "docs" / "reliability.md", ROOT / "README.md"
+_PUBLISHED = _PAGE.with_suffix(".json")
 _PICTURES = {"soak": "soak.svg"}
 """What a proof draws beside its figures."""
 _PROGRAMS = ("lab_agent", "lab_api", "lab_sandbox", "tests", "config", "systemd")
@@ -187,18 +197,23 @@ def _hash_tree() -> str:
 
 
 def _write_pages() -> None:
-    """Put the tables of the fullest runs that lie here into the pages. Raises `ValueError` for a page without a place for it."""
-    results: dict[str, Result] = {}
+    """Put the figures of the fullest runs, of those published before and those that lie here, into the pages.
+
+    Raises `ValueError` for a page without a place for them.
+    """
+    results = load_published(_PUBLISHED)
     for folder in sorted(_BUILD.iterdir(), key=lambda each: float(each.name)):
-        found = {each.name: load_result(folder, each.name) for each in PROOFS}
-        results |= {name: each for name, each in found.items() if each is not None and (each.holds or name not in results)}
+        for proof in PROOFS:
+            found = load_result(folder, proof.name)
+            if found is not None and found.is_better_than(results.get(proof.name)):
+                results[proof.name] = found
+                if (picture := _PICTURES.get(proof.name)) and (drawn := folder / picture).exists():
+                    shutil.copyfile(drawn, ROOT / "docs" / "images" / picture)
+    save_published(_PUBLISHED, PROOFS, results)
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     commands = "`make proof` in full length, `make proof SHORT=1` for a twentieth"
     _write_page(_PAGE, f"On {machine}; {commands}.\n\n{format_table(PROOFS, results)}")
     _write_page(_README, format_headlines(HEADLINES, results))
-    for name, picture in _PICTURES.items():
-        if name in results and (drawn := _BUILD / f"{results[name].share:g}" / picture).exists():
-            shutil.copyfile(drawn, ROOT / "docs" / "images" / picture)
 
 
 def _write_page(page: Path, text: str) -> None:

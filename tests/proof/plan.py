@@ -136,7 +136,6 @@ HEADLINES = (
     Headline("adapters", "kills", "kills of each adapter alone: nothing handed over twice, no result lost"),
     Headline("system_calls", "faults", "system calls of an intake and a delivery that failed, or were the last one"),
     Headline("days", "days", "simulated days with outages, edits, withdrawals and restarts: every law kept at every step"),
-    Headline("days", "lives_of_orders", "simulated lives of orders among two workers that die"),
     Headline("workers", "stopped_beyond_the_lease", "workers stopped beyond their leases, PostgreSQL restarted and failed over"),
     Headline("bad_service", "pairs_of_faults", "pairs of faults of the service: every order came to the same end as without"),
     Headline("poison", "incidents_told", "incidents, each told within its time with its cause and its mend"),

@@ -47,6 +47,12 @@ class Result:
             return "skipped"
         return "FAILS" if self.failed else "MUTANT LIVES"
 
+    def is_better_than(self, published: Result | None) -> bool:
+        """Whether it is published in the place of the other one: it holds where that did not, is fuller, or as full and newer."""
+        if published is None:
+            return True
+        return (self.holds, self.share, self.date) >= (published.holds, published.share, published.date)
+
     def save(self, folder: Path) -> None:
         """Keep it for the next run."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,10 +62,24 @@ class Result:
 def load_result(folder: Path, name: str) -> Result | None:
     """What was kept; None if nothing was, or it cannot be read."""
     try:
-        read = json.loads((folder / f"{name}.json").read_text())
-        return Result(**{**read, "failed": tuple(read["failed"]), "skipped": tuple(read["skipped"])})
+        return _parse_result(json.loads((folder / f"{name}.json").read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def load_published(file: Path) -> dict[str, Result]:
+    """The results that the pages show, by proof. Raises `ValueError` for a damaged file."""
+    return {each["name"]: _parse_result(each) for each in json.loads(file.read_text())} if file.exists() else {}
+
+
+def save_published(file: Path, proofs: Sequence[Proof], results: Mapping[str, Result]) -> None:
+    """Keep the results that the pages show, of those proofs that there are."""
+    found = [asdict(results[each.name]) for each in proofs if each.name in results]
+    file.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _parse_result(read: Mapping[str, Any]) -> Result:
+    return Result(**{**read, "failed": tuple(read["failed"]), "skipped": tuple(read["skipped"])})
 
 
 def read_figures(file: Path) -> tuple[dict[str, float], tuple[int, int] | None]:

@@ -12,7 +12,15 @@ from tests.harness.proof import Figures
 from tests.proof.__main__ import ProofRun, choose_in_turn
 from tests.proof.mutants import Mutant, StaleMutantError
 from tests.proof.plan import HEADLINES, PROOFS, Headline, Proof
-from tests.proof.results import Result, format_headlines, format_table, load_result, read_figures
+from tests.proof.results import (
+    Result,
+    format_headlines,
+    format_table,
+    load_published,
+    load_result,
+    read_figures,
+    save_published,
+)
 from tests.proof.variants import MUTANTS
 
 SHARE_IGNORED = Mutant(
@@ -94,6 +102,30 @@ def test_result_is_read_as_it_was_kept_and_shown_in_the_table(tmp_path):
 )
 def test_verdict(changes, verdict):
     assert Result(name="ages", tree="x", share=1, **changes).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_better"),
+    [
+        ({}, True),
+        ({"date": "2026-02-01"}, True),
+        ({"date": "2025-12-31"}, False),
+        ({"share": 1.0, "date": "2025-12-31"}, True),
+        ({"share": 0.05, "date": "2026-02-01"}, False),
+        ({"share": 1.0, "failed": ("a",)}, False),
+    ],
+)
+def test_fuller_or_newer_result_is_published(changes, is_better):
+    published = Result(name="ages", tree="x", share=0.2, passed=1, date="2026-01-31")
+    assert replace(published, **changes).is_better_than(published) is is_better
+    assert published.is_better_than(None)
+
+
+def test_published_results_are_kept_for_known_proofs(tmp_path):
+    results = {name: Result(name=name, tree="x", share=1, passed=1, skipped=("no JDK",)) for name in ("ages", "gone")}
+    assert load_published(tmp_path / "page.json") == {}
+    save_published(tmp_path / "page.json", [Proof(name="ages", claim="", tests=())], results)
+    assert load_published(tmp_path / "page.json") == {"ages": results["ages"]}
 
 
 def test_each_variant_has_its_turn_within_as_many_as_there_are(tmp_path):
