@@ -113,6 +113,7 @@ def test_every_page_is_looked_at() -> None:
     assert set(page_routes()) - looked_at == NO_PAGES
 
 
+@pytest.mark.timeout(600)  # some forty pages, looked at three times each
 async def test_no_page_has_a_fault(furnished: tuple[Any, str, str], browser: Browser) -> None:
     pages, key, refused = furnished
     faults: list[str] = []
