@@ -19,9 +19,9 @@ from lab_agent.accounts import Accounts, Role
 from lab_agent.bootstrap import Components
 from lab_agent.crypto import Passwords
 from lab_agent.status.app import SecurityHeadersMiddleware, create_app
-from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.context import ConnectionDesk, StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
+from lab_agent.status.sessions import SESSION_COOKIE
 from lab_agent.store.opening import build_cipher
 from lab_agent.web_server import listen, serve
 from lab_agent.workflow.order_assessment import reassess

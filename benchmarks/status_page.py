@@ -15,7 +15,7 @@ from benchmarks.delivery import write_result
 from benchmarks.measurement import Measurement, RunOptions
 from benchmarks.postgres import postgres_server
 from benchmarks.seeding import copy_order
-from lab_agent.status.auth import SESSION_COOKIE
+from lab_agent.status.sessions import SESSION_COOKIE
 
 _SECONDS_APART = 20.0
 """4,320 orders a day."""

@@ -13,11 +13,13 @@ from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from lab_agent.audit_log import record
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import CurrentUser, Form, HttpError, OwnAction, Sessions, SignInWay, Viewer, one_line
+from lab_agent.status.auth import HttpError, OwnAction, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
+from lab_agent.status.forms import Form, one_line
 from lab_agent.status.login import LoginRateLimit
 from lab_agent.status.pages import Flash
 from lab_agent.status.session_start import start_session
+from lab_agent.status.sessions import CurrentUser, Sessions, SignInWay
 from lab_agent.status.translation import gettext
 from lab_agent.status.users_page import SignedIn, read_new_password
 

@@ -17,10 +17,12 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import CurrentUser, Form, HttpError, Note, Operator, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context
 from lab_agent.status.formatting import find_unconfirmed_submit, is_unconfirmed_submit
+from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.result_pages import Report
+from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.translation import marked
 from lab_agent.workflow import operator_jobs, operator_results
 from lab_agent.workflow.operator_results import ResultDecision

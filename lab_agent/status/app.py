@@ -41,12 +41,13 @@ from lab_agent.status import (
     result_pages,
     users_page,
 )
-from lab_agent.status.auth import SESSION_COOKIE, HttpError, LoginRequired, OwnPasswordRequired, Sessions, SignInWay
+from lab_agent.status.auth import HttpError, LoginRequired, OwnPasswordRequired
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
 from lab_agent.status.proxy_header import ProxyUsers
 from lab_agent.status.session_start import add_session_cookie
+from lab_agent.status.sessions import SESSION_COOKIE, Sessions, SignInWay
 from lab_agent.status.translation import gettext, marked
 
 _log = get_logger(__name__)

@@ -26,7 +26,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status import formatting
-from lab_agent.status.auth import CurrentUser
+from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.templating import create_environment
 from lab_agent.status.translation import gettext, ngettext
 from lab_agent.workflow.operator_held_groups import AssessOrder

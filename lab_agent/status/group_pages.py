@@ -20,10 +20,12 @@ from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.cause_groups import CauseGroup
 from lab_agent.ports.queries import AGE_LIMITS, AttentionItem, WaitingSpan
-from lab_agent.status.auth import CurrentUser, Form, HttpError, Operator, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
+from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.paging import PageNumber, page_offset
+from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.translation import gettext, marked
 from lab_agent.workflow import operator_held_groups, operator_job_groups
 from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, GroupAction

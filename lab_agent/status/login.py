@@ -13,19 +13,11 @@ from starlette.responses import RedirectResponse, Response
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import (
-    SESSION_COOKIE,
-    Form,
-    HeaderUsers,
-    HttpError,
-    Sessions,
-    SignInWay,
-    UnverifiedForm,
-    Viewer,
-    one_line,
-)
+from lab_agent.status.auth import HeaderUsers, HttpError, Viewer
 from lab_agent.status.context import Context, Renderer, TemplateRenderer
+from lab_agent.status.forms import Form, UnverifiedForm, one_line
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
+from lab_agent.status.sessions import SESSION_COOKIE, Sessions, SignInWay
 from lab_agent.status.translation import gettext
 
 router = APIRouter()

@@ -15,8 +15,9 @@ from lab_agent.catalogue_service import notices
 from lab_agent.catalogue_service.notices import Announcement, NoticeBoard, NoticeOverview
 from lab_agent.errors import DataInvalidError, Problem, ProblemsError
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer
+from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash
 
 T = TypeVar("T")

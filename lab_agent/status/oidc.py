@@ -22,12 +22,14 @@ from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.text import shorten
 from lab_agent.errors import CryptoError
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import HttpError, SignInWay, one_line, unstored_account
+from lab_agent.status.auth import HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
+from lab_agent.status.forms import one_line
 from lab_agent.status.login import LoginThrottle, render_login, render_throttled
 from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault, answer_for
 from lab_agent.status.oidc_provider import RETURN_PATH, Attempt, OidcProvider
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
+from lab_agent.status.sessions import SignInWay, unstored_account
 from lab_agent.status.translation import marked
 
 router = APIRouter()

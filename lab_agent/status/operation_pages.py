@@ -21,10 +21,11 @@ from lab_agent.ports.queries import LisTraffic, Overview
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
-from lab_agent.status.auth import Admin, Form, HttpError, Note, Operator, Viewer, one_line
+from lab_agent.status.auth import Admin, HttpError, Operator, Viewer
 from lab_agent.status.charts import format_seconds
 from lab_agent.status.condition_pages import list_open_conditions
 from lab_agent.status.context import AdapterStatus, Context, Renderer, StatusContext
+from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, marked
 from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter

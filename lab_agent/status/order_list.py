@@ -21,10 +21,11 @@ from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
-from lab_agent.status.auth import Form, HttpError, Note, Operator, Revealer, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.csv_export import csv_file
 from lab_agent.status.formatting import format_timestamp
+from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
 from lab_agent.workflow import operator_jobs

@@ -31,10 +31,11 @@ from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Finding
 from lab_agent.serialization import load_order_patient
 from lab_agent.serialization.identity import unpack_lab_patient
-from lab_agent.status.auth import Form, HttpError, Operator, Revealer, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
 from lab_agent.status.charts import format_seconds
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, job_kind_name, load_result
+from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
 from lab_agent.status.wording import cause_about

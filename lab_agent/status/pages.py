@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from lab_agent.status.auth import one_line
 from lab_agent.status.formatting import flash_message
+from lab_agent.status.forms import one_line
 
 _MAX_SEARCH_LENGTH = 200
 

@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.status.auth import UnverifiedForm, Viewer
+from lab_agent.status.auth import Viewer
 from lab_agent.status.context import Renderer
+from lab_agent.status.forms import UnverifiedForm
 from lab_agent.status.page_look import LOOK_COOKIE, THEMES, read_preferences
 from lab_agent.status.session_start import local_path
 from lab_agent.status.translation import LANGUAGES

@@ -14,18 +14,11 @@ from starlette.requests import Request
 from lab_agent.accounts import Account, Role, to_user_name
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import (
-    SESSION_COOKIE,
-    CurrentUser,
-    HttpError,
-    Sessions,
-    SignInWay,
-    account_of,
-    one_line,
-    unstored_account,
-)
+from lab_agent.status.auth import HttpError
 from lab_agent.status.context import StatusContext
+from lab_agent.status.forms import one_line
 from lab_agent.status.session_start import client_address, note_sign_in, set_session_later
+from lab_agent.status.sessions import SESSION_COOKIE, CurrentUser, Sessions, SignInWay, account_of, unstored_account
 from lab_agent.status.translation import gettext
 from lab_agent.web_server import PEER_KEY
 

@@ -20,8 +20,9 @@ from lab_agent.errors import Failure, InvalidTransitionError
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.status.auth import Form, HttpError, Note, Operator, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.translation import gettext

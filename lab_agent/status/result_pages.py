@@ -22,9 +22,10 @@ from lab_agent.domain.report_records import HoldReason, ReportRecord, result_ale
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import Page, ReportSummary
-from lab_agent.status.auth import Form, HttpError, Operator, Viewer, one_line
+from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result
+from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash, SearchText, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.translation import gettext, marked

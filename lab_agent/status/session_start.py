@@ -12,8 +12,8 @@ from lab_agent.audit_log import record
 from lab_agent.domain.audit import AuditEntry
 from lab_agent.errors import StoreError
 from lab_agent.logs import get_logger
-from lab_agent.status.auth import SESSION_COOKIE, Sessions, SignInWay
 from lab_agent.status.context import StatusContext
+from lab_agent.status.sessions import SESSION_COOKIE, Sessions, SignInWay
 
 _log = get_logger(__name__)
 

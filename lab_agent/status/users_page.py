@@ -13,9 +13,11 @@ from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH, Account
 from lab_agent.errors import AlreadyExistsError, DataInvalidError, LastAdminError
 from lab_agent.logs import get_logger
 from lab_agent.ports.credential_repositories import SessionRecord
-from lab_agent.status.auth import Admin, AdminReader, CurrentUser, Form, HttpError, Sessions, one_line
+from lab_agent.status.auth import Admin, AdminReader, HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
+from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash
+from lab_agent.status.sessions import CurrentUser, Sessions
 from lab_agent.status.translation import gettext
 
 router = APIRouter()

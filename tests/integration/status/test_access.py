@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 
 from lab_agent.accounts import Role
 from lab_agent.status.app import PAGE_MODULES
-from lab_agent.status.auth import read_form, verify_csrf_token
+from lab_agent.status.forms import read_form, verify_csrf_token
 from tests.integration.status.conftest import GOOD, form_token
 
 OPEN, VIEWER, OPERATOR, ADMIN, REVEAL = "open", "viewer", "operator", "admin", "reveal"

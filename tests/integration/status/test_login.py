@@ -11,9 +11,9 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.login import MAX_WAIT, LoginThrottle
 from lab_agent.status.session_start import local_path
+from lab_agent.status.sessions import SESSION_COOKIE
 
 PASSWORD = "a long password"
 PAGES = (

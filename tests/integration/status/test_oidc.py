@@ -21,9 +21,9 @@ from lab_agent.accounts import Role
 from lab_agent.domain.audit import AuditAction
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
-from lab_agent.status.auth import SESSION_COOKIE
 from lab_agent.status.oidc import ATTEMPT_COOKIE
 from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault, answer_for
+from lab_agent.status.sessions import SESSION_COOKIE
 from lab_agent.status.translation import speaking
 from tests.harness.clock import DEADLINE
 from tests.harness.oidc_provider import CLIENT_ID, CLIENT_SECRET, KEY, OTHER_KEY, Provider, oidc_provider

@@ -17,7 +17,7 @@ from lab_agent.accounts import Role
 from lab_agent.domain.audit import AuditAction
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
-from lab_agent.status.auth import SESSION_COOKIE
+from lab_agent.status.sessions import SESSION_COOKIE
 from tests.harness.clock import DEADLINE
 from tests.integration.status.conftest import PASSWORD, StatusPages, form_token
 from tests.integration.status.test_audit_of_pages import records
