@@ -11,7 +11,7 @@ import base64
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -127,6 +127,8 @@ class LisSimulator:
         self._behaviour = behaviour
         self._stage_timeout = stage_timeout
         self._clock = clock
+        self._finished: dict[Path, tuple[int, ...]] = {}
+        """Orders of which all was sent, and when the files that say what there is to send were written."""
 
     def run_once(self) -> list[str]:
         """Receives orders and sends the messages that are due; gives a log line about each."""
@@ -148,17 +150,19 @@ class LisSimulator:
 
     def _send_due_messages(self) -> Iterator[str]:
         for file in sorted(self._folders.received_orders.glob(ORDER_FILE_PATTERN)):
-            if not file.name.endswith(CANCELLATION_SUFFIX):
-                yield from self._send_order_messages(self._remove_cancelled_lines(decode(file.read_bytes())))
+            if file.name.endswith(CANCELLATION_SUFFIX):
+                continue
+            written = tuple(each.stat().st_mtime_ns for each in (file, _cancellation_of(file)) if each.exists())
+            if self._finished.get(file) != written:
+                order = _remove_cancelled_lines(decode(file.read_bytes()), _cancellation_of(file))
+                if (yield from self._send_order_messages(order)):
+                    self._finished[file] = written
 
-    def _remove_cancelled_lines(self, order: Json) -> Json:
-        """The order without the lines that were cancelled later."""
-        cancel = self._folders.received_orders / f"{order['key']}{CANCELLATION_SUFFIX}"
-        cancelled = {entry["line"] for entry in decode(cancel.read_bytes())["lines"]} if cancel.exists() else set()
-        return {**order, "lines": [line for line in order["lines"] if line["key"] not in cancelled]}
+    def _send_order_messages(self, order: Json) -> Generator[str, None, bool]:
+        """Sends what is due for one order; whether that was all of it.
 
-    def _send_order_messages(self, order: Json) -> Iterator[str]:
-        """Sends what is due for one order. A message that is not due yet holds back later ones of its report, not the others."""
+        A message that is not due yet holds back later ones of its report, not the others.
+        """
         waiting: set[str] = set()
         for message in build_messages(order, self._behaviour, self._clock()):
             report = message.body.get("report_id", message.name)
@@ -169,6 +173,7 @@ class LisSimulator:
                 continue
             self._write_message(message)
             yield f"sent {message.name}"
+        return not waiting
 
     def _is_stage_due(self, order: Json, message: ResultMessage) -> bool:
         if (self._folders.released_stages / f"{order['requisition']['value']}.{message.stage}").exists():
@@ -187,6 +192,16 @@ class LisSimulator:
             write_atomically(self._folders.results, name, noted.read_bytes())
         for name in files:
             self._folders.sent_messages.joinpath(f".{name}.unsent").replace(self._folders.sent_messages / name)
+
+
+def _cancellation_of(order: Path) -> Path:
+    return order.with_name(f"{order.stem}{CANCELLATION_SUFFIX}")
+
+
+def _remove_cancelled_lines(order: Json, cancellation: Path) -> Json:
+    """The order without the lines that were cancelled later."""
+    cancelled = {entry["line"] for entry in decode(cancellation.read_bytes())["lines"]} if cancellation.exists() else set()
+    return {**order, "lines": [line for line in order["lines"] if line["key"] not in cancelled]}
 
 
 def local_now() -> datetime:

@@ -150,6 +150,17 @@ def test_restart_repeats_no_message(folders: SimulatorFolders):
     assert list(folders.results.iterdir()) == []
 
 
+def test_order_of_which_all_was_sent_costs_nothing_more(folders: SimulatorFolders, monkeypatch: pytest.MonkeyPatch):
+    write_order(folders, order("001.001"))
+    lis = simulator(folders)
+    assert lis.run_once()
+    with monkeypatch.context() as patch:
+        patch.setattr("lab_sandbox.demo.lis.simulator.build_messages", None)
+        assert lis.run_once() == []
+    write_order(folders, {**order("001.001", "002.001"), "key": "RAAAAAAAAAAAAAAA"})
+    assert any("L2" in line for line in lis.run_once()), "what is written anew is looked at again"
+
+
 def test_delivered_files_equal_kept_files(folders: SimulatorFolders):
     write_order(folders, order("001.001"))
     simulator(folders).run_once()
