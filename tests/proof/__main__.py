@@ -146,7 +146,8 @@ class ProofRun:
             "LAB_PROOF_FIGURES": str(self._folder / f"{name}.figures"),
             "PYTHONPATH": str(tree),
         }
-        command = [sys.executable, "-m", "pytest", *tests, *options, "--timeout", str(_TEST_TIMEOUT)]
+        more = ("-p", "tests.proof.failures_at_once", "--timeout", str(_TEST_TIMEOUT))
+        command = [sys.executable, "-m", "pytest", *tests, *options, *more]
         with (self._folder / f"{name}.log").open("w") as log:
             return subprocess.run(command, cwd=tree, env=environment, stdout=log, stderr=log, check=False).returncode
 

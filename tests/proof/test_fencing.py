@@ -16,7 +16,7 @@ from lab_agent.store.schema import upgrade
 from lab_sandbox.partner.basket import Basket, choose_item
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
-from tests.harness.clock import wait_until
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import SHORTENED, AgentProcess, ProcessHarness
 from tests.harness.postgres_pair import PostgresPair, postgres_pair
 from tests.harness.proof import SHARE, Figures, share_of
@@ -31,7 +31,7 @@ ROUNDS = share_of(30, at_least=4)
 ORDERS_A_ROUND = 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pair() -> Iterator[PostgresPair]:
     try:
         with postgres_pair() as servers:
@@ -92,6 +92,25 @@ class Disturbance:
         await asyncio.to_thread(self.pair.fail_over)
         return self.figures.add(failovers=1)
 
+    async def wait_until_ended(self, placed: int) -> None:
+        """Wait until every Task is completed; fail once nothing has moved for long."""
+        seen, since = "", time.monotonic()
+        while unfinished := await self.unfinished(placed):
+            if unfinished != seen:
+                seen, since = unfinished, time.monotonic()
+            assert time.monotonic() < since + DEADLINE, f"nothing moves any more: {unfinished}"
+            await asyncio.sleep(0.2)
+
+    async def unfinished(self, placed: int) -> str:
+        """What has not ended yet, in words; empty if all has."""
+        tasks = Counter(task["status"] for task in await self.harness.search("task"))
+        if tasks == {"completed": 2 * placed}:
+            return ""
+        with psycopg.connect(self.url) as connection:
+            query = "SELECT kind, state, owner, count(*) FROM jobs WHERE state NOT IN ('done', 'obsolete') GROUP BY 1, 2, 3"
+            jobs = sorted(map(str, connection.execute(query).fetchall()))
+        return f"{dict(tasks)} of {2 * placed} Tasks, jobs {jobs}"
+
     def _held(self) -> list[tuple[int, int, int]]:
         """The process, the job and the fencing token of each lease."""
         query = "SELECT pid, jobs.id, jobs.fencing_token FROM jobs JOIN workers ON workers.name = jobs.owner"
@@ -128,14 +147,10 @@ async def test_late_writers_are_fenced_and_nothing_waits(
             await chance.choice(events)()
         figures.progress(number + 1, ROUNDS)
 
-    async def all_ended() -> bool:
-        tasks = await harness.search("task")
-        return len(tasks) == 2 * placed and {task["status"] for task in tasks} == {"completed"}
-
-    await wait_until(all_ended, "every Task completed", timeout=120)
+    await disturbed.wait_until_ended(placed)
     for agent in disturbed.agents:
         assert await agent.stop() == 0, "it ends in order, whatever happened"
-    assert await all_ended()
+    assert not await disturbed.unfinished(placed)
     for kind in ("DiagnosticReport", "Observation"):
         identifiers = Counter(one["identifier"][0]["value"] for one in await harness.search(kind))
         assert len(identifiers) == placed, f"{kind}: one of each order"
