@@ -71,6 +71,8 @@ def to_store_error(error: exc.SQLAlchemyError) -> LabAgentError:
         return cause
     if isinstance(error, exc.IntegrityError):
         return _from_constraint_violation(str(cause), getattr(cause, "sqlstate", None))
+    if isinstance(error, exc.PendingRollbackError):
+        return StoreUnreachableError("The database is unavailable: its connection was lost before; nothing was written.")
     if isinstance(error, exc.TimeoutError):
         return StoreUnreachableError("The database is unavailable: no connection became free in time; nothing was written.")
     if isinstance(error, exc.DBAPIError):

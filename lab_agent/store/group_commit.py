@@ -24,12 +24,11 @@ from sqlalchemy import Connection, Engine
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.store.error_translation import translate_errors
-from lab_agent.store.session import Session, Transaction
+from lab_agent.store.session import LOST, Session, Transaction
 
 T = TypeVar("T")
 JobsDue = Callable[[frozenset[JobKind]], None]
 
-_LOST = "The database gave up a transaction; nothing was written."
 _MAX_SECONDS = 0.02
 """How long a transaction takes up further units of work: the first of them is waiting for its answer."""
 
@@ -193,5 +192,5 @@ def _run_unit(transaction: Transaction, unit: _Unit) -> None:
     except BaseException as error:  # noqa: BLE001 - its caller is told, and the others of the group go on (law 9)
         unit.error = error
     if transaction.is_lost:
-        raise unit.error if isinstance(unit.error, StoreError) else StoreUnreachableError(_LOST)
+        raise unit.error if isinstance(unit.error, StoreError) else StoreUnreachableError(LOST)
     session.discard()

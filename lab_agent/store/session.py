@@ -18,9 +18,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.visitors import iterate
 
 from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import StoreError
+from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.store.table_base import METADATA
 
+LOST = "The database gave up a transaction; nothing was written."
 _SAVEPOINT = "unit_of_work"
 _NO_VALUES: Mapping[str, Any] = {}
 Values = Mapping[str, Any]
@@ -88,11 +89,14 @@ class Transaction:
 
     @property
     def is_lost(self) -> bool:
-        """Whether SQLite has none, whatever SQLAlchemy says: a full disk, for one, ends it. Nothing more may be sent then."""
-        if self.kind != "sqlite":
-            return False
-        raw: Any = None if self.connection.invalidated else self.connection.connection.dbapi_connection
-        return raw is None or not raw.in_transaction
+        """Whether the database has none any more, whatever SQLAlchemy says. Nothing more may be sent then.
+
+        The connection was lost; or SQLite has ended it, as it does on a full disk.
+        """
+        if self.connection.invalidated:
+            return True
+        raw: Any = self.connection.connection.dbapi_connection
+        return self.kind == "sqlite" and (raw is None or not raw.in_transaction)
 
     def end(self) -> None:
         """Commit what units of work have committed; where there is nothing, end it.
@@ -224,7 +228,9 @@ class Session:
         if self.read_only:
             raise StoreError("A unit of work that only reads cannot commit.")
         self.flush()
-        if self._is_incomplete or self._transaction.is_lost:
+        if self._transaction.is_lost:
+            raise StoreUnreachableError(LOST)
+        if self._is_incomplete:
             raise StoreError("A part of the unit of work could not be written; nothing was written.")
         if not self._transaction.shared:
             self._connection.commit()

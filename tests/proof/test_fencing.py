@@ -107,7 +107,7 @@ class Disturbance:
         if tasks == {"completed": 2 * placed}:
             return ""
         with psycopg.connect(self.url) as connection:
-            query = "SELECT kind, state, owner, count(*) FROM jobs WHERE state NOT IN ('done', 'obsolete') GROUP BY 1, 2, 3"
+            query = "SELECT kind, state, reason, count(*) FROM jobs WHERE state NOT IN ('done', 'obsolete') GROUP BY 1, 2, 3"
             jobs = sorted(map(str, connection.execute(query).fetchall()))
         return f"{dict(tasks)} of {2 * placed} Tasks, jobs {jobs}"
 

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from subprocess import PIPE
 
@@ -65,6 +65,24 @@ async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store)
         uow.key_values.set("a", "c")
         _cut_connections(url)
         uow.commit()
+
+    await store.run(_note)
+    with pytest.raises(StoreUnreachableError, match="nothing was written"):
+        await store.run(work)
+    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
+
+
+@pytest.mark.parametrize("swallows", [False, True], ids=["tells", "swallows"])
+async def test_connection_cut_between_reads_is_temporary_error(postgres_store, swallows):
+    """A unit of work that had not written yet, whether or not it hears of the first statement that failed."""
+    store, url = postgres_store
+
+    def work(uow):
+        uow.key_values.get("a")
+        _cut_connections(url)
+        with suppress(Exception) if swallows else nullcontext():
+            uow.key_values.get("b")
+        return uow.key_values.get("c")
 
     await store.run(_note)
     with pytest.raises(StoreUnreachableError, match="nothing was written"):
