@@ -116,6 +116,10 @@ FLASH_MESSAGES = {
     "adapter-resumed": marked("The laboratory system is resumed; what has waited for it goes on within seconds."),
     "orders-retried": "What waits of {done} is due now; the worker takes it up within seconds.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
+    "order-released": marked("The order is released, and is being assessed again."),
+    "order-rejected": marked("The order is rejected; its Tasks are being updated, and the clinic reads your reason."),
+    "line-accepted": marked("The line is accepted; its results will be delivered."),
+    "line-rejected": marked("The line is rejected; its Task is being updated, and the clinic reads your reason."),
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",
     "result-superseded": "A newer version arrived before this one; this one is kept but not delivered.",
@@ -269,7 +273,7 @@ def job_kind_name(kind: JobKind | str) -> str:
 
 NEXT_STEPS = {
     AttentionKind.ORDER: "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once.",
-    AttentionKind.LINE: "Enter it in the laboratory system, then `lab-agent orders accept-line`; or `refuse-line`.",
+    AttentionKind.LINE: "Enter it in the laboratory system, and accept it on its order's page; or reject it there.",
     AttentionKind.REFUSED: "See why it could not be read; correct the map or the laboratory system, then replay or dismiss it.",
 }
 

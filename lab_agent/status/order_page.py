@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from lab_agent import exact_json
@@ -19,7 +19,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, ServiceMessage
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.lab_order import OrderPatient
@@ -31,10 +31,12 @@ from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Finding
 from lab_agent.serialization import load_order_patient
 from lab_agent.serialization.identity import unpack_lab_patient
+from lab_agent.status import order_decisions
 from lab_agent.status.auth import Form, HttpError, Operator, Revealer, Viewer, one_line
 from lab_agent.status.charts import format_seconds
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, job_kind_name, load_result
+from lab_agent.status.order_decisions import Detail
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
 from lab_agent.status.wording import cause_about
@@ -46,18 +48,6 @@ router = APIRouter()
 _DOCUMENT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """A document of a laboratory system runs nothing and fetches nothing, whatever it is."""
 _SHOWN_INLINE = frozenset({"application/pdf", "image/png", "image/jpeg", "text/plain"})
-
-
-async def get_order(key: str, context: Context, _: Viewer) -> OrderDetail:
-    """The order of the address. Raises `HttpError`."""
-    detail = await context.queries.order(OrderKey(one_line(key)))
-    if detail is None:
-        message = "There is no order with this key. Search for it by Task id, requisition, accession or barcode."
-        raise HttpError(gettext(message), 404)
-    return detail
-
-
-Detail = Annotated[OrderDetail, Depends(get_order)]
 
 
 @router.get("/orders/{key}")
@@ -78,6 +68,10 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
         pauses=pauses,
         is_for_system=is_for_system,
         held_for=_held_for(detail.order),
+        can_release=order_decisions.can_release(detail.order),
+        can_reject=order_decisions.can_reject(detail.order),
+        held_lines=order_decisions.held_lines(detail),
+        systems_of=order_decisions.systems_of,
         track=build_track(detail),
         tubes=read_tubes(detail, context),
         test_name=context.test_name,
