@@ -20,7 +20,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, ServiceMessage
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
@@ -128,7 +128,7 @@ def build_track(detail: OrderDetail) -> tuple[Station, ...]:
     )
     reached = _reached(detail)
     times = [_first_event(detail.events, actions) for actions in _STATION_EVENTS]
-    times[0] = detail.order.seen_at
+    times[0], times[1] = detail.order.seen_at, times[1] or _assessed_at(detail.jobs, times[2])
     if detail.reports:
         times[3] = min(each.received_at for each in detail.reports)
         delivered = [each.changed_at for each in detail.reports if each.state is ReportState.DELIVERED]
@@ -157,6 +157,13 @@ def _reached(detail: OrderDetail) -> int:
     if detail.reports:
         return 3
     return {OrderState.SEEN: 0, OrderState.HELD: 0, OrderState.FETCHED: 1}.get(order.state, 2)
+
+
+def _assessed_at(jobs: Sequence[Job], handed_over_at: datetime | None) -> datetime | None:
+    """When the order was assessed first: its decision has no event of its own where nothing was to be said."""
+    ended = (each.changed_at for each in jobs if each.kind is JobKind.FETCH_ORDER and each.state is JobState.DONE)
+    found = min(ended, default=None)
+    return found if found is None or handed_over_at is None or found <= handed_over_at else None
 
 
 def _first_event(events: Sequence[Event], actions: tuple[str, ...]) -> datetime | None:

@@ -12,9 +12,10 @@ import pytest
 from lab_agent.accounts import Role
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.rules.engine import Assessment
 from lab_agent.rules.rule import Finding, Severity
+from lab_agent.status.order_page import build_track
 from tests.integration.status.conftest import GOOD, HELD, form_token
 
 CLOCKS = "order.clocks-differ"
@@ -155,3 +156,24 @@ async def test_line_of_another_order_is_not_found(with_held_line: Any):
     answer = await client.post(f"/orders/{HELD}/lines/L01/reject", data={"csrf_token": token, "note": REASON})
     assert answer.status_code == 404
     assert await line_state(with_held_line) is LineState.HELD
+
+
+async def test_ticked_orders_are_retried_on_the_same_list(seeded: Any):
+    client, token, shown = await operator(seeded, "/orders?state=handed_over")
+    assert 'name="filters" value="state=handed_over"' in shown
+    data = {"csrf_token": token, "filters": "state=handed_over&flash=x&test=a%26b", f"order-{GOOD}": "yes"}
+    preview = (await client.post("/orders/selected", data=data)).text
+    assert 'name="filters" value="state=handed_over&amp;test=a%26b"' in preview
+    job = await seeded.get_job(JobKind.DELIVER_REPORT)
+    assert await seeded.job_state(job.id) is JobState.DEAD_LETTER, "nothing is done before the form is sent"
+    answer = await client.post("/orders/selected/retry", data=data | {"note": "the service works again"})
+    assert answer.headers["location"] == "/orders?state=handed_over&test=a%26b&flash=orders-retried&done=1&left=0"
+    assert await seeded.job_state(job.id) is JobState.DUE
+
+
+async def test_way_tells_when_the_order_was_assessed(seeded: Any):
+    """An order with nothing to remark has no event of its assessment: the job that fetched it tells when it was."""
+    detail = await seeded.context.queries.order(OrderKey(GOOD))
+    fetched = replace(detail.jobs[0], kind=JobKind.FETCH_ORDER, state=JobState.DONE, changed_at=detail.order.seen_at)
+    track = build_track(replace(detail, events=(), jobs=(fetched,)))
+    assert track[1].at == detail.order.seen_at
