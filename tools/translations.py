@@ -20,6 +20,8 @@ from lab_agent.accounts import Role
 from lab_agent.conditions.model import Severity
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.lab_messages import ObservationStatus, ReportStatus
+from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import (
     REPORTS_NEEDING_OPERATOR,
@@ -30,7 +32,7 @@ from lab_agent.domain.state_machines import (
     WorkOrderState,
 )
 from lab_agent.rules import rule
-from lab_agent.status import formatting
+from lab_agent.status import formatting, wording
 from lab_agent.status.translation import LANGUAGES, LOCALES_FOLDER
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import describe_retry
@@ -61,10 +63,13 @@ def page_texts() -> set[MessageId]:
     return (found | set(_table_texts())) - condition_texts() - {""}
 
 
-def _table_texts() -> Iterator[str]:
+def _table_texts() -> Iterator[MessageId]:
     yield from (each.value for each in (*Severity, *Role, *rule.Severity, *PartOutcome))
     states = (*OrderState, *WorkOrderState, *LineState, *ReportState, *JobState)
     yield from (each.value.replace("_", " ") for each in states)
+    others = (*RefusedState, *ReportStatus, *ObservationStatus, "unreadable", *formatting.MESSAGE_KINDS.values())
+    yield from (str(each).replace("_", " ") for each in others)
+    yield from wording.FORMS.values()
     yield from map(formatting.state_meaning, states)
     yield from map(formatting.job_kind_name, JobKind)
     yield from formatting.FLASH_MESSAGES.values()

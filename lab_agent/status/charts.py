@@ -110,6 +110,7 @@ def _to_bucket(start: datetime, hours: Sequence[HourlyActivity]) -> Bucket:
 def draw_counts(key: str, rows: Sequence[Bucket], span: Span) -> Chart:
     """Bars of how many there were."""
     top = max(2.0, _round_up(max((row.count for row in rows), default=0)))
+    top += top % _GRID_LINES  # so that each mark is a whole number
     width = (WIDTH - _LEFT) / len(rows)
     bars = tuple(
         Bar(

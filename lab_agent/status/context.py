@@ -172,7 +172,7 @@ class TemplateRenderer:
             "mode": self._context.mode,
             "now": now,
             "utc_offset": formatting.utc_offset(now),
-            "age": lambda since: format_age(since, now),
+            "age": lambda since: formatting.age_in_words(since, now),
             "age_until_now": lambda since: format_age(min(since, now), now),
             "lasted": lambda since, until: format_age(since, max(until or now, since)),
             "account": user and user.account,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from datetime import datetime
 from markupsafe import Markup, escape
 
 from lab_agent.domain import value_text
+from lab_agent.domain.ages import format_age
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.domain.records import Alert
@@ -26,7 +28,7 @@ from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
 from lab_agent.workflow.result_history import kept_names
 
-_MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession_update"}
+MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession_update"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class ResultView:
     @property
     def kind(self) -> str:
         """`report`, `rejection`, `accession_update` or `unreadable`."""
-        return "unreadable" if self.message is None else _MESSAGE_KINDS[type(self.message)]
+        return "unreadable" if self.message is None else MESSAGE_KINDS[type(self.message)]
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -66,13 +68,13 @@ def order_references(result: ResultView) -> tuple[tuple[str, str], ...]:
 
 def _iter_references(message: LabMessage) -> Iterator[tuple[str, str]]:
     if message.order:
-        yield "order", message.order
+        yield marked("order"), message.order
     for line in message.lines if isinstance(message, LabReport) else ():
-        yield "line", line
+        yield marked("line"), line
     if message.accession and not isinstance(message, AccessionUpdate):
-        yield "accession", message.accession
+        yield marked("accession"), message.accession
     if message.barcode:
-        yield "barcode", message.barcode
+        yield marked("barcode"), message.barcode
 
 
 def format_observation(observation: ReportedObservation) -> str:
@@ -99,6 +101,7 @@ def _format_sampled_data(data: SampledData) -> str:
     return f"{data.data} (every {data.period:f} ms, from {value_text.format_quantity(data.origin)})"
 
 
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 _LEFT_OVER = "{left} were left as they are; what waits still is listed here."
 FLASH_MESSAGES = {
     "retried": "Job {job} is due now; the worker picks it up within seconds.",
@@ -116,6 +119,10 @@ FLASH_MESSAGES = {
     "adapter-resumed": marked("The laboratory system is resumed; what has waited for it goes on within seconds."),
     "orders-retried": "What waits of {done} is due now; the worker takes it up within seconds.",
     "order-retried": "All waiting jobs of this order are due now; the worker picks them up within seconds.",
+    "order-released": marked("The order is released, and is being assessed again."),
+    "order-rejected": marked("The order is rejected; its Tasks are being updated, and the clinic reads your reason."),
+    "line-accepted": marked("The line is accepted; its results will be delivered."),
+    "line-rejected": marked("The line is rejected; its Task is being updated, and the clinic reads your reason."),
     "result-matched": "The result is matched; the worker delivers it within seconds.",
     "result-delivered": "The result has taken effect.",
     "result-superseded": "A newer version arrived before this one; this one is kept but not delivered.",
@@ -269,7 +276,7 @@ def job_kind_name(kind: JobKind | str) -> str:
 
 NEXT_STEPS = {
     AttentionKind.ORDER: "Fix what the reason names. The order is reassessed automatically; “Assess again now” does it at once.",
-    AttentionKind.LINE: "Enter it in the laboratory system, then `lab-agent orders accept-line`; or `refuse-line`.",
+    AttentionKind.LINE: "Enter it in the laboratory system, and accept it on its order's page; or reject it there.",
     AttentionKind.REFUSED: "See why it could not be read; correct the map or the laboratory system, then replay or dismiss it.",
 }
 
@@ -300,6 +307,19 @@ def is_unconfirmed_submit(job: Job) -> bool:
 def find_unconfirmed_submit(detail: OrderDetail) -> Job | None:
     """The job that an operator has to settle before the whole order may be retried."""
     return next((job for job in detail.jobs if is_unconfirmed_submit(job)), None)
+
+
+def rule_text(message: str) -> str:
+    """What a rule says, for all orders: `…` stands for what it finds in one."""
+    text = _PLACEHOLDER.sub("…", message.removeprefix("{where}: ")).replace("….", "…")
+    return text[:1].upper() + text[1:]
+
+
+def age_in_words(since: datetime | None, now: datetime) -> str:
+    """How long ago, or in how long."""
+    if since is None:
+        return gettext("never")
+    return format_age(since, now) if since <= now else gettext("in %(span)s") % {"span": format_age(now, since)}
 
 
 def format_timestamp(at: DateOrTime | None) -> str:

@@ -132,7 +132,7 @@ async def show_failures_of_age(
         key = AlertKey.parse(one_line(cause))
     except ValueError as exc:
         raise HttpError("There is no such cause.", 404) from exc
-    column = int(age) if age.isascii() and age.isdigit() and int(age[:3]) <= len(AGE_LIMITS) else None
+    column = int(age) if age in map(str, range(len(AGE_LIMITS) + 1)) else None
     now = context.clock.now()
     after = now - AGE_LIMITS[column] if column is not None and column < len(AGE_LIMITS) else None
     until = now - AGE_LIMITS[column - 1] if column else None

@@ -1,6 +1,7 @@
 """`/live`: tells open pages which topics have changed, and nothing of what they say; a page reads itself again.
 
-One look a second serves all pages, and none is taken while no page is open.
+One look a second serves all pages, and none is taken while no page is open. Only some pages of a session are told: a browser
+opens six connections to a server for all of its tabs, and one more tab must still find one free. The others look by themselves.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ LOOK_EVERY = 1.0
 _HEARTBEAT = 15.0
 _CHECK_SESSION_EVERY = 60.0
 _MAX_LISTENERS = 100
+MAX_OF_SESSION = 3
 _QUEUE_SIZE = 50
 
 
@@ -35,7 +37,8 @@ class ChangeFeed:
     """Looks for changes while somebody listens, and tells each listener the topics."""
 
     queries: Queries
-    _listeners: set[asyncio.Queue[frozenset[str] | None]] = field(default_factory=set, init=False)
+    _listeners: dict[asyncio.Queue[frozenset[str] | None], str] = field(default_factory=dict, init=False)
+    """Each with its session."""
     _look: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
 
@@ -44,10 +47,14 @@ class ChangeFeed:
         """Whether nobody else can listen."""
         return len(self._listeners) >= _MAX_LISTENERS
 
-    async def listen(self) -> AsyncIterator[frozenset[str]]:
+    def has_enough(self, session: str) -> bool:
+        """Whether no other page of this session can listen."""
+        return sum(each == session for each in self._listeners.values()) >= MAX_OF_SESSION
+
+    async def listen(self, session: str) -> AsyncIterator[frozenset[str]]:
         """Give the topics that have changed, as they change; an empty set now and then, as a sign of life."""
         mine: asyncio.Queue[frozenset[str] | None] = asyncio.Queue(maxsize=_QUEUE_SIZE)
-        self._listeners.add(mine)
+        self._listeners[mine] = session
         if self._look is None or self._look.done():
             self._look = asyncio.create_task(self._watch(), name="status page: changes")
         try:
@@ -60,7 +67,7 @@ class ChangeFeed:
                 if changed is not None:
                     yield changed
         finally:
-            self._listeners.discard(mine)
+            self._listeners.pop(mine, None)
 
     def close(self) -> None:
         """End all listening: the server stops."""
@@ -92,20 +99,22 @@ class ChangeFeed:
 
 
 @router.get("/live")
-async def follow_changes(request: Request, _: Viewer) -> Response:
-    """Server-sent events: `changed` with the names of topics. The stream ends with the session."""
+async def follow_changes(request: Request, user: Viewer) -> Response:
+    """Server-sent events: `changed` with the names of topics. It ends with the session, which has a few of them (else 204)."""
     feed: ChangeFeed = request.app.state.change_feed
+    if feed.has_enough(user.session.id):
+        return Response(status_code=204)
     if feed.is_full:
         raise HttpError(gettext("Too many pages are open at once; this one refreshes itself more slowly."), 503)
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(_write_events(request, feed), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_write_events(request, feed, user.session.id), media_type="text/event-stream", headers=headers)
 
 
-async def _write_events(request: Request, feed: ChangeFeed) -> AsyncIterator[str]:
+async def _write_events(request: Request, feed: ChangeFeed, session: str) -> AsyncIterator[str]:
     sessions: Sessions = request.app.state.sessions
     loop = asyncio.get_running_loop()
     checked = loop.time()
-    async for topics in feed.listen():
+    async for topics in feed.listen(session):
         if loop.time() - checked > _CHECK_SESSION_EVERY:
             checked = loop.time()
             if not sessions.has_session(request.cookies.get(SESSION_COOKIE)):

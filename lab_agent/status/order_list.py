@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import RedirectResponse, Response
@@ -38,6 +38,8 @@ TICK_PREFIX = "order-"
 _MAX_LENGTH = 200
 _MAX_BULK = 100
 _EXPORT_PORTION = 500
+_MAX_QUERY = 2_000
+_FILTERS = frozenset({"search", "contract", "test", "system", "from", "until", "state", "cause"})
 _YEARS = range(1970, 9000)
 """Of filters: with others, the days around them could not be computed in every time zone."""
 
@@ -295,7 +297,14 @@ async def preview_selected(user: Operator, form: Form, context: Context, rendere
         details=details,
         waiting={each.order.key: [job for job in each.jobs if job.state in operator_jobs.WAITING_STATES] for each in details},
         tick_prefix=TICK_PREFIX,
+        filters=_filters(form),
     )
+
+
+def _filters(form: Mapping[str, str]) -> str:
+    """The query string of the list that the orders were ticked on, so that it is shown again; nothing but filters."""
+    given = parse_qsl(form.get("filters", "")[:_MAX_QUERY])
+    return urlencode([(name, one_line(text)[:_MAX_LENGTH]) for name, text in given if name in _FILTERS])
 
 
 @router.post("/orders/selected/retry")
@@ -308,7 +317,8 @@ async def retry_selected(user: Operator, form: Form, context: Context, note: Not
         else:
             left += 1
     _log.info("orders retried", action="orders_retried", count=done, by=user.name)
-    return RedirectResponse(f"/orders?flash=orders-retried&done={done}&left={left}", 303)
+    filters = _filters(form)
+    return RedirectResponse(f"/orders?{filters}{'&' if filters else ''}flash=orders-retried&done={done}&left={left}", 303)
 
 
 async def _retry(context: StatusContext, key: OrderKey, by: str, note: str) -> bool:

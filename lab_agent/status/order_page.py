@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from lab_agent import exact_json
@@ -19,8 +19,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, ServiceMessage
+from lab_agent.domain.ids import JobId
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
@@ -31,11 +31,13 @@ from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Finding
 from lab_agent.serialization import load_order_patient
 from lab_agent.serialization.identity import unpack_lab_patient
+from lab_agent.status import order_decisions
 from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
 from lab_agent.status.charts import format_seconds
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, find_unconfirmed_submit, format_observation, job_kind_name, load_result
 from lab_agent.status.forms import Form, one_line
+from lab_agent.status.order_decisions import Detail
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
 from lab_agent.status.wording import cause_about
@@ -47,18 +49,6 @@ router = APIRouter()
 _DOCUMENT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """A document of a laboratory system runs nothing and fetches nothing, whatever it is."""
 _SHOWN_INLINE = frozenset({"application/pdf", "image/png", "image/jpeg", "text/plain"})
-
-
-async def get_order(key: str, context: Context, _: Viewer) -> OrderDetail:
-    """The order of the address. Raises `HttpError`."""
-    detail = await context.queries.order(OrderKey(one_line(key)))
-    if detail is None:
-        message = "There is no order with this key. Search for it by Task id, requisition, accession or barcode."
-        raise HttpError(gettext(message), 404)
-    return detail
-
-
-Detail = Annotated[OrderDetail, Depends(get_order)]
 
 
 @router.get("/orders/{key}")
@@ -79,6 +69,10 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
         pauses=pauses,
         is_for_system=is_for_system,
         held_for=_held_for(detail.order),
+        can_release=order_decisions.can_release(detail.order),
+        can_reject=order_decisions.can_reject(detail.order),
+        held_lines=order_decisions.held_lines(detail),
+        systems_of=order_decisions.systems_of,
         track=build_track(detail),
         tubes=read_tubes(detail, context),
         test_name=context.test_name,
@@ -135,7 +129,7 @@ def build_track(detail: OrderDetail) -> tuple[Station, ...]:
     )
     reached = _reached(detail)
     times = [_first_event(detail.events, actions) for actions in _STATION_EVENTS]
-    times[0] = detail.order.seen_at
+    times[0], times[1] = detail.order.seen_at, times[1] or _assessed_at(detail.jobs, times[2])
     if detail.reports:
         times[3] = min(each.received_at for each in detail.reports)
         delivered = [each.changed_at for each in detail.reports if each.state is ReportState.DELIVERED]
@@ -164,6 +158,13 @@ def _reached(detail: OrderDetail) -> int:
     if detail.reports:
         return 3
     return {OrderState.SEEN: 0, OrderState.HELD: 0, OrderState.FETCHED: 1}.get(order.state, 2)
+
+
+def _assessed_at(jobs: Sequence[Job], handed_over_at: datetime | None) -> datetime | None:
+    """When the order was assessed first: its decision has no event of its own where nothing was to be said."""
+    ended = (each.changed_at for each in jobs if each.kind is JobKind.FETCH_ORDER and each.state is JobState.DONE)
+    found = min(ended, default=None)
+    return found if found is None or handed_over_at is None or found <= handed_over_at else None
 
 
 def _first_event(events: Sequence[Event], actions: tuple[str, ...]) -> datetime | None:

@@ -92,7 +92,8 @@ def create_environment() -> Environment:
         "mend_of": wording.mend_of,
         "affects_of": wording.affects_of,
         "affected_text": wording.affected_text,
-        "general": lambda text, condition: condition.fill(text, "…"),
+        "general": lambda text, condition: condition.fill(gettext(text), "…"),
+        "rule_text": formatting.rule_text,
     }
     made.globals |= {
         "next_step": formatting.next_step,

@@ -47,12 +47,13 @@ def explain(condition: Condition, subject: str = "") -> str:
 
 def affected_text(each: AffectedCount) -> str:
     """How many of something wait, as in `3 orders to fetch`."""
-    one, many = _FORMS.get((each.noun, each.rest), ("%(num)d item", "%(num)d items"))
+    one, many = FORMS.get((each.noun, each.rest), FORMS["item", ""])
     text = ngettext(one, many, each.number) % {"num": each.number}
     return text if each.is_exact else gettext("more than %(what)s") % {"what": text}
 
 
-_FORMS = {
+FORMS = {
+    ("item", ""): ("%(num)d item", "%(num)d items"),
     ("order", ""): ("%(num)d order", "%(num)d orders"),
     ("line", ""): ("%(num)d line", "%(num)d lines"),
     ("result", ""): ("%(num)d result", "%(num)d results"),

@@ -5,9 +5,12 @@
 const EVERY = 10000; // also without news: ages grow
 const PATIENCE = 8000;
 const GATHER = 250; // what changes at once is read once
+const NO_ANSWER = [502, 504]; // of a reverse proxy whose agent has died
 
 let touch = true;
 let waiting = 0;
+let arrived = Date.now();
+let news = null;
 
 function busy(region) {
   const active = document.activeElement;
@@ -34,19 +37,26 @@ function showAge() {
   document.getElementById("live-word").textContent = touch ? live.dataset.live : live.dataset.lost;
   const age = document.getElementById("live-age");
   const seconds = Math.max(0, Math.round((Date.now() - arrived) / 1000));
-  age.textContent = seconds < 15 && touch ? "" : ` (${seconds} ${age.dataset.unit})`;
+  const told = seconds < 120 ? `${seconds} ${age.dataset.seconds}` : `${Math.floor(seconds / 60)} ${age.dataset.minutes}`;
+  age.textContent = seconds < 15 && touch ? "" : ` (${told})`;
 }
 
-let arrived = Date.now();
+const ask = (address) => fetch(address, { credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(PATIENCE) });
+
+// A page that is not read again, for now or at all, finds out whether anybody would answer.
+async function checkAnswer() {
+  if (document.getElementById("agent-gone") !== null) say(NO_ANSWER.includes((await ask("/healthz")).status));
+}
 
 async function refresh() {
+  if (document.hidden) return;
   const region = document.querySelector("[data-auto-refresh]");
-  if (region === null || busy(region)) return;
+  if (region === null || busy(region)) return checkAnswer();
   const here = new URL(location.href);
   here.searchParams.delete("flash");
-  const answer = await fetch(here, { credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(PATIENCE) });
+  const answer = await ask(here);
   const text = await answer.text();
-  say(false);
+  say(NO_ANSWER.includes(answer.status));
   const reload = region.dataset.autoRefresh === "reload";
   if (answer.type === "opaqueredirect") return location.reload(); // signed out meanwhile
   if (busy(region) || (!answer.ok && (reload || answer.status !== 503))) return;
@@ -56,50 +66,53 @@ async function refresh() {
     const old = document.querySelectorAll(part);
     const next = fresh.querySelectorAll(part);
     old.forEach((one, place) => {
-      if (next[place] && one.innerHTML !== next[place].innerHTML) one.replaceChildren(...next[place].childNodes);
+      if (next[place] && one.innerHTML !== next[place].innerHTML) swap(one, next[place]);
     });
   }
   arrived = Date.now();
   showAge();
 }
 
-const attempt = () => refresh().catch(() => say(true)); // the agent may be restarting: the next round asks again
+// What somebody has opened stays open, and a table that was moved aside stays where it is.
+function swap(old, next) {
+  const opened = [...old.querySelectorAll("details[data-stays]")].map((one) => one.open);
+  const moved = [...old.querySelectorAll(".scroll-x")].map((one) => one.scrollLeft);
+  old.replaceChildren(...next.childNodes);
+  old.querySelectorAll("details[data-stays]").forEach((one, place) => (one.open = opened[place] ?? one.open));
+  old.querySelectorAll(".scroll-x").forEach((one, place) => (one.scrollLeft = moved[place] ?? 0));
+}
 
+const attempt = () =>
+  refresh()
+    .then(listen)
+    .catch(() => say(true)); // the agent may be restarting: the next round asks again
+
+// A browser has six connections to one server, for all of its tabs: one that nobody looks at keeps none of them.
 function listen() {
   const region = document.querySelector("[data-topics]");
-  if (region === null || region.dataset.topics === "") return;
+  if (news !== null || document.hidden || region === null || region.dataset.topics === "") return;
   const topics = new Set(region.dataset.topics.split(" "));
-  const news = new EventSource("/live");
+  news = new EventSource("/live");
   news.addEventListener("changed", (event) => {
     if (!event.data.split(" ").some((topic) => topics.has(topic))) return;
     clearTimeout(waiting);
     waiting = setTimeout(attempt, GATHER);
   });
   news.addEventListener("open", () => say(false));
-  news.addEventListener("error", () => attempt()); // the browser connects again by itself
-  addEventListener("pagehide", () => news.close());
+  news.addEventListener("error", () => {
+    if (news !== null && news.readyState === EventSource.CLOSED) hush(); // else the browser connects again by itself
+    refresh().catch(() => say(true));
+  });
 }
 
-// Keys that lead somewhere; a page lists them under /keys.
-const GO = { o: "/orders", h: "/", w: "/waiting", m: "/results", a: "/alerts", c: "/catalogue", f: "/failures" };
-let leader = 0;
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, select, textarea")) return;
-  if (event.key === "/") {
-    const search = document.querySelector("input[type=search]");
-    if (search !== null) {
-      event.preventDefault();
-      search.focus();
-    }
-  } else if (event.key === "?") location.href = "/keys";
-  else if (event.key === "g") leader = Date.now();
-  else if (Date.now() - leader < 1500 && GO[event.key] !== undefined) location.href = GO[event.key];
-  else if ((event.key === "j" || event.key === "k") && document.querySelector("main table a, main .list a")) {
-    const links = [...document.querySelectorAll("main tbody th a, main .list > li a:first-of-type")];
-    const place = links.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
-    if (links[place] !== undefined) links[place].focus();
-  }
-});
+function hush() {
+  if (news !== null) news.close();
+  news = null;
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? hush() : attempt()));
+addEventListener("pagehide", hush);
+addEventListener("pageshow", (event) => event.persisted && location.reload());
 
 document.querySelectorAll("[data-select-all]").forEach((one) => {
   one.hidden = false;

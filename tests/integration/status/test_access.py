@@ -40,6 +40,10 @@ ACCESS = {
     ("GET", "/orders/{key}/results"): VIEWER,
     ("POST", "/orders/{key}/patient"): REVEAL,
     ("POST", "/orders/{key}/retry"): OPERATOR,
+    ("POST", "/orders/{key}/release"): OPERATOR,
+    ("POST", "/orders/{key}/reject"): OPERATOR,
+    ("POST", "/orders/{key}/lines/{line}/accept"): OPERATOR,
+    ("POST", "/orders/{key}/lines/{line}/reject"): OPERATOR,
     ("GET", "/alerts"): VIEWER,
     ("GET", "/conditions"): VIEWER,
     ("GET", "/waiting"): VIEWER,
@@ -104,6 +108,7 @@ ACCESS = {
 """By method and address: who may. A new address must be added here, or the first test fails."""
 VALUES = {
     "key": GOOD,
+    "line": "L00",
     "job": "1",
     "rule": "line.specimen",
     "action": "retry",

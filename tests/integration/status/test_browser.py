@@ -19,6 +19,7 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.status.app import create_app
 from tests.harness import status_pages
+from tests.harness.clock import wait_until
 from tests.harness.paths import CATALOGUE
 from tests.integration.status.test_groups import add_rejected
 from tests.integration.status.test_groups import states as failed_states
@@ -235,3 +236,90 @@ async def test_refresh_keeps_a_half_written_decision(seeded, browser):
         await status_pages.unmatched_result(seeded, report_id="another")
         await tab.clock.run_for(11_000)
         await tab.get_by_text("03:19:00", exact=True).wait_for()
+
+
+async def test_many_open_tabs_leave_connections_for_another(seeded, browser):
+    """A browser has six connections to one server; pages that listen must not take them all."""
+    async with served(seeded) as base:
+        context = await browser.new_context()
+        await signed_in(await context.new_page(), base, "/")
+        for _ in range(8):
+            tab = await context.new_page()
+            await tab.goto(f"{base}/orders")
+            await tab.locator("#live.on").wait_for()
+        await context.close()
+
+
+async def test_hidden_tab_listens_no_more_until_shown(seeded, browser):
+    async with served(seeded) as base:
+        tab = await browser.new_page()
+        await signed_in(tab, base, "/waiting")
+        await wait_until(lambda: listens(tab), "the page listens")
+        await show(tab, hidden=True)
+        assert not await listens(tab)
+        await show(tab, hidden=False)
+        await wait_until(lambda: listens(tab), "the page listens again")
+
+
+async def listens(tab: Page) -> bool:
+    return bool(await tab.evaluate("news !== null && news.readyState === EventSource.OPEN"))
+
+
+async def show(tab: Page, *, hidden: bool) -> None:
+    """Bring the tab to the front, or another one before it."""
+    await tab.evaluate(
+        "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )
+
+
+@pytest.mark.parametrize("path", ["/waiting", "/rules"], ids=["while something is open", "where nothing is read again"])
+async def test_page_that_is_not_swapped_tells_death(seeded, browser, path):
+    async with served(seeded) as base:
+        tab = await browser.new_page()
+        await tab.clock.install()
+        await signed_in(tab, base, path)
+        if path == "/waiting":
+            await tab.get_by_text("Settle by hand").first.click()
+        await tab.clock.run_for(11_000)
+        assert await tab.locator("#agent-gone").is_hidden()
+    await tab.clock.run_for(11_000)
+    await tab.locator("#agent-gone").wait_for()
+    assert "lost" in (await tab.locator("#live").get_attribute("class") or "")
+
+
+async def test_opened_part_stays_open_when_read_again(seeded, browser):
+    async with served(seeded) as base:
+        tab = await browser.new_page()
+        await tab.clock.install()
+        await signed_in(tab, base, "/")
+        await tab.get_by_text("Unfinished, by state").click()
+        await tab.get_by_role("heading", name="On the way").click()
+        held = tab.locator("tbody tr").filter(has_text="held").first
+        await held.wait_for()
+        await seeded.write(
+            lambda uow: uow.orders.save(uow.orders.get_for_update(HELD).transition_to(OrderState.FETCHED, seeded.clock.now()))
+        )
+        await tab.clock.run_for(11_000)
+        await tab.locator("details[data-stays][open] tbody tr").filter(has_text="fetched").first.wait_for()
+
+
+async def test_russian_pages_fit_on_a_phone(seeded, browser):
+    """No page is wider than the screen, and the whole menu of languages and themes is on it."""
+    async with served(seeded) as base:
+        context = await browser.new_context(viewport={"width": 390, "height": 800}, locale="ru")
+        tab = await context.new_page()
+        await tab.goto(base)
+        await tab.locator("#name").fill("operator")
+        await tab.locator("#password").fill("a long password")
+        await tab.locator("button.primary").click()
+        await tab.locator("h1").wait_for()
+        for path in ("/", "/orders", "/failures", "/alerts", "/refused", "/rules", "/rules/line.code", "/turnaround"):
+            await tab.goto(f"{base}{path}")
+            await tab.locator(".look summary").click()
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= 390, path
+            menu = await tab.locator(".look form").bounding_box()
+            assert menu is not None
+            assert 0 <= menu["x"] <= menu["x"] + menu["width"] <= 390, path
+        await context.close()

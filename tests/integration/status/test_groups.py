@@ -102,3 +102,9 @@ async def test_group_action_needs_role_and_token(pages: Any):
     assert (await viewer.post("/waiting/all/retry", data={"csrf_token": token, "cause": CAUSE})).status_code == 403
     assert (await client.post("/waiting/all/retry", data={"csrf_token": token, "cause": CAUSE})).status_code == 403
     assert await states(pages) == {JobState.DEAD_LETTER}
+
+
+@pytest.mark.parametrize("age", ["0", "5", "6", "0009", "-1", "0" * 5000, "²", ""])
+async def test_any_age_in_the_address_is_answered(pages: Any, age: str):
+    client = await pages.signed_in_client(Role.VIEWER)
+    assert (await client.get("/failures/members", params={"cause": CAUSE, "age": age})).status_code == 200
