@@ -71,9 +71,10 @@ class CauseGroup:
 
 def read_groups(uow: UnitOfWork, now: datetime) -> tuple[CauseGroup, ...]:
     """Everything that fails or waits, by cause: the longest waiting first."""
+    failing, waiting = uow.all_groups()
     groups = [
-        *_of_jobs(uow.jobs.failure_groups(), now),
-        *(_of_waiting(each, now) for each in uow.waiting_groups() if each.key.condition not in _TOLD_AS_CONDITION),
+        *_of_jobs(failing, now),
+        *(_of_waiting(each, now) for each in waiting if each.key.condition not in _TOLD_AS_CONDITION),
     ]
     return tuple(sorted(groups, key=lambda each: (each.told.since, each.key)))
 

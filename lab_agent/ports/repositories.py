@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.job_records import FailureGroup, JobKind
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord, WaitingGroup
 from lab_agent.domain.report_records import HoldReason, ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import ReportState
@@ -78,6 +78,10 @@ class UnitOfWork(Protocol):
         """
         ...
 
+    def all_groups(self) -> tuple[tuple[FailureGroup, ...], tuple[WaitingGroup, ...]]:
+        """What fails (`jobs.failure_groups`) and what waits (`waiting_groups`), read together."""
+        return self.jobs.failure_groups(), self.waiting_groups()
+
     def commit(self) -> None:
         """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
         ...
@@ -111,6 +115,13 @@ class Store(Protocol):
         Raises `StoreUnreachableError`, and what `work` raises.
         """
         ...
+
+    async def look(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` like `run_read_only`, but each thing that it reads may be as it is at a moment of its own.
+
+        That is faster, and enough where what is read need not fit together to the millisecond.
+        """
+        return await self.run_read_only(work)
 
     async def reclaim_space(self) -> int:
         """Give room that was freed in the database back to the disk, in small portions, where that can be done beside the work.

@@ -68,15 +68,12 @@ SECURITY_HEADERS = {
 STATIC_FOLDER = Path(__file__).parent / "static"
 STATIC_PREFIX = "/static/"
 PAGE_MODULES = (
-    health,
-    login,
-    oidc,
-    live,
-    preferences,
     overview,
     order_list,
     order_page,
     order_decisions,
+    live,
+    health,
     condition_pages,
     group_pages,
     result_pages,
@@ -88,7 +85,11 @@ PAGE_MODULES = (
     audit_page,
     users_page,
     account_page,
+    login,
+    oidc,
+    preferences,
 )
+"""What is asked most comes first: an address is looked up in one after the other."""
 _RETRY_AFTER = "10"
 _HTTP_ERROR_MESSAGES = {404: marked("Page not found."), 405: marked("This address does not support this method.")}
 

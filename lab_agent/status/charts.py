@@ -98,6 +98,8 @@ def collect(hours: Sequence[HourlyActivity], measure: Measure, now: datetime, sp
 
 
 def _to_bucket(start: datetime, hours: Sequence[HourlyActivity]) -> Bucket:
+    if not hours:
+        return Bucket(start=start, count=0, median=None, percentile_95=None)
     medians = [each.median for each in hours if each.median is not None]
     return Bucket(
         start=start,
@@ -191,8 +193,7 @@ def _y_marks(top: float, write: object) -> tuple[Mark, ...]:
 def _x_marks(rows: Sequence[Bucket], span: Span) -> tuple[Mark, ...]:
     width = (WIDTH - _LEFT) / len(rows)
     every = 6 if span is DAY else 4
-    wanted = [(place, row.start.astimezone()) for place, row in enumerate(rows)]
-    marks = [(place, at) for place, at in wanted if place % every == every // 2]
+    marks = [(place, row.start.astimezone()) for place, row in enumerate(rows) if place % every == every // 2]
     form = "%H:%M" if span is DAY else "%d.%m."
     return tuple(Mark(round(_LEFT + place * width, 1), at.strftime(form)) for place, at in marks)
 

@@ -156,7 +156,7 @@ class TemplateRenderer:
         if user.groups is not None:
             return user.groups
         now = self._context.clock.now()
-        return await self._context.store.run_read_only(lambda uow: read_groups(uow, now))
+        return await self._context.store.look(lambda uow: read_groups(uow, now))
 
     async def render_page(self, template: str, user: CurrentUser, *, status: int = 200, **fields: Any) -> HTMLResponse:
         """Render a page for a signed-in user; its navigation shows how much is waiting."""

@@ -8,7 +8,8 @@ from datetime import date, datetime, timedelta
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.audit_log import record
@@ -22,8 +23,9 @@ from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.logs import get_logger
 from lab_agent.ports.queries import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
 from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
-from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.context import Context, Renderer, StatusContext, get_context
 from lab_agent.status.csv_export import csv_file
+from lab_agent.status.early_read import EarlyRead
 from lab_agent.status.formatting import format_timestamp
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
@@ -39,7 +41,8 @@ _MAX_LENGTH = 200
 _MAX_BULK = 100
 _EXPORT_PORTION = 500
 _MAX_QUERY = 2_000
-_FILTERS = frozenset({"search", "contract", "test", "system", "from", "until", "state", "cause"})
+_TEXT_FILTERS = ("search", "contract", "test", "system", "from", "until")
+_FILTERS = frozenset({*_TEXT_FILTERS, "state", "cause"})
 _YEARS = range(1970, 9000)
 """Of filters: with others, the days around them could not be computed in every time zone."""
 
@@ -62,21 +65,15 @@ class ListAddress:
         return dict(self.parameters).get(name, "")
 
 
-async def read_address(
-    search: str = "",
-    contract: str = "",
-    test: str = "",
-    system: str = "",
-    since: Annotated[str, Query(alias="from")] = "",
-    until: str = "",
-    cause: str = "",
-    state: Annotated[list[str] | None, Query()] = None,
-) -> ListAddress:
-    """Read the filters; a date that is none is told, and left out."""
-    states = [each for each in OrderState if each.value in (state or ())]
-    texts = {"search": search, "contract": contract, "test": test, "system": system, "from": since, "until": until}
-    values = {name: one_line(text)[:_MAX_LENGTH] for name, text in texts.items()}
-    held_for = one_line(cause)[:_MAX_LENGTH]
+async def read_address(request: Request) -> ListAddress:
+    """Read the filters; a date that is none is told, and left out.
+
+    They are looked up here one by one: as parameters of this function, FastAPI would check each, which takes as long as a search.
+    """
+    asked = request.query_params
+    states = [each for each in OrderState if each.value in asked.getlist("state")]
+    values = {name: _asked_text(request, name) for name in _TEXT_FILTERS}
+    held_for = _asked_text(request, "cause")
     problem = None
     days: dict[str, datetime | None] = {}
     for name in ("from", "until"):
@@ -102,6 +99,10 @@ async def read_address(
     return ListAddress(criteria, tuple(parameters), problem)
 
 
+def _asked_text(request: Request, name: str) -> str:
+    return one_line(request.query_params.get(name, ""))[:_MAX_LENGTH]
+
+
 def start_of_day(text: str) -> datetime | None:
     """The start of a day in this machine's time zone; None for no text. Raises `ValueError` for what is no day of our time."""
     if not text:
@@ -115,9 +116,10 @@ def start_of_day(text: str) -> datetime | None:
 Address = Annotated[ListAddress, Depends(read_address)]
 
 
-async def read_cursor(after: str = "", before: str = "") -> OrderCursor | None:
+async def read_cursor(request: Request) -> OrderCursor | None:
     """Where the page begins, as its address says; nonsense is the first page."""
-    text = before or after
+    before = request.query_params.get("before", "")
+    text = before or request.query_params.get("after", "")
     at, _, key = text.partition("~")
     try:
         moment = datetime.fromisoformat(at)
@@ -128,20 +130,32 @@ async def read_cursor(after: str = "", before: str = "") -> OrderCursor | None:
     return OrderCursor(at=moment, key=OrderKey(key[:_MAX_LENGTH]), backwards=bool(before))
 
 
-Cursor = Annotated[OrderCursor | None, Depends(read_cursor)]
-
-
 def _write_cursor(order: OrderSummary, *, held: bool) -> str:
     at = order.held_since if held and order.held_since else order.seen_at
     return f"{at.isoformat()}~{order.key}"
 
 
+@dataclass(frozen=True, slots=True)
+class AskedList:
+    """What a request asks of the list, and the orders as they are being read."""
+
+    address: ListAddress
+    orders: EarlyRead[OrderList]
+
+
+async def ask_for_orders(request: Request) -> AskedList:
+    """Begin to read the orders of a page."""
+    address, cursor = await read_address(request), await read_cursor(request)
+    context = await get_context(request)
+    return AskedList(address, EarlyRead(request, lambda: context.queries.order_list(address.criteria, cursor=cursor)))
+
+
 @router.get("/orders")
 async def show_orders(
-    user: Viewer, context: Context, renderer: Renderer, address: Address, cursor: Cursor, flash: Flash
+    asked: Annotated[AskedList, Depends(ask_for_orders)], user: Viewer, context: Context, renderer: Renderer, flash: Flash
 ) -> Response:
     """The list of orders, narrowed; its address is the filter, to be kept as a bookmark."""
-    found = await context.queries.order_list(address.criteria, cursor=cursor)
+    address, found = asked.address, await asked.orders.result()
     cause = address.criteria.cause
     held = cause is not None or address.criteria.states == {OrderState.HELD}
     return await renderer.render_page(

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
+from starlette.requests import Request
 from starlette.responses import Response
 
 from lab_agent.conditions.ids import ConditionId
@@ -17,11 +18,12 @@ from lab_agent.domain.ages import format_age
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting
 from lab_agent.monitoring.page_lists import RESULTS_TO_DELIVER
-from lab_agent.ports.queries import Overview
+from lab_agent.ports.queries import Overview, OverviewPage
 from lab_agent.status.auth import Viewer
 from lab_agent.status.charts import DAY, WEEK, Chart, Span, collect, draw_counts, draw_times, first_hour, format_seconds
 from lab_agent.status.condition_pages import list_open_conditions
-from lab_agent.status.context import Context, Renderer, StatusContext
+from lab_agent.status.context import Context, Renderer, StatusContext, get_context
+from lab_agent.status.early_read import EarlyRead
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, ngettext
 from lab_agent.status.wording import affected_text, affects_of, title_of
@@ -41,22 +43,30 @@ class Headline:
     rest: str = ""
 
 
-async def chosen_span(span: str = "") -> Span:
-    """The span of the charts."""
-    return WEEK if span == WEEK.name else DAY
+@dataclass(frozen=True, slots=True)
+class AskedOverview:
+    """The span of the charts, and the numbers as they are being read."""
+
+    span: Span
+    page: EarlyRead[OverviewPage]
+
+
+async def ask_for_overview(request: Request, span: str = "") -> AskedOverview:
+    """Begin to read the numbers of the page."""
+    chosen = WEEK if span == WEEK.name else DAY
+    context = await get_context(request)
+    now = context.clock.now()
+    since = min(first_hour(now, chosen), _midnight(now))
+    return AskedOverview(chosen, EarlyRead(request, lambda: context.queries.overview_page(now=now, since=since)))
 
 
 @router.get("/")
 async def show_overview(
-    user: Viewer,
-    context: Context,
-    renderer: Renderer,
-    flash: Flash,
-    span: Annotated[Span, Depends(chosen_span)],
+    asked: Annotated[AskedOverview, Depends(ask_for_overview)], user: Viewer, context: Context, renderer: Renderer, flash: Flash
 ) -> Response:
     """How things are."""
-    now = context.clock.now()
-    read = await context.queries.overview_page(now=now, since=min(first_hour(now, span), _midnight(now)))
+    now, span = context.clock.now(), asked.span
+    read = await asked.page.result()
     overview, hours = read.overview, read.hours
     conditions = list_open_conditions(context, overview)
     every_group = {each.key: each for each in await renderer.groups(user)}

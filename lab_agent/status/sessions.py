@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Protocol
 
 from lab_agent.accounts import Account, Role, find_session
@@ -31,6 +32,8 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 _log = get_logger(__name__)
 
 SESSION_COOKIE = "lab_agent_session"
+_KNOWN_COOKIES = 256
+"""Cookies that are not decrypted again: a request looks at its own more than once."""
 _COOKIE_PREFIX = b"status-session-2:"
 _SEEN_EVERY = timedelta(minutes=1)
 
@@ -119,6 +122,7 @@ class Sessions:
         self.lifetime = lifetime
         self._ways = frozenset(ways)
         self._ended_sessions: dict[str, datetime] = {}
+        self._decrypt = lru_cache(maxsize=_KNOWN_COOKIES)(self._decrypt_cookie)
 
     async def start(self, account: Account, address: str, way: SignInWay = SignInWay.PASSWORD) -> str:
         """Give the cookie of a new session."""
@@ -169,7 +173,7 @@ class Sessions:
             groups = read_groups(uow, self._clock.now()) if with_groups else None
             return *find_session(uow, session.record_id, session.user), groups
 
-        record, stored, groups = await self._store.run_read_only(read)
+        record, stored, groups = await self._store.look(read)
         account = account_of(session, stored)
         return None if account is None else await self._admit(session, account, record, groups)
 
@@ -294,7 +298,7 @@ class Sessions:
         started = datetime.fromisoformat(session.started_at)
         return session.way in self._ways and started <= self._clock.now() < started + self.lifetime
 
-    def _decrypt(self, cookie: str) -> Session | None:
+    def _decrypt_cookie(self, cookie: str) -> Session | None:
         """What was encrypted with the same key for another purpose lacks the prefix."""
         try:
             content = self._cipher.decrypt(cookie.encode())

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
@@ -22,6 +23,8 @@ from lab_agent.store.error_translation import from_os_error
 
 READ_ONLY = "lab_read_only"
 """Execution option of a connection that cannot write."""
+NO_TRANSACTION = "lab_no_transaction"
+"""Execution option of a connection that cannot write: each of its statements sees the moment of its own."""
 _BUSY_SECONDS = 15
 """How long who writes waits for a lock."""
 _READING_BUSY_SECONDS = 2
@@ -37,6 +40,7 @@ _NETWORK_LIMITS = {
     "keepalives_count": "3",
 }
 """How soon a connection to PostgreSQL counts as lost; the address in the settings may say otherwise."""
+_BEGIN_READING = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 _URL_FORMS = "write it as sqlite:///path/to/file.db or postgresql://user@host/database"
 
 
@@ -72,13 +76,13 @@ def open_engine(url: str, *, connections: int, files: DatabaseFiles | None = Non
 def open_reading_engine(url: str, *, connections: int, files: DatabaseFiles | None = None) -> Engine:
     """Make an engine whose connections cannot write; each transaction sees one moment. Raises `StoreError`.
 
+    With the execution option `NO_TRANSACTION` none is begun: on PostgreSQL, that spares two of the server's answers.
     A connection that was lost while nobody used it is found only by its next statement: who reads tries once more then.
     """
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
         return _create_sqlite_engine(parsed, connections, files, _READING_BUSY_SECONDS, read_only=True)
-    options = {READ_ONLY: True, "postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS, reading=True).execution_options(**options)
+    return _create_postgresql_engine(parsed, connections, _BUSY_SECONDS, reading=True)
 
 
 def is_answering(url: str) -> bool:
@@ -144,7 +148,8 @@ def _forbid_writes(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -
 
 
 def _begin_reading(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
+    if not connection.get_execution_options().get(NO_TRANSACTION):
+        connection.exec_driver_sql(_BEGIN_READING[connection.dialect.name])
 
 
 def _begin_writing(connection: Connection) -> None:
@@ -167,12 +172,25 @@ def _create_postgresql_engine(url: URL, connections: int, patience: float, *, re
         "client_encoding": "utf8",  # from a database in SQL_ASCII, psycopg would return bytes for text
         "options": " ".join(f"-c {name}={value}" for name, value in server.items()),
     }
-    return create_engine(
+    engine = create_engine(
         url.set(query={**ours, **url.query}),
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=not reading,
         pool_use_lifo=True,  # a connection that was used just now knows its statements
         hide_parameters=True,
-        isolation_level="READ COMMITTED",
+        isolation_level="AUTOCOMMIT" if reading else "READ COMMITTED",
+        execution_options={READ_ONLY: reading},
     )
+    if reading:
+        event.listen(engine, "connect", _set_up_reading)
+        event.listen(engine, "begin", _begin_reading)
+    return engine
+
+
+def _set_up_reading(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    """Let no statement write that is sent without a transaction, either."""
+    del entry
+    cursor = connection.cursor()
+    cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+    cursor.close()

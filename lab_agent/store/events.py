@@ -8,7 +8,6 @@ from datetime import datetime
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
-    Connection,
     bindparam,
     case,
     distinct,
@@ -107,11 +106,6 @@ class SqlEventRepository(EventRepository):
     @override
     def add(self, event: Event) -> None:
         self._session.append(_ADD_EVENT, [_EVENTS.to_values(event)])
-
-
-def load_open_alerts(connection: Connection) -> tuple[Alert, ...]:
-    """The open alerts, the oldest first."""
-    return _ALERTS.to_records(connection.execute(_ALL_OPEN.statement))
 
 
 class SqlAlertRepository(AlertRepository):

@@ -5,26 +5,21 @@ All is counted by few statements, made once, each from indexes: what is finished
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Connection,
     Select,
     Table,
-    bindparam,
-    cast,
     distinct,
     func,
     literal_column,
-    null,
     select,
     type_coerce,
-    union_all,
 )
 
 from lab_agent.domain.job_records import JobKind
@@ -35,7 +30,6 @@ from lab_agent.domain.state_machines import (
     OPEN_JOBS,
     OPEN_LINES,
     OPEN_ORDERS,
-    ORDERS_AWAITING_RESULTS,
     UNFINISHED_REPORTS,
     JobState,
     LineState,
@@ -43,21 +37,20 @@ from lab_agent.domain.state_machines import (
     ReportState,
     WorkOrderState,
 )
-from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, LAST_POLL_KEY, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
-from lab_agent.store.activity import load_activity
+from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
 from lab_agent.store.column_types import PlainText, UtcDateTime
-from lab_agent.store.events import load_open_alerts
+from lab_agent.store.overview_facts import FACTS, HOURS, OverviewFacts, read_facts
+from lab_agent.store.overview_rows import select_rows, unite
 from lab_agent.store.query_pages import OF_ANY_KIND
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
-from lab_agent.store.tables import events, jobs, key_values, lines, oauth_tokens, orders, reports, work_orders
+from lab_agent.store.tables import events, jobs, lines, orders, reports, work_orders
 
 S = TypeVar("S", bound=StrEnum)
 
-_NOW = bindparam("now", type_=UtcDateTime)
+_UNFINISHED = ("orders", "lines", "jobs", "reports", "handovers", "refused", "due", "late")
+"""Parts of what is read: what is unfinished, and how old it is."""
 _NOTHING: ColumnElement[Any] = literal_column("NULL")
-_NO_NUMBER: ColumnElement[Any] = cast(null(), BigInteger)
-_NO_TIME: ColumnElement[Any] = cast(null(), UtcDateTime)
 
 
 def _literal(name: str | StrEnum) -> ColumnElement[Any]:
@@ -69,13 +62,7 @@ def _count(part: str, table: Table, which: ColumnElement[bool], by: ColumnElemen
     """Count the rows of a table by their states, and by another column."""
     grouped = (table.c.state,) if by is _NOTHING else (table.c.state, by)
     return (
-        select(
-            _literal(part).label("part"),
-            type_coerce(table.c.state, PlainText).label("state"),
-            type_coerce(by, PlainText).label("by"),
-            func.count().label("number"),
-            _NO_TIME.label("since"),
-        )
+        select_rows(part, state=type_coerce(table.c.state, PlainText), by=type_coerce(by, PlainText), number=func.count())
         .where(which)
         .group_by(*grouped)
     )
@@ -92,13 +79,7 @@ _EVERY_COUNT = (
 
 
 def _oldest(part: str, state: ColumnElement[Any], since: ColumnElement[Any], *which: ColumnElement[bool]) -> Select[Any]:
-    return select(
-        _literal(part).label("part"),
-        state.label("state"),
-        _NOTHING.label("by"),
-        _NO_NUMBER.label("number"),
-        func.min(since, type_=UtcDateTime).label("since"),
-    ).where(*which)
+    return select_rows(part, state=state, since=func.min(since, type_=UtcDateTime)).where(*which)
 
 
 def _oldest_of_orders(state: OrderState) -> Select[Any]:
@@ -118,8 +99,8 @@ def _first_due(kind: JobKind) -> Select[Any]:
 
 _IS_FAILING = jobs.c.failing_since.is_not(None) & ~in_states(jobs.c.state, JOBS_NEEDING_OPERATOR)
 _IS_UNKNOWN = in_states(jobs.c.state, {JobState.OUTCOME_UNKNOWN}) & OF_ANY_KIND
-_COUNTS = union_all(*_EVERY_COUNT)
-_COUNTS_AND_OLDEST = union_all(
+_COUNTS = unite(*_EVERY_COUNT).execution_options(no_parameters=True)
+_OVERVIEW = (
     *_EVERY_COUNT,
     *map(_oldest_of_orders, sorted(OPEN_ORDERS)),
     _oldest_by_states("jobs", jobs, jobs.c.first_due_at, OPEN_JOBS),
@@ -127,33 +108,39 @@ _COUNTS_AND_OLDEST = union_all(
     *map(_first_due, sorted(JobKind)),
     _oldest("late", _literal("failing"), jobs.c.first_due_at, _IS_FAILING),
     _oldest("late", _literal("unknown"), jobs.c.first_due_at, _IS_UNKNOWN),
+    *FACTS,
 )
-_IS_OPEN = orders.c.state != _literal(OrderState.CLOSED)
-_IS_AWAITED = in_states(orders.c.state, ORDERS_AWAITING_RESULTS)
-_CLOSED = select(func.count()).where(
-    orders.c.state == _literal(OrderState.CLOSED), orders.c.changed_at >= bindparam("closed_since")
-)
-_OVERDUE = select(func.count()).where(_IS_AWAITED, _IS_OPEN, orders.c.expected_at < _NOW)
-_NEXT_DUE = select(func.min(orders.c.expected_at, type_=UtcDateTime)).where(_IS_OPEN, _IS_AWAITED, orders.c.expected_at >= _NOW)
-_FACTS = select(  # PostgreSQL plans what has parameters anew each time: so there is as little of it as can be
-    _CLOSED.scalar_subquery().label("closed_orders"),
-    _OVERDUE.scalar_subquery().label("overdue_orders"),
-    _NEXT_DUE.scalar_subquery().label("next_due"),
-    select(key_values.c.value).where(key_values.c.key == LAST_POLL_KEY).scalar_subquery().label("last_poll"),
-    select(oauth_tokens.c.expires_at)
-    .order_by(oauth_tokens.c.generation.desc())
-    .limit(literal_column("1"))
-    .scalar_subquery()
-    .label("sign_in_until"),
-)
+_WITHOUT_HOURS, _WITH_HOURS = unite(*_OVERVIEW), unite(*_OVERVIEW, HOURS)
 
 
 def load_overview(connection: Connection, now: datetime) -> Overview:
-    """Give what `Queries.overview` promises."""
-    found = connection.execute(_COUNTS_AND_OLDEST).all()
+    """Give what `Queries.overview` promises, by one statement."""
+    parts = _by_part(connection.execute(_WITHOUT_HOURS, _times(now)))
+    return _to_overview(parts, read_facts(parts), now)
+
+
+def load_overview_page(connection: Connection, now: datetime, since: datetime) -> OverviewPage:
+    """Give what `Queries.overview_page` promises, by one statement."""
+    parts = _by_part(connection.execute(_WITH_HOURS, _times(now) | {"hours_since": since}))
+    facts = read_facts(parts)
+    return OverviewPage(overview=_to_overview(parts, facts, now), hours=facts.hours)
+
+
+def _times(now: datetime) -> dict[str, datetime]:
+    return {"now": now, "closed_since": now - CLOSED_ORDERS_PERIOD}
+
+
+def _by_part(rows: Iterable[Any]) -> Mapping[str, Sequence[Any]]:
+    parts: dict[str, list[Any]] = {}
+    for row in rows:
+        parts.setdefault(row.part, []).append(row)
+    return parts
+
+
+def _to_overview(parts: Mapping[str, Sequence[Any]], facts: OverviewFacts, now: datetime) -> Overview:
+    found = [row for part in _UNFINISHED for row in parts.get(part, ())]
     counted = [row for row in found if row.number is not None]
     oldest = [row for row in found if row.since is not None]
-    facts = connection.execute(_FACTS, {"now": now, "closed_since": now - CLOSED_ORDERS_PERIOD}).one()
     return Overview(
         orders=_by_state(counted, "orders", OrderState),
         closed_orders=facts.closed_orders,
@@ -167,17 +154,12 @@ def load_overview(connection: Connection, now: datetime) -> Overview:
         oldest_reports=_oldest_by_state(oldest, "reports", ReportState),
         due_since=_due_since(oldest, now),
         overdue_orders=facts.overdue_orders,
-        alerts=load_open_alerts(connection),
-        last_poll=None if facts.last_poll is None else datetime.fromisoformat(facts.last_poll),
+        alerts=facts.alerts,
+        last_poll=facts.last_poll,
         next_due=facts.next_due,
         sign_in_until=facts.sign_in_until,
         affected=_to_affected_numbers(counted),
     )
-
-
-def load_overview_page(connection: Connection, now: datetime, since: datetime) -> OverviewPage:
-    """Give what `Queries.overview_page` promises."""
-    return OverviewPage(overview=load_overview(connection, now), hours=load_activity(connection, since))
 
 
 def load_affected_numbers(connection: Connection) -> AffectedNumbers:

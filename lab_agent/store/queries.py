@@ -6,7 +6,6 @@ It has connections of its own for reading, so that no page delays the workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -37,6 +36,7 @@ from lab_agent.domain.state_machines import (
     OrderState,
     ReportState,
 )
+from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.queries import (
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
@@ -67,14 +67,8 @@ from lab_agent.store.attention_queries import load_attention_items
 from lab_agent.store.audit_queries import SqlAuditQueries
 from lab_agent.store.change_stamps import load_change_stamps
 from lab_agent.store.failure_matrix import load_failure_matrix
-from lab_agent.store.order_list import (
-    HELD_STATES,
-    complete_summaries,
-    load_order_list,
-    load_work_orders,
-    select_order_summaries,
-    to_order_summary,
-)
+from lab_agent.store.order_list import HELD_STATES, is_one_statement, load_order_list
+from lab_agent.store.order_summaries import select_order_summaries, to_order_summary
 from lab_agent.store.overdue_results import load_overdue_results
 from lab_agent.store.overview_queries import load_affected_numbers, load_overview, load_overview_page, load_restored_numbers
 from lab_agent.store.query_pages import fetch_page, fetch_records, is_in, record_factory
@@ -91,11 +85,11 @@ class SqlQueries(SqlAuditQueries, Queries):
 
     @override
     async def overview(self, *, now: datetime) -> Overview:
-        return await self._store.read(lambda connection: load_overview(connection, now))
+        return await self._store.read(lambda connection: load_overview(connection, now), one_moment=False)
 
     @override
     async def overview_page(self, *, now: datetime, since: datetime) -> OverviewPage:
-        return await self._store.read(lambda connection: load_overview_page(connection, now, since))
+        return await self._store.read(lambda connection: load_overview_page(connection, now, since), one_moment=False)
 
     @override
     async def affected_numbers(self) -> AffectedNumbers:
@@ -184,11 +178,10 @@ class SqlQueries(SqlAuditQueries, Queries):
         which += [_order_matches(search.strip())] if search and search.strip() else []
         which += [orders.c.hold_cause == cause] if cause is not None else []
         order = (orders.c.held_since, orders.c.key) if only_held else (orders.c.seen_at.desc(), orders.c.key.desc())
-        listed = select_order_summaries().where(*which).order_by(*order)
 
         def load(connection: Connection) -> Page[OrderSummary]:
-            page = fetch_page(connection, listed, select(orders.c.key).where(*which), to_order_summary, offset, limit)
-            return replace(page, items=complete_summaries(connection, page.items))
+            listed = select_order_summaries(connection.dialect.name).where(*which).order_by(*order)
+            return fetch_page(connection, listed, select(orders.c.key).where(*which), to_order_summary, offset, limit)
 
         return await self._store.read(load)
 
@@ -197,7 +190,10 @@ class SqlQueries(SqlAuditQueries, Queries):
         self, criteria: OrderCriteria, *, cursor: OrderCursor | None = None, limit: int = DEFAULT_PAGE_SIZE
     ) -> OrderList:
         cipher = self._store.cipher
-        return await self._store.read(lambda connection: load_order_list(connection, cipher, criteria, cursor, limit))
+        one_moment = not is_one_statement(criteria, cursor)
+        return await self._store.read(
+            lambda connection: load_order_list(connection, cipher, criteria, cursor, limit), one_moment=one_moment
+        )
 
     @override
     async def order(self, key: OrderKey) -> OrderDetail | None:
@@ -320,7 +316,9 @@ def _load_order_detail(connection: Connection, key: OrderKey) -> OrderDetail | N
         return None
     return OrderDetail(
         order=found[0],
-        work_orders=load_work_orders(connection, [key]),
+        work_orders=fetch_records(
+            connection, WorkOrder, select(work_orders).where(work_orders.c.order_key == key).order_by(work_orders.c.adapter)
+        ),
         lines=fetch_records(connection, LineRecord, select(lines).where(lines.c.order_key == key).order_by(lines.c.number)),
         labels=fetch_records(
             connection, LabelUse, select(label_uses).where(label_uses.c.order_key == key).order_by(label_uses.c.number)

@@ -15,7 +15,7 @@ from lab_agent.store.tables import jobs
 
 T = TypeVar("T")
 
-OF_ANY_KIND = jobs.c.kind.in_(sorted(JobKind))
+OF_ANY_KIND = in_states(jobs.c.kind, JobKind)
 """Says nothing, but lets an index that begins with the kind be used."""
 
 

@@ -18,18 +18,19 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditHead, AuditOrigin
-from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.job_records import FailureGroup, JobKind
 from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.activity import SqlActivityRepository
+from lab_agent.store.all_groups import load_all_groups
 from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.audit import SqlAuditRepository
 from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
@@ -37,7 +38,7 @@ from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlSessionRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
-from lab_agent.store.engine import is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
+from lab_agent.store.engine import NO_TRANSACTION, is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.erasure import SqlErasure
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
@@ -114,6 +115,10 @@ class SqlUnitOfWork(UnitOfWork):
         return load_waiting_groups(self._session)
 
     @override
+    def all_groups(self) -> tuple[tuple[FailureGroup, ...], tuple[WaitingGroup, ...]]:
+        return load_all_groups(self._session)
+
+    @override
     def commit(self) -> None:
         self.audit.flush()
         self._session.commit()
@@ -145,6 +150,7 @@ class SqlStore(Store):
         files = None if path is None else DatabaseFiles(path)
         self._engine = open_engine(url, connections=threads, files=files, patience=patience)
         self._reading_engine = open_reading_engine(url, connections=_PAGE_READ_THREADS + _WORKER_READ_THREADS, files=files)
+        self._looking_engine = self._reading_engine.execution_options(**{NO_TRANSACTION: True})  # on the same connections
         self._url = url
         self._is_remote = path is None
         self.cipher = cipher
@@ -188,11 +194,11 @@ class SqlStore(Store):
 
     @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
-        def look(connection: Connection) -> T:
-            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self.cipher, self._origin))
+        return await self._look_in(self._worker_readers, work, one_moment=True)
 
-        self.health.check(reading=True)
-        return await self._read_in(self._worker_readers, look)
+    @override
+    async def look(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self._look_in(self._worker_readers, work, one_moment=False)
 
     @override
     async def verify(self) -> None:
@@ -207,10 +213,13 @@ class SqlStore(Store):
         self.health.can_be_read()
         await self._write_in_turn(_write_probe)
 
-    async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query` on a consistent snapshot; it cannot write. For the queries of this package."""
+    async def read(self, query: Callable[[Connection], T], *, one_moment: bool = True) -> T:
+        """Run `query`; it cannot write. For the queries of this package.
+
+        It sees one moment. One of a single statement does by itself, and is faster if `one_moment` is not asked for.
+        """
         self.health.check(reading=True)
-        return await self._read_in(self._page_readers, query)
+        return await self._read_in(self._page_readers, query, one_moment=one_moment)
 
     async def write(self, work: Callable[[Connection, Cipher], T]) -> T:
         """Run `work` on the tables themselves, and commit. For this package only."""
@@ -265,8 +274,15 @@ class SqlStore(Store):
     def _announce_jobs_due(self, kinds: frozenset[JobKind]) -> None:
         self.on_jobs_due(kinds)
 
-    async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
-        call = partial(copy_context().run, self._run_read_only, query)
+    async def _look_in(self, threads: ThreadPoolExecutor, work: Callable[[UnitOfWork], T], *, one_moment: bool) -> T:
+        def look(connection: Connection) -> T:
+            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self.cipher, self._origin))
+
+        self.health.check(reading=True)
+        return await self._read_in(threads, look, one_moment=one_moment)
+
+    async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T], *, one_moment: bool = True) -> T:
+        call = partial(copy_context().run, self._run_read_only, query, one_moment=one_moment)
         try:
             answer = asyncio.get_running_loop().run_in_executor(threads, call)
             if self._is_remote:
@@ -288,23 +304,15 @@ class SqlStore(Store):
             answer.cancel()  # what has not begun is not begun
             raise StoreUnreachableError(_NO_ANSWER, StoreFault.UNREACHABLE)
 
-    def _run_read_only(self, query: Callable[[Connection], T]) -> T:
+    def _run_read_only(self, query: Callable[[Connection], T], *, one_moment: bool) -> T:
+        engine = self._reading_engine if one_moment else self._looking_engine
         with translate_errors():
             try:
-                return self._read_once(query)
+                return _read_once(engine, query)
             except DBAPIError as exc:
                 if not exc.connection_invalidated:
                     raise
-                return self._read_once(
-                    query
-                )  # it was lost while nobody used it, as at a restart of the server: all are opened anew
-
-    def _read_once(self, query: Callable[[Connection], T]) -> T:
-        with self._reading_engine.connect() as connection:
-            check_files(connection)
-            found = query(connection)
-            connection.commit()  # psycopg forgets its prepared statements at a rollback, and each would be planned anew
-            return found
+                return _read_once(engine, query)  # it was lost while nobody used it, as at a restart of the server
 
     def _read_identity(self, connection: Connection) -> str:
         """The instance of the database, which must be the one that it was."""
@@ -325,6 +333,14 @@ class SqlStore(Store):
         self._worker_readers.shutdown()
         self._engine.dispose()
         self._reading_engine.dispose()
+
+
+def _read_once(engine: Engine, query: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        check_files(connection)
+        found = query(connection)
+        connection.commit()  # psycopg forgets its prepared statements at a rollback, and each would be planned anew
+        return found
 
 
 def _write_probe(session: Session) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    RowMapping,
     Select,
     Table,
     bindparam,
@@ -70,7 +71,7 @@ _RESULT_GROUPS: Any = (
     .where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
     .group_by(reports.c.state, reports.c.hold_reason)
 )
-_GROUPS = Query(
+GROUPS = Query(
     union_all(
         _select_group(ConditionId.ORDERS_HELD, orders, orders.c.hold_cause, orders.c.held_since, _IS_HELD),
         _select_group(ConditionId.LINES_HELD, lines, _NO_SUBJECT, lines.c.changed_at, _IS_HELD_LINE),
@@ -126,19 +127,18 @@ _OLDEST_OF = {condition: Query(wanted.limit(literal_column("1"))) for condition,
 
 def load_waiting_groups(session: Session) -> tuple[WaitingGroup, ...]:
     """Give what `UnitOfWork.waiting_groups` promises: one statement, and one more for the oldest order of each group of them."""
-    return tuple(_to_group(session, each) for each in session.execute(_GROUPS).all())
+    return tuple(to_group(session, each) for each in session.execute(GROUPS).mappings().all())
 
 
-def _to_group(session: Session, row: Any) -> WaitingGroup:
-    subject = row.subject or ""
-    if row.state is not None:
-        key = result_alert_key(ReportState(row.state), HoldReason(subject) if subject else None)
-        return WaitingGroup(key=key, count=row.count, since=row.since)
-    key = AlertKey(ConditionId(row.condition), subject)
+def to_group(session: Session, row: RowMapping) -> WaitingGroup:
+    """Make the record of a row of `GROUPS`, with its oldest order."""
+    subject, count, since = row["subject"] or "", row["count"], row["since"]
+    if row["state"] is not None:
+        key = result_alert_key(ReportState(row["state"]), HoldReason(subject) if subject else None)
+        return WaitingGroup(key=key, count=count, since=since)
+    key = AlertKey(ConditionId(row["condition"]), subject)
     oldest: Any = None
     if key.condition in _OLDEST_OF:
         oldest = session.execute(_OLDEST_OF[key.condition], {"of_subject": subject} if subject else {}).first()
     order, reason = oldest or (None, None)
-    return WaitingGroup(
-        key=key, count=row.count, since=row.since, order=None if order is None else OrderKey(order), reason=reason
-    )
+    return WaitingGroup(key=key, count=count, since=since, order=None if order is None else OrderKey(order), reason=reason)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from sqlalchemy import text
+
 from lab_agent.domain.records import Event
+from lab_agent.errors import StoreError
+from lab_agent.monitoring.cause_groups import read_groups
+from lab_agent.ports.queries import OrderCriteria
+from lab_agent.store.queries import SqlQueries
 from tests.harness.store_counts import count_store
 
 
@@ -69,3 +76,36 @@ async def test_what_did_not_change_is_not_written(sql_store, transact_sql, facto
     with count_store(sql_store) as counts:
         await transact_sql(work)
     assert counts.writes == 0
+
+
+async def test_page_of_orders_is_one_statement_without_transaction(sql_store, transact_sql, factory):
+    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
+    queries = SqlQueries(sql_store)
+    for criteria in (OrderCriteria(), OrderCriteria(search="R1"), OrderCriteria(search="nothing")):
+        await queries.order_list(criteria)
+        with count_store(sql_store) as counts:
+            await queries.order_list(criteria)
+        assert (counts.statements, counts.control, counts.read_only) == (1, 0, 1), counts.report()
+
+
+async def test_overview_is_one_statement_without_transaction(sql_store, factory):
+    queries = SqlQueries(sql_store)
+    await queries.overview_page(now=factory.now, since=factory.now)
+    with count_store(sql_store) as counts:
+        await queries.overview_page(now=factory.now, since=factory.now)
+    assert (counts.statements, counts.control) == (1, 0), counts.report()
+
+
+async def test_look_at_all_groups_is_one_statement(sql_store, factory):
+    await sql_store.look(lambda uow: read_groups(uow, factory.now))
+    with count_store(sql_store) as counts:
+        await sql_store.look(lambda uow: read_groups(uow, factory.now))
+    assert (counts.statements, counts.control) == (1, 0), counts.report()
+
+
+@pytest.mark.parametrize("one_moment", [True, False])
+async def test_reader_cannot_write(sql_store, one_moment):
+    write = text("INSERT INTO key_values (key, value) VALUES ('a', 'b')")
+    with pytest.raises(StoreError):
+        await sql_store.read(lambda connection: connection.execute(write), one_moment=one_moment)
+    assert await sql_store.look(lambda uow: uow.key_values.get("a")) is None
