@@ -213,7 +213,7 @@ class KilledInstallation:
     async def wait_until_ended(self) -> None:
         """Wait until everything has ended on all sides; fail once nothing has moved for long."""
         seen, since = "", time.monotonic()
-        while unfinished := await self._unfinished():
+        while unfinished := await self._look_twice():
             if unfinished != seen:
                 seen, since = unfinished, time.monotonic()
             assert time.monotonic() < since + _STALLED, f"seed {self.seed}: nothing moves any more: {unfinished}"
@@ -223,17 +223,28 @@ class KilledInstallation:
                 )
             await asyncio.sleep(0.3)
 
+    async def _look_twice(self) -> str:
+        """What has not ended yet; an order on its way to the service is nowhere, and has arrived a second later."""
+        if unfinished := await self._unfinished():
+            return unfinished
+        await asyncio.sleep(1)
+        return await self._unfinished()
+
     async def _unfinished(self) -> str:
-        """What has not ended yet, in words; empty if all has."""
-        tasks = Counter(task["status"] for task in await self.harness.search("task") if task["status"] not in _ENDED)
+        """What has not ended yet, in words; empty if all has.
+
+        It is looked for in the direction in which it moves: what has left a place already is seen at the next one.
+        """
         begun = [line for line in self.journal.read() if "begun" in line]
+        tasks = Counter(task["status"] for task in await self.harness.search("task") if task["status"] not in _ENDED)
+        stages = self._missing_stages()
         waiting = sorted(each.name for each in self.workspace.results.glob("*.json"))
         waiting += sorted(each.name for each in self.workspace.orders.glob("*.json"))
         found = {
             "orders to place": self.wanted - len(begun),
             "Tasks": dict(tasks),
+            "stages": stages,
             "files": waiting,
-            "stages": self._missing_stages(),
             "jobs": await asyncio.to_thread(self._open_jobs),
         }
         return ", ".join(f"{name}: {what}" for name, what in found.items() if what)
