@@ -23,7 +23,7 @@ test: lint
 # What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
 # and goes on where it was interrupted. SHORT=1 runs a twentieth of each; ONLY="kills soak" names single proofs; AGAIN=1 runs what
 # has held before, too; WRITE=1 puts the table into docs/reliability.md.
-proof: .venv/.dev
+proof: .venv/.dev .venv/.mutation
 	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m tests.proof $(ONLY) --jobs $(if $(SHORT),4,$(JOBS)) \
 		$(if $(AGAIN),--again) $(if $(WRITE),--write)
 
@@ -79,6 +79,7 @@ lock: .venv/.dev
 	$(LOCK) pyproject.toml --group build -o requirements/run.txt
 	$(LOCK) pyproject.toml --group build --group test --group bench -c requirements/run.txt -o requirements/dev.txt
 	$(LOCK) --group pyproject.toml:supply-chain -o requirements/supply-chain.txt
+	$(LOCK) --group pyproject.toml:mutation -c requirements/dev.txt -o requirements/mutation.txt
 
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'
@@ -90,6 +91,11 @@ lock: .venv/.dev
 
 .venv/.dev: .venv/.run requirements/dev.txt
 	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	touch $@
+
+# What the proof `mutation` needs besides: mutmut, whose operators it uses.
+.venv/.mutation: .venv/.dev requirements/mutation.txt
+	$(PIP) install --quiet --require-hashes -r requirements/mutation.txt
 	touch $@
 
 clean:

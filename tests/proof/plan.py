@@ -119,6 +119,13 @@ PROOFS = (
         tests=("integration/hapi/test_stu3_server.py", "integration/lis/hl7v2/test_hapi.py"),
     ),
     Proof(
+        name="mutation",
+        claim="Each small change of domain, rules or catalogue (an operator, a constant, an argument, a transition) is found by "
+        "unit tests, or is listed with its reason",
+        tests=("proof/test_mutation.py",),
+        short_seconds=40,
+    ),
+    Proof(
         name="deployment",
         claim="Installed by its pages on a real systemd, built as the Dockerfile says, and run by every transport",
         tests=(
@@ -141,6 +148,7 @@ HEADLINES = (
     Headline("poison", "incidents_told", "incidents, each told within its time with its cause and its mend"),
     Headline("soak", "orders", "orders in a simulated month with retention: database, memory and files stay flat"),
     Headline("api", "requests", "random requests at the public API: documented answers, no 500"),
+    Headline("mutation", "found", "small changes of the pure packages found by their unit tests; the others listed with reasons"),
     Headline("store", "killed_upgrades", "upgrades of the database killed at a statement: all or nothing"),
 )
 """What the README shows of the proofs."""

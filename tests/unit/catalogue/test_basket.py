@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from lab_agent.catalogue import basket
 from lab_agent.catalogue.basket import Basket
-from lab_agent.catalogue.basket_errors import BasketProblem
+from lab_agent.catalogue.basket_errors import BasketProblem, BasketProblems
 from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, Requirement, SpecimenOption
 from lab_agent.catalogue.turnaround import Turnaround
-from lab_agent.errors import BasketError, UnknownContractError
+from lab_agent.errors import BasketError, DataInvalidError, UnknownContractError
 
 
 def read(sample: Catalogue, *items: object, **more: object) -> Basket:
@@ -25,7 +25,7 @@ def read(sample: Catalogue, *items: object, **more: object) -> Basket:
 def rejections(sample: Catalogue, *items: object, **more: object) -> list[BasketProblem]:
     with pytest.raises(BasketError) as caught:
         read(sample, *items, **more)
-    assert all(isinstance(each, BasketProblem) and each.hint for each in caught.value.problems)
+    assert all(isinstance(each, BasketProblem) and each.hint and each.what and each.code for each in caught.value.problems)
     return list(caught.value.problems)  # type: ignore[arg-type]
 
 
@@ -245,3 +245,142 @@ def test_arbitrary_request_parsed_or_rejected(sample: Catalogue, body: dict[str,
         assert exc.problems  # noqa: PT017 - either way is right
     else:
         assert asked.lines
+
+
+@pytest.mark.parametrize(
+    ("body", "problems"),
+    [
+        ([], [("body", "structure")]),
+        ({}, [("contract", "required"), ("analyticsrequests", "required")]),
+        ({"contract": " "}, [("contract", "required"), ("analyticsrequests", "required")]),
+        ({"contract": True}, [("contract", "value"), ("analyticsrequests", "required")]),
+        ({"contract": "x" * 201}, [("contract", "too-long"), ("analyticsrequests", "required")]),
+        ({"contract": "C-100", "analyticsrequests": {}}, [("analyticsrequests", "required")]),
+        ({"contract": "C-100", "analyticsrequests": []}, [("analyticsrequests", "required")]),
+        ({"contract": "C-100", "analyticsrequests": [{}] * 51}, [("analyticsrequests", "too-costly")]),
+        ({"analyticsrequests": [{}]}, [("contract", "required")]),
+        ({"contract": "C-100", "analyticsrequests": [{}]}, [("analyticsrequests[0].id", "required")]),
+        ({"contract": "C-100", "analyticsrequests": ["x"]}, [("analyticsrequests[0]", "structure")]),
+        (
+            {"contract": "C-100", "analyticsrequests": [{"id": "999"}], "includetransportcontainer": 1},
+            [("includetransportcontainer", "value"), ("analyticsrequests[0].id", "not-found")],
+        ),
+        (
+            {"contract": "C-100", "analyticsrequests": [{"id": "050.001", "bodycite_code": "EAR", "bodysite_code": "NOS"}]},
+            [("analyticsrequests[0].bodycite_code", "value")],
+        ),
+        (
+            {"contract": "C-100", "analyticsrequests": [{"id": "002.001", "specimen_code": [10, 13]}]},
+            [("analyticsrequests[0].specimen_code", "value")],
+        ),
+        (
+            {"contract": "C-100", "analyticsrequests": [{"id": "002.015", "specimen_code": "13"}]},
+            [("analyticsrequests[0].specimen_code", "value")],
+        ),
+        (
+            {"contract": "C-100", "analyticsrequests": [{"id": "002.002", "guid": "a"}] * 2},
+            [("analyticsrequests[1].guid", "duplicate"), ("analyticsrequests[1]", "duplicate")],
+        ),
+    ],
+)
+def test_problem_has_its_place_and_code(sample: Catalogue, body: Any, problems: list[tuple[str, str]]) -> None:
+    with pytest.raises(BasketError) as caught:
+        basket.read_basket(body, sample.contracts, 50)
+    assert [(each.where, each.code) for each in caught.value.problems] == problems  # type: ignore[attr-defined]
+    assert all(each.what and each.hint for each in caught.value.problems)
+
+
+def test_basket_of_the_largest_size_is_read(sample: Catalogue) -> None:
+    assert len(read(sample, *[{"id": "060.001"}] * 50).lines) == 50
+    assert len(read(sample, {"id": "060.001", "guid": "x" * 200}).lines[0].guids[0]) == 200
+    assert read(sample, {"id": "060.001"}).lines[0].guids == ()
+    assert read(sample, {"id": "060.001"}).include_transport_containers is False
+
+
+def test_first_of_two_similar_items_is_suggested() -> None:
+    item = Item("0A1", "a", Decimal(1), Turnaround(Decimal(1)))
+    contract = Contract("C-100", "", {"0A1": item, "00a1": item})
+    with pytest.raises(BasketError) as caught:
+        basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "a1"}, {"id": "b"}]}, {"C-100": contract}, 9)
+    assert ["'0A1'" in each.hint for each in caught.value.problems] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("codes", "read_as"),
+    [
+        (13, ("13",)),
+        (Decimal("13.0"), ("13",)),
+        ("13.00", ("13",)),
+        ("13.5", ("13.5",)),
+        ("x13.0", ("x13.0",)),
+        (["13", 13, None, "10"], ("13", "10")),
+        ([], ()),
+        (None, ()),
+    ],
+)
+def test_codes_of_specimens_are_whole_numbers(codes: object, read_as: tuple[str, ...]) -> None:
+    problems = BasketProblems()
+    assert problems.read_codes({"specimen_code": codes}, "specimen_code", "x") == read_as
+    problems.raise_if_any()
+
+
+@pytest.mark.parametrize(("value", "flag"), [(None, False), (False, False), (True, True)])
+def test_flag_is_a_boolean_or_missing(value: object, flag: bool) -> None:
+    assert BasketProblems().read_flag({"x": value}, "x") is flag
+    assert BasketProblems().read_flag({}, "x") is False
+
+
+def test_more_than_eight_choices_are_cut_short() -> None:
+    (problem,) = rejections(options(*((code, None, None) for code in range(1, 10))), {"id": "i"})
+    assert problem.hint.count(" or ") == 7
+    assert problem.hint.endswith("…")
+    (problem,) = rejections(options(*((code, None, None) for code in range(1, 9))), {"id": "i"})
+    assert problem.hint.endswith("8")
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b'{"a": 1.50}', {"a": Decimal("1.50")}),
+        (b"\xef\xbb\xbf[]", []),
+        (b'"\\ud83d\\ude00"', "😀"),
+    ],
+)
+def test_body_is_json_in_utf8(body: bytes, value: object) -> None:
+    assert basket.decode_basket(body) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "is_half"),
+    [
+        (b'{"a": "\\ud83d"}', True),
+        (b'{"a": "\\uDE00"}', True),
+        (b'{"a": 1', False),
+        (b'{"a": "\\ud83d\\ude00"', False),
+        (b'{"a": 1, "a": 2}', False),
+        (b"\xff", False),
+        (b"[" * 100_000 + b'"\\ud83d"', False),
+    ],
+)
+def test_body_that_is_no_json_is_rejected(body: bytes, is_half: bool) -> None:
+    with pytest.raises(DataInvalidError) as caught:
+        basket.decode_basket(body)
+    (problem,) = caught.value.problems
+    assert ("uD800" in problem.what) is is_half
+    assert problem.where == "document" or not is_half
+
+
+def test_basket_is_of_its_contract(sample: Catalogue) -> None:
+    assert read(sample, {"id": "060.001"}).contract is sample.contracts["C-100"]
+
+
+def test_each_repeat_is_a_problem_of_its_own(sample: Catalogue) -> None:
+    found = rejections(sample, *({"id": id_} for id_ in ("002.015", "002.015", "002.002", "002.002")))
+    assert [each.where for each in found] == ["analyticsrequests[1]", "analyticsrequests[3]"]
+
+
+def test_unknown_code_without_a_similar_one_gets_another_hint() -> None:
+    item = Item("X7", "a", Decimal(1), Turnaround(Decimal(1)))
+    with pytest.raises(BasketError) as caught:
+        basket.read_basket({"contract": "C", "analyticsrequests": [{"id": "7"}]}, {"C": Contract("C", "", {"X7": item})}, 9)
+    assert "nomenclature" in caught.value.problems[0].hint

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
-from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped, Turnaround, compute_eta, next_change
+from lab_agent.catalogue.turnaround import (
+    Delayed,
+    Notice,
+    NoticePeriod,
+    Stopped,
+    Turnaround,
+    compute_eta,
+    format_decimal,
+    next_change,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NORMAL = Turnaround(Decimal(24), "usual")
@@ -130,3 +139,28 @@ def test_nomenclature_has_every_field_in_its_type(sample: Catalogue) -> None:
             assert all(option[name] is None or isinstance(option[name], str) for name in ("bodysite_code", "container_type"))
             assert len(option) == 7
     assert {each["id"]: each for each in listed}["050.001"]["specimen"][0]["bodysite_code"] == "THR"
+
+
+def test_next_change_is_the_nearest_edge_ahead() -> None:
+    notices = [Notice("a", Stopped(period(-2, 3))), Notice("b", Stopped(period(0, 5)))]
+    assert next_change(notices, NOW) == NOW + 3 * HOUR
+    assert next_change(notices, NOW - HOUR) == NOW
+    assert next_change(notices, NOW + 5 * HOUR) is None
+
+
+def test_of_equal_notices_the_one_that_ends_later_is_told() -> None:
+    early, late = (Notice("a", Stopped(period(-1, end)), caption=str(end)) for end in (1, 2))
+    assert [compute_eta("C", "a", NORMAL, each, NOW).caption for each in ([early, late], [late, early])] == ["2", "2"]
+
+
+@pytest.mark.parametrize(("hours", "text"), [("48", "48"), ("1E+2", "100"), ("1.50", "1.50")])
+def test_hours_are_written_without_exponent(hours: str, text: str) -> None:
+    assert format_decimal(Decimal(hours)) == text
+
+
+def test_turnarounds_use_the_notices_of_each_item(sample: Catalogue) -> None:
+    contract = sample.contract("C-100")
+    notices = (Notice("001.001", Stopped(period(-1, 1))), Notice("002.001", Delayed(period(-1, 1), Decimal(5)), "C-9"))
+    by_id = {each["id"]: each["status"] for each in turnarounds(contract, notices, NOW)}
+    assert by_id["001.001"] == "stopped"
+    assert set(by_id.values()) == {"stopped", "available"}

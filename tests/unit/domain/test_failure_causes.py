@@ -47,3 +47,23 @@ def test_issues_are_one_printable_line_each_and_bounded() -> None:
     assert all(line.isprintable() and len(line) < 2300 for line in lines)
     assert lines[1] == "error invalid: element 0?[2J is wrong"
     assert format_issues(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_about_system"),
+    [
+        (each, each.value in {"lis_unavailable", "lis_disk_full", "lis_outcome_unknown", "lis_rejected", "lis_not_loaded"})
+        for each in FailureCause
+    ],
+)
+def test_alert_of_a_laboratory_system_names_it(cause: FailureCause, is_about_system: bool) -> None:
+    assert cause.is_about_system is is_about_system
+    assert cause.alert_key("lis") == (cause.condition, "lis" if is_about_system else "")
+
+
+@pytest.mark.parametrize(
+    ("severity", "code", "line"), [("error", "", "error: x"), ("", "invalid", "invalid: x"), ("", "", ": x")]
+)
+def test_issue_begins_with_what_it_is(severity: str, code: str, line: str) -> None:
+    assert format_issues((OutcomeIssue(severity, code, " x "),)) == line
+    assert len(format_issues((OutcomeIssue(severity, code, "x" * 5000),))) == len(line) - 1 + 2048 + 1

@@ -28,6 +28,8 @@ FUTURE = HumanName(use="official", family="Next", start="2026-04-01")
         ((OLD,), OLD),
         ((HumanName(use="official"), TEXT), TEXT),
         ((HumanName(use="unheard-of", family="Odd"), MAIDEN), HumanName(use="unheard-of", family="Odd")),
+        ((OLD, HumanName(use="maiden", family="Milbanke", end="2001")), HumanName(use="maiden", family="Milbanke", end="2001")),
+        ((HumanName(use="OLD", family="Odd"), MAIDEN), HumanName(use="OLD", family="Odd")),
         ((HumanName(),), None),
         ((), None),
     ],
@@ -43,3 +45,29 @@ def test_period_ends_after_its_last_day(end: str, current: bool) -> None:
 
 def test_name_as_text_equals_name_in_parts() -> None:
     assert TEXT.comparison_key == USUAL.comparison_key
+    assert USUAL.comparison_key == ("ada", "lovelace")
+    assert HumanName(given=("Ada",)).comparison_key == ("ada",)
+    assert HumanName().comparison_key == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "current"), [("2026", True), ("2026-03", True), ("2026-03-02", True), ("2026-03-03", False), ("2027", False)]
+)
+def test_period_begins_on_its_first_day(start: str, current: bool) -> None:
+    assert HumanName(family="King", start=start).is_current(TODAY) is current
+
+
+def test_name_called_old_is_not_current() -> None:
+    assert not HumanName(use="old", family="King").is_current(TODAY)
+    assert HumanName(use="maiden", family="King").is_current(TODAY)
+
+
+@pytest.mark.parametrize(
+    "uses", [("official", "usual", None, "temp", "nickname", "anonymous", "maiden"), ("official", "strange", "temp")]
+)
+def test_uses_are_preferred_in_order(uses: tuple[str | None, ...]) -> None:
+    names = [HumanName(use=use, family="King") for use in uses]
+    while names:
+        chosen = choose_name(tuple(reversed(names)), TODAY)
+        assert chosen is names[0]
+        names.remove(names[0])

@@ -9,14 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.domain.ids import line_key, order_key, report_key, worker_name
-from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, backoff_delay, decide_retry
+from lab_agent.domain.ids import (
+    OrderKey,
+    is_line_key,
+    is_order_key,
+    line_key,
+    order_key,
+    refused_key,
+    report_key,
+    work_order_key,
+    worker_name,
+)
+from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, backoff_delay, decide_retry, rest_after_hold
 from lab_agent.errors import (
     Failure,
     LisOutcomeUnknown,
     LisRejected,
     LisUnavailable,
     OutcomeUnknown,
+    ServicePaused,
     ServiceRejected,
     ServiceUnavailable,
 )
@@ -34,7 +45,39 @@ def test_keys_fit_hl7_fields_and_barcodes(service: str, task: str) -> None:
 def test_same_order_always_has_same_key() -> None:
     assert order_key("https://x.example/api/", "17") == order_key("https://x.example/api", "17") == "RBUGDG4UVT7GT5Q3"
     assert order_key("https://stage.example/api/", "17") != order_key("https://x.example/api/", "17")
+    assert order_key("https://x.example/apiX", "17") != order_key("https://x.example/api", "17")
     assert order_key("https://x.example/", "17")[1:] == line_key("https://x.example/", "17")[1:]
+
+
+def test_keys_of_each_kind_stay_as_they_are() -> None:
+    """They are stored, and the laboratory system knows them."""
+    assert line_key("https://x.example/api/", "17") == "LBUGDG4UVT7GT5Q3"
+    assert work_order_key(OrderKey("R1"), "lis") == "WHQEEXGTTFOKY7PO"
+    assert report_key("lis", "m") == report_key("lis", "m", 0) == "P4ZSCDOPXZW4FYFB"
+    assert report_key("lis", "m", 1) == "PMJ3ZMSOPCGXHDC5"
+    assert refused_key("lis", "m", None) == "M5CXUYZJJL3QA22T"
+    assert refused_key("lis", "m", b"raw") == refused_key("lis", "other", b"raw") == "MF6PGZHBFQPCHZST"
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "line"),
+    [
+        ("RBUGDG4UVT7GT5Q3", True, False),
+        ("LBUGDG4UVT7GT5Q3", False, True),
+        ("WBUGDG4UVT7GT5Q3", False, False),
+        ("RBUGDG4UVT7GT5Q", False, False),
+        ("RBUGDG4UVT7GT5Q3A", False, False),
+        ("RBUGDG4UVT7GT5Q1", False, False),
+        ("rbugdg4uvt7gt5q3", False, False),
+        ("LBUGDG4UVT7GT5Q3\n", False, False),
+    ],
+)
+def test_key_is_told_by_its_form(text: str, order: bool, line: bool) -> None:
+    assert (is_order_key(text), is_line_key(text)) == (order, line)
+
+
+def test_worker_name_begins_with_its_host() -> None:
+    assert re.fullmatch(r"host-[0-9a-f]{8}", worker_name("host"))
 
 
 def test_worker_names_differ_between_starts() -> None:
@@ -63,5 +106,45 @@ def test_backoff_is_bounded_and_positive(attempts: int, luck: float) -> None:
     assert 0.2 <= backoff_delay(attempts, BACKOFF, luck) <= 60
 
 
+def test_failure_without_a_time_waits_no_longer() -> None:
+    decision = decide_retry(LisUnavailable(), attempts=1, now=NOW, backoff=BACKOFF, random=0)
+    assert decision == RetryAt(NOW + timedelta(seconds=0.2))
+
+
 def test_backoff_doubles() -> None:
     assert [backoff_delay(attempt, BACKOFF, 1) for attempt in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]
+    assert backoff_delay(10_000, Backoff(first=1e-9, longest=1e9), 1) == pytest.approx(1e-9 * 2.0**30)
+
+
+def test_backoff_waits_at_least_a_tenth_of_the_first() -> None:
+    assert backoff_delay(1, BACKOFF, 0) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempts", "seconds"),
+    [
+        (ServiceUnavailable(retry_after=10), 1, 10 + 10),
+        (ServiceUnavailable(retry_after=10), 2, 10 + 20),
+        (ServiceUnavailable(retry_after=10), 4, 10 + 80),
+        (ServiceUnavailable(retry_after=10), 5, 10 + 90),
+        (ServiceUnavailable(retry_after=600), 1, 600 + 60),
+        (ServiceUnavailable(retry_after=1e10), 40, 1e10 + 60 * 2**30),
+        (ServicePaused(retry_after=10), 4, 10),
+        (LisUnavailable(retry_after=10), 1, 10),
+        (LisUnavailable(retry_after=0.1), 1, 1),
+    ],
+)
+def test_pause_asked_by_one_lets_others_go_first(failure: Failure, attempts: int, seconds: float) -> None:
+    decision = decide_retry(failure, attempts=attempts, now=NOW, backoff=BACKOFF, random=0.5)
+    assert decision == RetryAt(NOW + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(("random", "seconds"), [(0.1, 4), (0.75, 6)])
+def test_slow_laboratory_system_is_asked_late(random: float, seconds: float) -> None:
+    decision = decide_retry(LisOutcomeUnknown(), attempts=3, now=NOW, backoff=BACKOFF, random=random)
+    assert decision == VerifyFirst(NOW + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(1, 60), (60, 900)])
+def test_rest_after_hold_grows_with_its_time(minutes: int, seconds: float) -> None:
+    assert rest_after_hold(100, timedelta(minutes=minutes)) == seconds

@@ -23,11 +23,36 @@ def test_check_digits_match_published_numbers() -> None:
     assert gs1_check_digit([int(each) for each in "400638133393"]) == 1
     assert gs1_check_digit([int(each) for each in "03600029145"]) == 2
 
+    assert luhn_check_digit([9]) == 1
+    assert luhn_check_digit([5, 0]) == 5
+    assert luhn_check_digit([5]) == 9
+    assert (luhn_check_digit([]), gs1_check_digit([])) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "matches"),
+    [
+        ("X", "a", True),
+        ("X", "Z", True),
+        ("X", "7", True),
+        ("X", "ä", False),
+        ("0", "7", True),
+        ("0", "a", False),
+        ("0", "٧", False),
+        ("0.0", "1.2", True),
+        ("0.0", "1-2", False),
+        ("00", "1", False),
+    ],
+)
+def test_pattern_matches_digits_and_letters(pattern: str, value: str, matches: bool) -> None:
+    assert IdentifierPattern(pattern).matches(value) is matches
+
 
 def test_label_follows_its_pattern() -> None:
     assert LabelPool("p", "LAB-####", 1, 9999).label(42) == "LAB-0042"
     assert LabelPool("p", "####-####", 1, 9999_9999).label(12345678) == "1234-5678"
     assert LabelPool("p", "799273987#%", 1, 9, "luhn").label(1) == "79927398713"
+    assert LabelPool("p", "#%%", 1, 9, "luhn").label(1) == "18%"
     assert LabelPool("p", "%/##", 1, 99, "gs1").label(12) == f"{gs1_check_digit([1, 2])}/12"
 
 
@@ -40,6 +65,17 @@ def test_contract_pool_preferred_over_shared_pool() -> None:
     assert find_pool((second,), "C-1") is None
     assert find_second_label_pool((everybody, second), "C-1", IdentifierPattern("0000-0000")) is second
     assert find_second_label_pool((everybody, second), "C-1", IdentifierPattern("000-000-000")) is None
+
+
+def test_second_pool_of_the_contract_is_preferred() -> None:
+    everybody, own = (
+        LabelPool("all", "####-####", 1, 9, second=True),
+        LabelPool("own", "####-####", 1, 9, contracts=frozenset({"C-2"}), second=True),
+    )
+    pattern = IdentifierPattern("0000-0000")
+    assert find_second_label_pool((everybody, own), "C-2", pattern) is own
+    assert find_second_label_pool((everybody, own), "C-1", pattern) is everybody
+    assert find_second_label_pool((own,), "C-1", pattern) is None
 
 
 def test_second_pool_matches_every_barcode_shape() -> None:
@@ -57,6 +93,9 @@ def test_issued_labels_excluded_from_range_and_counted() -> None:
     assert (pool.next_number(((12, 15), (5, 12))), pool.remaining(((12, 15), (5, 12)))) == (15, 6)
     assert (pool.next_number(((11, 15), (13, 14))), pool.remaining(((11, 15), (13, 14)))) == (10, 7)
     assert (pool.next_number(((10, 12), (18, 40))), pool.remaining(((10, 12), (18, 40)))) == (12, 6)
+    assert (pool.next_number(((20, 22),)), pool.remaining(((20, 22),))) == (10, 10)
+    assert (pool.next_number(((11, 10),)), pool.remaining(((25, 30),))) == (10, 11)
+    assert pool.next_number(((10, 12), (12, 13))) == 13
     assert pool.next_number(((1, 15), (12, 99))) > pool.last
     assert pool.remaining(((1, 15), (12, 99))) == 0
 

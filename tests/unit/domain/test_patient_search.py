@@ -22,6 +22,7 @@ HL7 = "PID|1||4711||Петрова^Анна^^||19610412|F\rOBR|1|R0123456789ABCD
     [
         (PatientCriteria(name="anna PETROVA", birth_date=BORN), True),
         (PatientCriteria(name="Sidorova", birth_date=BORN), True),
+        (PatientCriteria(name="Anna Sidorova", birth_date=BORN), True),
         (PatientCriteria(name="Sidorova Sergeevna", birth_date=BORN), False),  # words of two names
         (PatientCriteria(name="Petrova", birth_date=date(1961, 12, 4)), False),
         (PatientCriteria(name="Petrov", birth_date=BORN), False),
@@ -60,6 +61,56 @@ def test_message_is_found_by_key_as_whole_word():
     assert search.terms == {"R0123456789ABCDE"}
     assert search.is_about(HL7.encode())
     assert not search.is_about(HL7.replace("ABCDE", "ABCDEF").encode())
+
+
+@pytest.mark.parametrize("term", ["A.C-17", "A_C^17", "(AC17)"])
+def test_term_is_searched_for_as_it_is_written(term):
+    search = MessageSearch(None, frozenset({term, "X"}))
+    assert search.is_about(f"OBR|{term}|".encode())
+    assert not search.is_about(b"OBR|AxC-17|AC17|A")
+    assert search.is_about(b"OBR|X|")
+
+
+@pytest.mark.parametrize(
+    ("criteria", "text", "found"),
+    [
+        (PatientCriteria(identifier="4711"), "PID|4711|", True),
+        (PatientCriteria(identifier="47-11"), "PID|47-11|", True),
+        (PatientCriteria(identifier="47-11"), "PID|4711|", True),
+        (PatientCriteria(identifier="4711"), "PID|471|", False),
+        (PatientCriteria(identifier="4711", name="Petrova"), "PID|4711|Ivanova", False),
+        (PatientCriteria(identifier="4711", name="Petrova"), "PID|4712|Petrova", False),
+        (PatientCriteria(name="Petrova Anna"), "Anna Petrova", True),
+        (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 12.04.1961", True),
+        (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 12/04/1961", True),
+        (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 1961-04-12", True),
+        (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 04/12/1961", False),
+    ],
+)
+def test_message_is_about_whoever_it_names(criteria, text, found):
+    assert MessageSearch(criteria).is_about(text.encode()) is found
+
+
+def test_message_is_read_in_the_code_page_of_its_sender():
+    search = MessageSearch(PatientCriteria(name="Petrova Ännä", birth_date=BORN))
+    raw = "Petrova Ännä 19610412".encode("cp500")
+    assert search.is_about(raw, "cp500")
+    assert not search.is_about(raw)
+    assert search.is_about("Petrova Ännä 19610412".encode("latin-1"))
+
+
+def test_terms_of_criteria_are_among_those_of_the_patient():
+    expected = {"name anna", "name petrova", "born 1961-04-12", "number 11223344595"}
+    criteria = PatientCriteria(name="Anna Petrova", birth_date=BORN, identifier="112-233-445 95")
+    assert criteria.search_terms == expected
+    assert ANNA.search_terms == expected | {"name sergeevna", "name sidorova"}
+    assert PatientCriteria().search_terms == frozenset()
+
+
+def test_words_and_numbers_are_compared_in_one_spelling():
+    assert words_of("Сёмина-Ли_2") == {"семина", "ли", "2"}
+    assert words_of("ﬁ１") == {"fi1"}
+    assert search_terms(["123456", "12345", "", None]) == {"123456"}
 
 
 def test_search_for_nothing_finds_nothing():

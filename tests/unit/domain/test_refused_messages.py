@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab_agent.domain.refused_messages import raw_lines
+from lab_agent.domain.refused_messages import RefusedContent, is_noise, raw_lines, sender_name
 from lab_agent.domain.text import escape_unprintable
 
 
@@ -24,6 +24,26 @@ from lab_agent.domain.text import escape_unprintable
         ("Жук\r\n".encode("utf-16"), None, ["Жук"]),
         (b"a\x1b[31mb\x07\x7f", None, ["a␛[31mb␇␡"]),
         ("a\u202eb\u200b".encode(), None, ["a\\u202eb\\u200b"]),
+        (
+            b"\n\x0bMSH|^~\\&||||||||||||||||8859/5\n" + "Жук".encode("iso8859-5"),
+            None,
+            ["", "␋MSH|^~\\&||||||||||||||||8859/5", "Жук"],
+        ),
+        (
+            b"MSH|^~\\&||||||||||||||||8859/5~ASCII|A\r" + "Жук".encode("iso8859-5"),
+            None,
+            ["MSH|^~\\&||||||||||||||||8859/5~ASCII|A", "Жук"],
+        ),
+        (b"MSH*^~\\&****************8859/1\r\xe4", None, ["MSH*^~\\&****************8859/1", "ä"]),
+        (b"MSH|^~\\&||||||||||||||||cp1251\r\xc6", "latin-1", ["MSH|^~\\&||||||||||||||||cp1251", "Ж"]),
+        (b"MSH|^~\\&|||||||||||||||\r\xe4", "latin-1", ["MSH|^~\\&|||||||||||||||", "ä"]),
+        (b" MSH|^~\\&||||||||||||||||cp1251\r\xe4", "latin-1", [" MSH|^~\\&||||||||||||||||cp1251", "ä"]),
+        (b"XMSH|^~\\&||||||||||||||||cp1251\r\xe4", "latin-1", ["XMSH|^~\\&||||||||||||||||cp1251", "ä"]),
+        (b"\xe4\xf6", None, ["\\xe4\\xf6"]),
+        (b"XXX|^~\\&||||||||||||||||cp1251\r\xe4", "latin-1", ["XXX|^~\\&||||||||||||||||cp1251", "ä"]),
+        ("\ufeffЖук".encode(), None, ["Жук"]),
+        (b"\\x" * 30, None, ["\\x" * 30]),
+        (b"\x01" * 5 + b"a" * 5, None, ["␁" * 5 + "a" * 5]),
         (b"", None, [""]),
         (b"MSH", None, ["MSH"]),
     ],
@@ -42,3 +62,58 @@ def test_no_bytes_can_steer_a_terminal_or_fail() -> None:
     for byte in range(256):
         for raw in (bytes([byte]), b"MSH|" + bytes([byte]) * 3, b"\xff\xfe" + bytes([byte])):
             assert all(escape_unprintable(line) == line and "\r" not in line for line in raw_lines(raw, "koi8-r")), raw
+
+
+@pytest.mark.parametrize(
+    ("controls", "letters", "is_text"), [(4, 0, True), (5, 0, False), (5, 5, True), (6, 13, False), (6, 14, True)]
+)
+def test_few_control_characters_are_text(controls: int, letters: int, is_text: bool) -> None:
+    first = next(raw_lines(b"\x01" * controls + b"a" * letters))
+    assert (first[0] == "␁") is is_text
+
+
+def test_bytes_of_no_encoding_are_shown_in_hexadecimal() -> None:
+    assert next(raw_lines(b"\xe4" * 10)).startswith("00000000  e4 e4")
+
+
+def test_bytes_in_hexadecimal_have_their_place() -> None:
+    (first, second) = raw_lines(bytes([0x1F, 0x20, 0x7E, 0x7F, 0x80]) + b"\x00" * 11 + b"A")
+    assert first == "00000000  1f 20 7e 7f 80 00 00 00 00 00 00 00 00 00 00 00  . ~............."
+    assert second == "00000010  41" + " " * 45 + "  A"
+
+
+@pytest.mark.parametrize(
+    ("raw", "noise"),
+    [
+        (None, False),
+        (b"", False),
+        (b"\xff\xfe\x00\x01", False),
+        (b"\xfe\xff\x00\x01", False),
+        (b"MSH|\x0b\x1c\r\n\t", False),
+        (b"MSH|\x00", True),
+        (b"a\x00b\x00", False),
+        (b"a\x00b\x00\x01\x00", True),
+        (b"abc\x00\x00", False),
+        (b"abcd\x00\x00", True),
+        (b"a" * 4_096 + b"\x00", False),
+        (b"a" * 4_095 + b"\x00", True),
+    ],
+)
+def test_noise_is_no_text_in_any_encoding(raw: bytes | None, noise: bool) -> None:
+    assert is_noise(raw) is noise
+
+
+@pytest.mark.parametrize(
+    ("message_id", "name"),
+    [
+        ("result.json:0123456789abcdef", "result.json"),
+        ("result.json:17:42:0123456789abcdef", "result.json"),
+        ("result.json:17:42:-", "result.json"),
+        ("result.json:-", "result.json"),
+        ("result.json:17", "result.json:17"),
+        ("a:-:b", "a:-:b"),
+        ("result.json:0123456789ABCDEF", "result.json:0123456789ABCDEF"),
+    ],
+)
+def test_sender_name_is_without_what_the_adapter_added(message_id: str, name: str) -> None:
+    assert sender_name(RefusedContent(message_id=message_id)) == name

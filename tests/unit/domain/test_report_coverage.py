@@ -153,3 +153,31 @@ def test_line_number_is_enough_for_unknown_item() -> None:
 @pytest.mark.parametrize("numbers", [("F2", "F2"), (None, None)])
 def test_shared_number_is_not_enough_for_unknown_item(numbers: tuple[str | None, ...]) -> None:
     assert determine_coverage(report(accession="F2", items=("GLU-LIS",)), numbered(*numbers), CODES).problem is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "completes"),
+    [
+        ({"items": ("new",), "lines": ("L1",)}, ()),
+        ({"items": ("new", "001"), "lines": ("L1",)}, ("L1",)),
+        ({"items": ("new", "002"), "lines": ("L1",)}, ("L1", "L2")),
+        ({"items": ("001",), "lines": ("L1",)}, ("L1",)),
+    ],
+)
+def test_report_of_extra_tests_alone_completes_nothing(given: dict[str, Any], completes: tuple[str, ...]) -> None:
+    found = determine_coverage(report(**given), lines(), CODES)
+    assert found.completes == completes
+    assert found.extra_items == tuple(each for each in given["items"] if each == "new")
+
+
+def test_one_that_completes_its_number_and_another_line() -> None:
+    codes = replace(CODES, accession="A")
+    numbered = report(accession="A", lines=("L1",), completes=("A", "002"))
+    assert determine_coverage(numbered, lines(), codes).completes == ("L1", "L2")
+    assert determine_coverage(report(lines=("L1",), completes=("002",)), lines(), codes).completes == ("L2",)
+
+
+def test_unknown_line_to_complete_is_a_problem() -> None:
+    found = determine_coverage(report(completes=("999",)), lines(), CODES)
+    assert found.lines == ()
+    assert "999" in str(found.problem)

@@ -64,6 +64,11 @@ def test_implausible_values_questioned_by_field(fields: dict[str, Any], where: l
 
 
 MEANT: list[dict[str, Any]] = [
+    {"effective": datetime(1900, 1, 1, tzinfo=UTC)},
+    {"issued": NOW + 24 * HOUR},
+    {"effective": NOW, "issued": NOW - 24 * HOUR},
+    {"observations": (seen(reference_ranges=(ReferenceRange(age=Range(low=amount(0, "a"))),)),)},
+    {"observations": (seen(reference_ranges=(ReferenceRange(age=Range(high=amount("0.5", "a"))),)),)},
     *({"effective": PartialDate(text)} for text in ("1900", "2025-12", "2026", "2026-03", "2026-03-03", "2026-03-04")),
     {"issued": NOW + 23 * HOUR},  # a zone that was mistaken, or a clock that is fast
     {"effective": NOW, "issued": NOW - 20 * HOUR},
@@ -85,6 +90,7 @@ def test_everyday_values_not_questioned(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
+        ({"version": 0, "sequence": 9}, {"version": 1, "sequence": 1}),
         ({"version": 1, "sequence": 9}, {"version": 2, "sequence": 1}),
         ({"issued": NOW, "sequence": 9}, {"issued": NOW + HOUR, "sequence": 1}),
         ({"sequence": 1}, {"sequence": 2}),
@@ -98,6 +104,7 @@ def test_versions_ordered_by_number_issued_then_arrival(older: dict[str, Any], n
     first, second = record(**older), record(**newer)
     order = VersionOrder.of([first, second])
     assert order.is_older(first, second)
+    assert not order.is_older(first, first)
     assert not order.is_older(second, first)
 
 

@@ -46,6 +46,8 @@ def _named(*pairs: tuple[str | None, str]) -> ReportedPatient:
         (_named((POLICY, "999")), (PatientField.IDENTIFIER,)),
         (_named((POLICY, "999"), (POLICY, "1234 5678")), ()),
         (_named((SERVICE + "/", "77")), ()),
+        (_named((SERVICE + "/", "78")), (PatientField.IDENTIFIER,)),
+        (_named((f" {POLICY.upper()} ", "999")), (PatientField.IDENTIFIER,)),
         (_named((SERVICE, "78")), (PatientField.IDENTIFIER,)),
         (_named((SERVICE, "77"), (POLICY, "999")), (PatientField.IDENTIFIER,)),
         (_named((None, "999"), ("urn:lis:patients", "0815"), ("", "local-8"), (POLICY, " ")), ()),

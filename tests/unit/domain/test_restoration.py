@@ -21,6 +21,8 @@ def test_stored_restoration_reads_back(restoration: Restoration) -> None:
 def test_what_was_decided_before_the_release_is_concerned() -> None:
     assert NOTICED.concerns(NOW + timedelta(days=1))
     assert RELEASED.concerns(NOW)
+    assert RELEASED.concerns(NOW + timedelta(hours=1))
+    assert (NOTICED.is_open, RELEASED.is_open) == (True, False)
     assert not RELEASED.concerns(NOW + timedelta(hours=2))
 
 
@@ -36,3 +38,16 @@ def test_what_was_decided_before_the_release_is_concerned() -> None:
 )
 def test_mark_says_whether_it_was_restored(mark: MarkedNumber | None, sign: RestoreSign | None) -> None:
     assert find_sign(mark, MarkedNumber("one", 5)) is sign
+
+
+def test_first_comparison_is_kept_with_the_last_number() -> None:
+    once = NOTICED.reconciled(NOW, 3)
+    assert (once.reconciled_at, once.not_compared) == (NOW, 3)
+    again = once.reconciled(NOW + timedelta(hours=1), 0)
+    assert (again.reconciled_at, again.not_compared) == (NOW, 0)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_release_says_who_and_whether_withdrawals_are_told(tells: bool) -> None:
+    released = NOTICED.released(NOW, "anna", tells_withdrawals=tells)
+    assert (released.released_at, released.released_by, released.tells_withdrawals) == (NOW, "anna", tells)

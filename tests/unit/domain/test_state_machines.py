@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab_agent.domain import state_machines
 from lab_agent.domain.ids import JobId, OrderKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.order_holds import OrderHold
@@ -20,16 +21,126 @@ from lab_agent.domain.state_machines import (
     LINE_TRANSITIONS,
     ORDER_TRANSITIONS,
     REPORT_TRANSITIONS,
+    WORK_ORDER_TRANSITIONS,
     JobState,
     LineState,
     OrderState,
+    ReportState,
     Transitions,
+    WorkOrderState,
     transition,
 )
 from lab_agent.errors import InvalidTransitionError
 
 TABLES: list[Transitions[StrEnum]] = [ORDER_TRANSITIONS, LINE_TRANSITIONS, REPORT_TRANSITIONS, JOB_TRANSITIONS]  # type: ignore[list-item]
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+LEGAL: dict[type[StrEnum], tuple[Transitions[StrEnum], str]] = {
+    OrderState: (
+        ORDER_TRANSITIONS,  # type: ignore[dict-item]
+        """
+                    seen fetched held handed_over reported rejected withdrawn closed
+        seen        .    x       x    .           .        x        x         x
+        fetched     .    .       x    x           .        x        x         .
+        held        .    x       .    x           .        x        x         x
+        handed_over .    .       .    .           x        .        x         .
+        reported    .    .       .    x           .        .        x         x
+        rejected    x    .       .    .           .        .        x         x
+        withdrawn   .    .       .    .           .        .        .         x
+        closed      x    .       x    x           .        .        .         .
+        """,
+    ),
+    WorkOrderState: (
+        WORK_ORDER_TRANSITIONS,  # type: ignore[dict-item]
+        """
+                    accepted handed_over cancelled
+        accepted    .        x           x
+        handed_over .        .           .
+        cancelled   x        x           .
+        """,
+    ),
+    LineState: (
+        LINE_TRANSITIONS,  # type: ignore[dict-item]
+        """
+                  requested held rejected accepted resulted completed cancelled withdrawn
+        requested .         x    x        x        .        .         .         x
+        held      .         .    x        x        .        .         .         x
+        rejected  x         x    .        .        .        .         .         .
+        accepted  x         .    .        .        x        x         x         x
+        resulted  .         .    .        x        .        x         x         x
+        completed .         x    .        .        .        .         .         .
+        cancelled x         x    .        .        .        .         .         .
+        withdrawn x         x    .        .        .        .         .         .
+        """,
+    ),
+    ReportState: (
+        REPORT_TRANSITIONS,  # type: ignore[dict-item]
+        """
+                   received matched unmatched unmapped held delivered superseded dismissed
+        received   .        x       x         x        x    .         x          x
+        matched    .        .       .         x        x    x         x          x
+        unmatched  .        x       .         x        x    .         x          x
+        unmapped   .        x       x         .        x    .         x          x
+        held       .        x       x         x        .    .         x          x
+        delivered  .        .       .         .        .    .         x          .
+        superseded .        .       .         .        .    .         .          .
+        dismissed  .        .       .         .        .    .         .          .
+        """,
+    ),
+    JobState: (
+        JOB_TRANSITIONS,  # type: ignore[dict-item]
+        """
+                        due in_flight outcome_unknown needs_review dead_letter done obsolete dismissed
+        due             .   x         .               .            .           .    x        .
+        in_flight       x   .         x               x            x           x    x        .
+        outcome_unknown x   .         .               x            x           x    x        .
+        needs_review    x   .         x               .            .           x    x        x
+        dead_letter     x   .         .               .            .           x    x        x
+        done            .   .         .               .            .           .    .        .
+        obsolete        .   .         .               .            .           .    .        .
+        dismissed       .   .         .               .            .           .    .        .
+        """,
+    ),
+}
+"""Of each kind of state, the table, and which state (a row) may become which (a column)."""
+
+
+@pytest.mark.parametrize("states", LEGAL, ids=lambda each: each.__name__)
+def test_table_allows_what_the_matrix_says(states: type[StrEnum]) -> None:
+    table, matrix = LEGAL[states]
+    header, *rows = [line.split() for line in matrix.strip().splitlines()]
+    legal = {row[0]: {to for to, mark in zip(header, row[1:], strict=True) if mark == "x"} for row in rows}
+    assert {state.value: {each.value for each in after} for state, after in table.items()} == legal
+
+
+@pytest.mark.parametrize(
+    ("group", "states"),
+    [
+        (state_machines.OPEN_ORDERS, "seen fetched held handed_over reported rejected withdrawn"),
+        (state_machines.UNDECIDED_ORDERS, "seen held"),
+        (state_machines.ORDERS_BEFORE_HANDOVER, "seen held fetched"),
+        (state_machines.ORDERS_AWAITING_RESULTS, "fetched handed_over reported"),
+        (state_machines.ENDED_LINES, "rejected completed cancelled withdrawn"),
+        (state_machines.UNDONE_LINES, "rejected cancelled withdrawn"),
+        (state_machines.LINES_WITH_RESULT, "resulted completed"),
+        (state_machines.OPEN_LINES, "requested held accepted resulted"),
+        (state_machines.WAITING_LINES, "accepted resulted"),
+        (state_machines.AT_LABORATORY, "accepted resulted completed cancelled"),
+        (state_machines.WITHDRAWN_LINES, "withdrawn"),
+        (state_machines.LABEL_RELEASING, "rejected withdrawn"),
+        (state_machines.REPORTS_NEEDING_OPERATOR, "unmatched unmapped held"),
+        (state_machines.FINISHED_REPORTS, "delivered superseded dismissed"),
+        (state_machines.UNFINISHED_REPORTS, "received matched unmatched unmapped held"),
+        (state_machines.JOBS_NEEDING_OPERATOR, "needs_review dead_letter"),
+        (state_machines.OPEN_JOBS, "due in_flight outcome_unknown needs_review dead_letter"),
+        (state_machines.BLOCKING_STATES, "due in_flight outcome_unknown needs_review"),
+        (state_machines.CLAIMABLE_STATES, "due outcome_unknown"),
+        (state_machines.IN_FLIGHT_STATES, "in_flight"),
+    ],
+)
+def test_group_of_states_has_its_members(group: frozenset[StrEnum], states: str) -> None:
+    assert {each.value for each in group} == set(states.split())
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
 
-from lab_agent.rules.engine import RULES, check_messages, check_severities
-from lab_agent.rules.rule import Severity, format_message
+from lab_agent.rules.engine import RULES, Assessment, LineAssessment, check_messages, check_severities
+from lab_agent.rules.rule import Finding, Severity, format_message
 
 
 def test_valid_order_is_accepted_without_findings(wire: dict[str, Any], assess_wire: Any) -> None:
@@ -101,3 +103,81 @@ def test_partner_text_is_shortened_to_one_line() -> None:
     assert "\n" not in shown
     assert "{where}" in shown
     assert len(shown) < 120
+
+
+def finding(rule: str, severity: Severity, line: str | None = None) -> Finding:
+    return Finding(rule, severity, "Task", f"{rule} says no", line)
+
+
+BOTH = Assessment(
+    order_rejections=(finding("order.x", Severity.REFUSE),),
+    lines={
+        "t1": LineAssessment((finding("line.a", Severity.REFUSE, "t1"),), (finding("line.w", Severity.WARN, "t1"),)),
+        "t2": LineAssessment(rejections=(finding("line.b", Severity.REFUSE, "t2"), finding("order.x", Severity.REFUSE, "t2"))),
+    },
+    warnings=(finding("order.w", Severity.WARN),),
+)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rules"),
+    [
+        (None, {"order.x", "line.a", "line.b"}),
+        (["t1"], {"order.x", "line.a"}),
+        (["t2", "t9"], {"order.x", "line.b"}),
+        (["t9"], set()),
+        ([], set()),
+    ],
+)
+def test_rejecting_rules_are_those_of_the_lines(tasks: list[str] | None, rules: set[str]) -> None:
+    assert BOTH.rejecting_rules(tasks) == rules
+
+
+def test_order_without_lines_is_rejected_by_its_own_rules() -> None:
+    assert Assessment(order_rejections=BOTH.order_rejections).rejecting_rules() == {"order.x"}
+
+
+def test_reasons_of_order_come_before_those_of_line_and_once() -> None:
+    assert BOTH.rejection_reasons("t1") == ("order.x says no", "line.a says no")
+    assert BOTH.rejection_reasons("t2") == ("order.x says no", "line.b says no")
+    assert BOTH.rejection_reasons("t9") == ("order.x says no",)
+
+
+def test_all_findings_are_told_in_order() -> None:
+    assert [each.rule for each in BOTH.findings()] == ["order.x", "order.w", "line.a", "line.w", "line.b", "order.x"]
+    held = Assessment(holds=(finding("order.h", Severity.HOLD),), warnings=BOTH.warnings)
+    assert [each.rule for each in held.findings()] == ["order.h", "order.w"]
+    assert held.accepted_lines == BOTH.accepted_lines == ()
+
+
+def test_digest_is_of_what_was_found(wire: dict[str, Any], assess_wire: Any) -> None:
+    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
+    (found,) = assess_wire(wire).findings()
+    about = ["line.status", "procedurerequest/pr1", "status", ["t1"], []]
+    assert found.digest == hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
+def test_released_finding_only_warns(wire: dict[str, Any], assess_wire: Any, facts: Any) -> None:
+    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
+    (held,) = assess_wire(wire).findings()
+    assert (held.rule, held.severity) == ("specimen.collected-ahead", Severity.HOLD)
+    (released,) = assess_wire(wire, released={held.digest}).findings()
+    assert (released.rule, released.severity) == ("specimen.collected-ahead", Severity.WARN)
+    refused = assess_wire(wire, severities={"specimen.collected-ahead": "refuse"}).findings()
+    assert [each.severity for each in refused] == [Severity.REFUSE] * len(refused)
+    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T14:00:00+00:00"
+    assert assess_wire(wire, released={held.digest}).holds
+
+
+def test_rejection_is_not_released(wire: dict[str, Any], assess_wire: Any) -> None:
+    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
+    (found,) = assess_wire(wire).findings()
+    assert assess_wire(wire, released={found.digest}).findings() == (found,)
+
+
+def test_settings_problems_name_what_is_allowed() -> None:
+    (severity,) = check_severities({"order.catalogue": "refuse"})
+    assert "hold, warn" in severity.hint
+    (placeholder,) = check_messages({"line.status": "{where} {b} {a}"})
+    assert "a, b" in placeholder.what
+    assert all(each.what and each.hint for each in (*check_severities({"x": "warn"}), *check_messages({"x": ""})))

@@ -63,8 +63,10 @@ def test_rejection_reason_is_translated(assess_wire: Callable[..., Assessment], 
 )
 def test_invalid_translation_file_is_rejected_with_reasons(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "xx.toml").write_text(text)
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=said) as caught:
         load_messages("xx", tmp_path)
+    assert all(each.what and each.hint for each in caught.value.problems)
+    assert all(each.where.startswith((str(tmp_path / "xx.toml"), "messages.")) for each in caught.value.problems)
 
 
 def test_missing_translation_file_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Each small change of `domain`, `rules` or `catalogue` is found by their unit tests, or is listed with the reason why not.
+
+In full, all changes of the domain are tried, and some of the rules and the catalogue, always the same ones; in each package nine
+of ten have to be found. The short form tries fewer, and of the domain alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.paths import ROOT
+from tests.harness.proof import SHARE, Figures
+from tests.proof.mutation.survivors import FILE, read_survivors
+
+TRIED = {"domain": 1.0, "rules": 0.15, "catalogue": 0.15}
+"""Of each package, how much is tried in full. Whoever has read what survives of all of it makes that more."""
+SHORT = {"domain": 0.02}
+LEAST_FOUND = 0.9
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.skipif(
+        importlib.util.find_spec("mutmut") is None, reason="mutmut is missing: `make .venv/.mutation` installs it"
+    ),
+]
+
+
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("package", TRIED)
+def test_changes_are_found_or_listed(tmp_path: Path, figures: Figures, package: str) -> None:
+    in_full = SHARE >= 1
+    if not in_full and package not in SHORT:
+        pytest.skip("in the full length only")
+    found, survived = try_changes(tmp_path, package, TRIED[package] if in_full else SHORT[package])
+    listed = read_survivors(FILE.read_text())
+    unlisted = [key for key in survived if listed.reason(key) is None]
+    total = len(found) + len(survived)
+    figures.add(changes=total, found=len(found), listed=len(survived) - len(unlisted), unlisted=len(unlisted))
+    figures.most(**{f"percent_found_in_{package}": round(100 * len(found) / total, 1)})
+    assert unlisted == []
+    if in_full:
+        assert len(found) >= LEAST_FOUND * total
+        assert [key for key in listed.by_key if key.startswith(f"lab_agent.{package}.") and key not in survived] == []
+
+
+def try_changes(folder: Path, package: str, share: float) -> tuple[list[str], list[str]]:
+    """The keys of the changes that were found, and of those that survived."""
+    from tests.proof.mutation.runs import FOUND, Outcomes  # noqa: PLC0415 - needs mutmut
+
+    file, log = folder / "outcomes.jsonl", folder / "log"
+    command = [sys.executable, "-m", "tests.proof.mutation", str(file), f"lab_agent.{package}", "--share", str(share)]
+    with log.open("w") as output:
+        ended = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False)
+    assert ended.returncode == 0, log.read_text()[-5000:]
+    outcomes = Outcomes(file, 0).read()
+    found = [key for key, outcome in outcomes.items() if outcome == FOUND]
+    return found, [key for key in outcomes if outcomes[key] != FOUND]

@@ -1,0 +1,157 @@
+"""What a new state of an order, a line, a work order and a report keeps and what it forgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, work_order_key
+from lab_agent.domain.notifications import Notification
+from lab_agent.domain.order_holds import OrderHold
+from lab_agent.domain.records import Alert, LineRecord, OrderRecord
+from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
+from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.work_orders import WorkOrder, route_line
+from lab_agent.errors import InvalidTransitionError
+
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+LATER, LAST = NOW + timedelta(minutes=5), NOW + timedelta(minutes=9)
+ORDER = OrderRecord(key=OrderKey("R1"), task_id=ResourceId("1"), seen_at=NOW, changed_at=NOW, task_unreadable_since=NOW)
+HELD = ORDER.hold(LATER, OrderHold("no_contract", "no contract"))
+LINE = LineRecord(
+    key=LineKey("L1"),
+    order=OrderKey("R1"),
+    task_id=ResourceId("7"),
+    state=LineState.ACCEPTED,
+    changed_at=NOW,
+    outputs=("said",),
+    task_unreadable_since=NOW,
+)
+WORK_ORDER = WorkOrder(order=OrderKey("R1"), adapter="lis", changed_at=NOW, waits_since=NOW)
+REPORT = ReportRecord(key=ReportKey("P1"), source="lis", message="m", received_at=NOW, changed_at=NOW, body=b"{}")
+
+
+def test_held_order_keeps_since_when_and_takes_the_new_cause() -> None:
+    held = ORDER.hold(LATER, OrderHold("no_contract", "no contract"))
+    assert held == replace(
+        ORDER, state=OrderState.HELD, changed_at=LATER, reason="no contract", held_since=LATER, hold_cause="no_contract"
+    )
+    again = held.hold(LAST, OrderHold("order.item", "no such test"))
+    assert again == replace(held, changed_at=LAST, reason="no such test", hold_cause="order.item")
+
+
+def test_order_that_goes_on_is_held_no_more() -> None:
+    assert HELD.transition_to(OrderState.FETCHED, LAST, "released") == replace(
+        ORDER, state=OrderState.FETCHED, changed_at=LAST, reason="released"
+    )
+
+
+@pytest.mark.parametrize(("state", "since"), [(OrderState.CLOSED, None), (OrderState.WITHDRAWN, NOW)])
+def test_closed_order_forgets_its_unreadable_task(state: OrderState, since: datetime | None) -> None:
+    assert ORDER.transition_to(state, LATER).task_unreadable_since == since
+
+
+def test_order_is_held_with_a_cause_alone() -> None:
+    with pytest.raises(ValueError, match="hold"):
+        ORDER.transition_to(OrderState.HELD, NOW)
+    with pytest.raises(InvalidTransitionError):
+        replace(ORDER, state=OrderState.HANDED_OVER).hold(NOW, OrderHold("x", "x"))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "state", "expected"),
+    [
+        (None, LineState.RESULTED, {"outputs": ("said",), "task_unreadable_since": NOW}),
+        ((), LineState.RESULTED, {"outputs": (), "task_unreadable_since": NOW}),
+        (("done",), LineState.COMPLETED, {"outputs": ("done",), "task_unreadable_since": None}),
+    ],
+)
+def test_line_moves_with_its_outputs(outputs: tuple[str, ...] | None, state: LineState, expected: dict[str, Any]) -> None:
+    assert LINE.transition_to(state, LATER, outputs) == replace(LINE, state=state, changed_at=LATER, **expected)
+
+
+def test_reopened_line_forgets_what_was_sent() -> None:
+    ended = replace(LINE, state=LineState.CANCELLED, sent_statuses=("cancelled",), ended_as="cancelled", reopened=1)
+    assert ended.reopen(LineState.REQUESTED, LATER) == replace(
+        ended, state=LineState.REQUESTED, changed_at=LATER, outputs=(), sent_statuses=(), ended_as=None, reopened=2
+    )
+
+
+def test_illegal_state_of_line_raises() -> None:
+    with pytest.raises(InvalidTransitionError):
+        LINE.transition_to(LineState.REJECTED, NOW)
+
+
+def test_work_order_waits_no_more_once_it_moves() -> None:
+    assert WORK_ORDER.key == work_order_key(OrderKey("R1"), "lis")
+    assert WORK_ORDER.transition_to(WorkOrderState.HANDED_OVER, LATER, "sent") == replace(
+        WORK_ORDER, state=WorkOrderState.HANDED_OVER, changed_at=LATER, reason="sent", waits_since=None
+    )
+    with pytest.raises(InvalidTransitionError):
+        WORK_ORDER.transition_to(WorkOrderState.HANDED_OVER, NOW).transition_to(WorkOrderState.CANCELLED, NOW)
+
+
+@pytest.mark.parametrize(("adapter", "accession"), [("lis", "17"), ("other", None)])
+def test_routed_line_keeps_the_number_of_its_own_system(adapter: str, accession: str | None) -> None:
+    numbered = replace(LINE, adapter="lis", accession="17")
+    assert route_line(numbered, adapter) == replace(numbered, adapter=adapter, accession=accession)
+
+
+def test_report_is_held_with_a_reason_alone() -> None:
+    held = REPORT.transition_to(ReportState.HELD, LATER, "strange", HoldReason.QUESTION)
+    assert held == replace(REPORT, state=ReportState.HELD, changed_at=LATER, reason="strange", hold_reason=HoldReason.QUESTION)
+    assert held.transition_to(ReportState.MATCHED, LAST) == replace(REPORT, state=ReportState.MATCHED, changed_at=LAST)
+    with pytest.raises(ValueError, match="held"):
+        REPORT.transition_to(ReportState.HELD, NOW, "strange")
+    with pytest.raises(ValueError, match="matched"):
+        REPORT.transition_to(ReportState.MATCHED, NOW, "strange", HoldReason.QUESTION)
+    with pytest.raises(InvalidTransitionError):
+        REPORT.transition_to(ReportState.DELIVERED, NOW)
+
+
+def test_report_speaks_for_the_system_it_was_matched_to() -> None:
+    assert REPORT.adapter == "lis"
+    assert replace(REPORT, matched_adapter="other").adapter == "other"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "key"),
+    [
+        (ReportState.UNMATCHED, None, (ConditionId.RESULTS_UNMATCHED, "")),
+        (ReportState.UNMAPPED, None, (ConditionId.RESULTS_UNMAPPED, "")),
+        (ReportState.HELD, HoldReason.QUESTION, (ConditionId.RESULTS_HELD, "question")),
+    ],
+)
+def test_waiting_results_have_an_alert_of_their_cause(state: ReportState, reason: HoldReason | None, key: object) -> None:
+    assert result_alert_key(state, reason) == key
+
+
+def test_delivered_result_has_no_alert() -> None:
+    with pytest.raises(KeyError):
+        result_alert_key(ReportState.DELIVERED, None)
+
+
+def test_alert_and_its_notification_have_one_key() -> None:
+    condition = ConditionId.RESULTS_HELD
+    alert = Alert(condition=condition, subject="question", since=NOW, opened_at=NOW)
+    told = Notification(channel="mail", condition=condition, subject="question", since=NOW, noticed_at=NOW)
+    assert alert.key == told.key == AlertKey(condition, "question")
+
+
+@pytest.mark.parametrize(
+    ("changes", "valid"),
+    [({}, True), ({"expires_at": LATER}, True), ({"expires_at": NOW}, False), ({"revoked_at": LATER}, False)],
+)
+def test_token_is_valid_until_revoked_or_expired(changes: dict[str, Any], valid: bool) -> None:
+    token = ApiToken(**{"id": "1", "name": "clinic", "sha256": "", "contracts": None, "created_at": NOW, **changes})
+    assert token.is_valid(NOW) is valid
+
+
+def test_change_stamp_is_kept_under_its_name() -> None:
+    assert CATALOGUE_CHANGE_STAMP == "catalogue.change_stamp"

@@ -1,0 +1,94 @@
+"""Dates of which not all is known, moments compared with them, and ranges."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from lab_agent.domain.values import (
+    DateOrTime,
+    PartialDate,
+    Quantity,
+    earliest_moment,
+    is_certainly_after,
+    is_inverted_range,
+    latest_moment,
+)
+
+NOON = datetime(2024, 5, 17, 12, tzinfo=UTC)
+
+
+def amount(value: str, unit: str = "mmol/L", code: str | None = None) -> Quantity:
+    return Quantity(value=Decimal(value), unit=unit, code=code)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2024", date(2024, 1, 1), date(2024, 12, 31)),
+        ("2024-02", date(2024, 2, 1), date(2024, 2, 29)),
+        ("2023-02", date(2023, 2, 1), date(2023, 2, 28)),
+        ("2024-05-17", date(2024, 5, 17), date(2024, 5, 17)),
+    ],
+)
+def test_partial_date_means_a_span_of_days(text: str, first: date, last: date) -> None:
+    value = PartialDate(text)
+    assert (value.first_day, value.last_day, value.isoformat()) == (first, last, text)
+
+
+@pytest.mark.parametrize("text", ["", "24", "2024-5", "2024-13", "2024-02-30", "2024-05-17T12:00", "٢٠٢٤"])
+def test_other_text_is_no_partial_date(text: str) -> None:
+    with pytest.raises(ValueError, match=r"date|month|day|isoformat"):
+        PartialDate(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "earliest", "latest"),
+    [
+        (NOON, NOON, NOON),
+        (
+            PartialDate("2024-05"),
+            datetime(2024, 5, 1, tzinfo=UTC),
+            datetime(2024, 5, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        ),
+    ],
+)
+def test_date_lies_between_its_moments(value: DateOrTime, earliest: datetime, latest: datetime) -> None:
+    assert (earliest_moment(value), latest_moment(value)) == (earliest, latest)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "after"),
+    [
+        (NOON, NOON, False),
+        (NOON.replace(minute=1), NOON, True),
+        (NOON, NOON.replace(minute=1), False),
+        (NOON, PartialDate("2024-05-17"), False),
+        (NOON, PartialDate("2024-05-16"), True),
+        (PartialDate("2024-05-17"), NOON, False),
+        (PartialDate("2024-05-18"), NOON, True),
+        (PartialDate("2024-05"), PartialDate("2024-05-17"), False),
+        (PartialDate("2024-06"), PartialDate("2024-05"), True),
+        (PartialDate("2024"), PartialDate("2024"), False),
+    ],
+)
+def test_comparison_is_certain_whatever_a_date_means(one: DateOrTime, other: DateOrTime, after: bool) -> None:
+    assert is_certainly_after(one, other) is after
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "inverted"),
+    [
+        (amount("2"), amount("1"), True),
+        (amount("1"), amount("1"), False),
+        (amount("1"), amount("2"), False),
+        (amount("2"), None, False),
+        (None, amount("1"), False),
+        (amount("2"), amount("1", "g/L"), False),
+        (amount("2", code="a"), amount("1", code="b"), False),
+    ],
+)
+def test_range_is_inverted_where_low_is_larger(low: Quantity | None, high: Quantity | None, inverted: bool) -> None:
+    assert is_inverted_range(low, high) is inverted
