@@ -69,11 +69,12 @@ VARIANTS = (
         tests=("integration/store/test_concurrency.py::test_random_kills_lose_no_commit_nor_leave_fragments",),
     ),
     Mutant(
-        name="upgrades_commit_each_statement",
-        what="commits an upgrade of the database step by step",
+        name="upgrades_commit_each_migration",
+        what="commits an upgrade of the database migration by migration",
         file="lab_agent/store/migrations/env.py",
         old="    transactional_ddl=True,\n",
-        new="    transactional_ddl=False,\n",
+        new="    transactional_ddl=True,\n"
+        '    on_version_apply=lambda **_: context.config.attributes["connection"].exec_driver_sql("COMMIT"),\n',
         found_by="store",
         tests=("integration/store/test_killed_upgrades.py",),
     ),
