@@ -24,7 +24,7 @@ from lab_agent.domain.notifications import Notification
 from lab_agent.domain.records import Alert
 from lab_agent.errors import InputError
 from lab_agent.monitoring.report import list_conditions, to_open_condition
-from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
+from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
 
 _ACTIONS = {
     "test": CommandSource(

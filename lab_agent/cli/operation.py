@@ -19,7 +19,8 @@ from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, 
 from lab_agent.monitoring.machine import written_at
 from lab_agent.monitoring.monitor import PROBE_SECONDS, Finding, Probe, late_finding
 from lab_agent.monitoring.report import list_conditions
-from lab_agent.ports.queries import AffectedNumbers, Overview, Queries, RecentActivity
+from lab_agent.ports.queries import Queries
+from lab_agent.ports.read_models import AffectedNumbers, Overview, RecentActivity
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings
 from lab_agent.store.agent_lock import read_holder

@@ -21,7 +21,7 @@ from rich.text import Text
 from lab_agent import exact_json
 from lab_agent.cli.columns import GAP, ListColumns, lay_out
 from lab_agent.domain.text import escape_unprintable
-from lab_agent.ports.queries import Page
+from lab_agent.ports.read_models import Page
 
 _PIPE_WIDTH = 1_000
 Row = Mapping[str, Any]

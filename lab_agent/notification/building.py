@@ -17,7 +17,8 @@ from lab_agent.notification.planning import Policy
 from lab_agent.notification.sending import Teller
 from lab_agent.notification.webhook import WebhookChannel
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import AffectedNumbers, Queries
+from lab_agent.ports.queries import Queries
+from lab_agent.ports.read_models import AffectedNumbers
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.notify import CommandSettings, EmailSettings, NotifySettings
 

@@ -27,7 +27,7 @@ from lab_agent.notification.planning import (
 )
 from lab_agent.notification.sending import Book, Outcome, Outgoing, Teller, repeat_whole, send_all
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import AffectedNumbers
+from lab_agent.ports.read_models import AffectedNumbers
 from lab_agent.ports.repositories import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from lab_agent.catalogue_service.notices import ActiveNotice, NoticeOverview
 from lab_agent.catalogue_service.versions import unpack_tables
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.errors import CatalogueError
-from lab_agent.ports.queries import CatalogueVersionSummary
+from lab_agent.ports.read_models import CatalogueVersionSummary
 from lab_agent.status.auth import HttpError, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.forms import one_line

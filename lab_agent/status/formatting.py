@@ -20,7 +20,7 @@ from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
-from lab_agent.ports.queries import AttentionItem, AttentionKind, OrderDetail
+from lab_agent.ports.read_models import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
 from lab_agent.status.translation import gettext, marked
 from lab_agent.status.wording import cause_of, title_of

@@ -19,7 +19,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.cause_groups import CauseGroup
-from lab_agent.ports.queries import AGE_LIMITS, AttentionItem, WaitingSpan
+from lab_agent.ports.read_models import AGE_LIMITS, AttentionItem, WaitingSpan
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line

@@ -17,7 +17,7 @@ from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import Failure, InvalidTransitionError, LabAgentError
 from lab_agent.logs import get_logger
-from lab_agent.ports.queries import LisTraffic, Overview
+from lab_agent.ports.read_models import LisTraffic, Overview
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule

@@ -21,7 +21,7 @@ from lab_agent.domain.patient_search import PatientCriteria, words_of
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.logs import get_logger
-from lab_agent.ports.queries import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
+from lab_agent.ports.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
 from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, get_context
 from lab_agent.status.csv_export import csv_file

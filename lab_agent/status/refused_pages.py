@@ -18,7 +18,7 @@ from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.refused_messages import RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InvalidTransitionError
 from lab_agent.logs import get_logger
-from lab_agent.ports.queries import DEFAULT_PAGE_SIZE, Page
+from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext

@@ -21,7 +21,7 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
-from lab_agent.ports.queries import Page, ReportSummary
+from lab_agent.ports.read_models import Page, ReportSummary
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result

@@ -13,7 +13,7 @@ from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, summarize
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.ports.activity import ActivityRepository
-from lab_agent.ports.queries import MAX_COUNTED
+from lab_agent.ports.read_models import MAX_COUNTED
 from lab_agent.store.page_tables import hourly_activity
 from lab_agent.store.row_mapping import in_states, to_record, to_values, upsert
 from lab_agent.store.tables import jobs, orders, reports

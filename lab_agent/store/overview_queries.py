@@ -37,7 +37,7 @@ from lab_agent.domain.state_machines import (
     ReportState,
     WorkOrderState,
 )
-from lab_agent.ports.queries import CLOSED_ORDERS_PERIOD, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
+from lab_agent.ports.read_models import CLOSED_ORDERS_PERIOD, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
 from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.overview_facts import FACTS, HOURS, OverviewFacts, read_facts
 from lab_agent.store.overview_rows import select_rows, unite

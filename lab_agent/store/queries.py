@@ -37,7 +37,8 @@ from lab_agent.domain.state_machines import (
     ReportState,
 )
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.ports.queries import (
+from lab_agent.ports.queries import Queries
+from lab_agent.ports.read_models import (
     DEFAULT_PAGE_SIZE,
     DOCUMENT_ORPHAN_ACTION,
     AffectedNumbers,
@@ -54,7 +55,6 @@ from lab_agent.ports.queries import (
     Overview,
     OverviewPage,
     Page,
-    Queries,
     RecentActivity,
     ReportSummary,
     RestoredNumbers,

@@ -36,7 +36,7 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.credential_repositories import Role
-from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
+from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.store.column_types import (
     AttemptLog,
     EnumText,

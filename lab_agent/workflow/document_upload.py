@@ -22,7 +22,7 @@ from lab_agent.domain.report_records import HostedDocument, UploadRecord
 from lab_agent.errors import AmbiguousFailure, AuthenticationRequired, Failure, PermanentFailure, TemporaryFailure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, SavedResource
-from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
+from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.resource_upload import Uploader
 from lab_agent.workflow.result_checks import document_name

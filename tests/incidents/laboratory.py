@@ -25,7 +25,7 @@ from lab_agent import exact_json
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords
 from lab_agent.domain.records import Alert
-from lab_agent.ports.queries import AffectedNumbers
+from lab_agent.ports.read_models import AffectedNumbers
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore

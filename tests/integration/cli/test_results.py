@@ -17,7 +17,7 @@ from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.domain.values import Coding
 from lab_agent.mappings.loader import MappingCache
-from lab_agent.ports.queries import DOCUMENT_ORPHAN_ACTION
+from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.settings.root import load_settings
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock

@@ -29,7 +29,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import StoreError
 from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
-from lab_agent.ports.queries import LAST_POLL_KEY
+from lab_agent.ports.read_models import LAST_POLL_KEY
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app

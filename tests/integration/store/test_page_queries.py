@@ -19,7 +19,7 @@ from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import OrderState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.ports.queries import OrderCriteria, OrderCursor, WaitingSpan
+from lab_agent.ports.read_models import OrderCriteria, OrderCursor, WaitingSpan
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.key_rotation import rotate_keys
 from lab_agent.store.queries import SqlQueries

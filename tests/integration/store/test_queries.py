@@ -16,7 +16,7 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState, Rep
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import StoreError
-from lab_agent.ports.queries import LAST_POLL_KEY, AttentionKind
+from lab_agent.ports.read_models import LAST_POLL_KEY, AttentionKind
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.tables import orders
 

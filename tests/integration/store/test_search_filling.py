@@ -19,7 +19,7 @@ from lab_agent.domain.programs import ProgramKind, RunningProgram
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import StoreUnreachableError
-from lab_agent.ports.queries import OrderCriteria
+from lab_agent.ports.read_models import OrderCriteria
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.store.queries import SqlQueries

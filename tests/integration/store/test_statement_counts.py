@@ -10,7 +10,7 @@ from sqlalchemy import text
 from lab_agent.domain.records import Event
 from lab_agent.errors import StoreError
 from lab_agent.monitoring.cause_groups import read_groups
-from lab_agent.ports.queries import OrderCriteria
+from lab_agent.ports.read_models import OrderCriteria
 from lab_agent.store.queries import SqlQueries
 from tests.harness.store_counts import count_store
 

@@ -13,7 +13,7 @@ from lab_agent.domain import jobs
 from lab_agent.domain.ids import ResourceId, order_key
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import OrderRecord
-from lab_agent.ports.queries import LAST_POLL_KEY
+from lab_agent.ports.read_models import LAST_POLL_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.polling import BATCH, OrderPoller
