@@ -59,9 +59,9 @@ class TokenClient:
         """Refresh. A lost reply may have used up the old refresh token; it is tried once more anyway."""
         form = refresh_form(self._oauth, old.refresh_token or "")
         try:
-            return await self._request_token(form, generation, old.refresh_token)
+            return await self._request_token(form, generation, old)
         except AmbiguousFailure:
-            return await self._request_repeatable(form, generation, old.refresh_token)
+            return await self._request_repeatable(form, generation, old)
 
     async def log_in(self, *, generation: int) -> StoredToken:
         """Sign in without a person, if the grant allows it. Raises `AuthenticationRequired` if it needs one."""
@@ -78,13 +78,13 @@ class TokenClient:
         except AmbiguousFailure as exc:
             raise AuthenticationRequired("the response to the sign-in was lost; run `lab-agent login` again") from exc
 
-    async def _request_repeatable(self, form: str, generation: int, refresh_token: str | None = None) -> StoredToken:
+    async def _request_repeatable(self, form: str, generation: int, old: StoredToken | None = None) -> StoredToken:
         try:
-            return await self._request_token(form, generation, refresh_token)
+            return await self._request_token(form, generation, old)
         except AmbiguousFailure as exc:
             raise ServiceUnavailable(f"the authorization server did not respond: {exc}") from exc
 
-    async def _request_token(self, form: str, generation: int, refresh_token: str | None = None) -> StoredToken:
+    async def _request_token(self, form: str, generation: int, old: StoredToken | None = None) -> StoredToken:
         requested_at = self._clock.now()
         answer = await self._http.send(
             "POST",
@@ -97,7 +97,7 @@ class TokenClient:
         error = response_error(_REQUEST_CONTEXT, answer.status, answer.headers, answer.body, now=self._clock.now())
         if error is not None:
             raise self._to_login_error(error, answer)
-        token = parse_token(answer.body, generation=generation, requested_at=requested_at, old_refresh_token=refresh_token)
+        token = parse_token(answer.body, generation=generation, requested_at=requested_at, old=old)
         if token is None:
             raise InvalidResponse("the authorization server responded without an access token")
         return token
@@ -137,10 +137,11 @@ def basic_authorization(oauth: OAuthSettings) -> str:
     return "Basic " + base64.b64encode(f"{oauth.username}:{_reveal(oauth.password)}".encode()).decode("ascii")
 
 
-def parse_token(
-    body: bytes, *, generation: int, requested_at: datetime, old_refresh_token: str | None = None
-) -> StoredToken | None:
-    """Read a token response; None if it is none. Without a new refresh token the old one stays valid (RFC 6749, 6)."""
+def parse_token(body: bytes, *, generation: int, requested_at: datetime, old: StoredToken | None = None) -> StoredToken | None:
+    """Read a token response; None if it is none. `old` is what was refreshed.
+
+    Without a new refresh token the old one stays valid (RFC 6749, 6).
+    """
     found = _parse_object(body)
     access = found.get("access_token")
     if not isinstance(access, str) or not access:
@@ -149,8 +150,10 @@ def parse_token(
     return StoredToken(
         generation=generation,
         access_token=access,
-        refresh_token=refresh if isinstance(refresh, str) and refresh else old_refresh_token,
+        refresh_token=refresh if isinstance(refresh, str) and refresh else old.refresh_token if old else None,
         expires_at=_expiry(found.get("expires_in"), requested_at),
+        signed_in_at=old.signed_in_at if old else requested_at,
+        obtained_at=requested_at,
     )
 
 

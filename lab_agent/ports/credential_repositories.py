@@ -37,12 +37,17 @@ class UserRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredToken:
-    """The OAuth tokens for the exchange service; every refresh is a new generation."""
+    """The OAuth tokens for the exchange service; every refresh is a new generation.
+
+    `signed_in_at` stays with each refresh, `obtained_at` is that of this generation; None for one from before they were kept.
+    """
 
     generation: int
     access_token: str
     refresh_token: str | None
     expires_at: datetime | None
+    signed_in_at: datetime | None = None
+    obtained_at: datetime | None = None
 
 
 class OAuthTokenRepository(Protocol):

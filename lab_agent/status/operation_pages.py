@@ -60,6 +60,8 @@ class SignInStatus:
     generation: int
     expires_at: datetime | None
     can_refresh: bool
+    signed_in_at: datetime | None
+    obtained_at: datetime | None
 
 
 @router.get("/connection")
@@ -76,7 +78,11 @@ async def _connection_page(
     status = None
     if stored is not None:
         status = SignInStatus(
-            generation=stored.generation, expires_at=stored.expires_at, can_refresh=stored.refresh_token is not None
+            generation=stored.generation,
+            expires_at=stored.expires_at,
+            can_refresh=stored.refresh_token is not None,
+            signed_in_at=stored.signed_in_at,
+            obtained_at=stored.obtained_at,
         )
     overview = await context.queries.overview(now=now)
     calls: tuple[HourlyActivity, ...] = await context.queries.activity(since=hour_of(now) - HOUR)

@@ -51,6 +51,8 @@ class SqlOAuthTokenRepository(OAuthTokenRepository):
             access_token=self._cipher.decrypt(row.access_token).decode(),
             refresh_token=None if row.refresh_token is None else self._cipher.decrypt(row.refresh_token).decode(),
             expires_at=row.expires_at,
+            signed_in_at=row.signed_in_at,
+            obtained_at=row.obtained_at,
         )
 
     @override
@@ -62,6 +64,8 @@ class SqlOAuthTokenRepository(OAuthTokenRepository):
             "access_token": self._cipher.encrypt(token.access_token.encode()),
             "refresh_token": None if refresh is None else self._cipher.encrypt(refresh.encode()),
             "expires_at": token.expires_at,
+            "signed_in_at": token.signed_in_at,
+            "obtained_at": token.obtained_at,
         }
         if (newest is not None and newest >= token.generation) or not insert_new(self._connection, oauth_tokens, values):
             raise LeaseLostError(_NEWER_GENERATION_STORED)

@@ -314,6 +314,8 @@ class OAuthTokenRow(TableRow, table=True):
     access_token: bytes
     refresh_token: bytes | None
     expires_at: datetime | None = Field(sa_type=UtcDateTime)
+    signed_in_at: datetime | None = Field(sa_type=UtcDateTime)
+    obtained_at: datetime | None = Field(sa_type=UtcDateTime)
 
 
 class LeaseRow(TableRow, table=True):

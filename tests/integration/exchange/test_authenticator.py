@@ -39,7 +39,7 @@ def stored(generation: int = 1, **changes: Any) -> StoredToken:
     return StoredToken(**{"generation": generation, "access_token": "t1", "refresh_token": "r1", "expires_at": None, **changes})
 
 
-async def test_password_grant_requests_and_stores_token(make_tokens: Make, route: respx.Route, store: Any) -> None:
+async def test_password_grant_requests_and_stores_token(make_tokens: Make, route: respx.Route, store: Any, clock: Any) -> None:
     route.side_effect = [answer(1)]
     tokens = make_tokens()
     assert (await tokens.credential()).header == "Bearer t1"
@@ -54,7 +54,8 @@ async def test_password_grant_requests_and_stores_token(make_tokens: Make, route
             "scope": "offline_access",
         }
     ]
-    assert store.oauth_tokens.token == stored()
+    now = clock.now()
+    assert store.oauth_tokens.token == stored(signed_in_at=now, obtained_at=now)
     assert store.oauth_tokens.lease is None
 
 
@@ -111,6 +112,8 @@ async def test_early_refresh_rotates_and_stores_before_use(make_tokens: Make, ro
     clock.advance(1)
     assert (await tokens.credential()).header == "Bearer t2"
     assert (store.oauth_tokens.token.refresh_token, store.oauth_tokens.token.generation) == ("r2", 2)
+    signed_in, refreshed = store.oauth_tokens.token.signed_in_at, store.oauth_tokens.token.obtained_at
+    assert refreshed - signed_in == timedelta(seconds=540)
     assert forms(route)[1] == {
         "grant_type": "refresh_token",
         "client_id": "lab",

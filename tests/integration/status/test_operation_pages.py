@@ -40,8 +40,14 @@ async def post(client: Any, path: str, **fields: str) -> Any:
 
 
 async def sign_in_at_service(pages: Any) -> None:
+    now = pages.clock.now()
     token = StoredToken(
-        generation=7, access_token=SECRET, refresh_token=f"{SECRET}-2", expires_at=pages.clock.now() + timedelta(minutes=50)
+        generation=7,
+        access_token=SECRET,
+        refresh_token=f"{SECRET}-2",
+        expires_at=now + timedelta(minutes=50),
+        signed_in_at=now - timedelta(days=3),
+        obtained_at=now - timedelta(minutes=10),
     )
     await pages.write(lambda uow: uow.oauth_tokens.add(token))
 
@@ -50,7 +56,15 @@ async def test_connection_shows_the_sign_in_and_never_a_token(pages: Any):
     await sign_in_at_service(pages)
     client = await pages.signed_in_client(Role.VIEWER)
     text = (await client.get("/connection")).text
-    for shown in ("http://127.0.0.1/", "offline_access", "in 50 min", "<dd>7</dd>"):
+    signed_in = (pages.clock.now() - timedelta(days=3)).isoformat()
+    for shown in (
+        "http://127.0.0.1/",
+        "offline_access",
+        "in 50 min",
+        "10 min ago",
+        f'<time datetime="{signed_in}">',
+        "<dd>7</dd>",
+    ):
         assert shown in text
     assert SECRET not in text
     assert "Refresh the sign-in" not in text

@@ -128,7 +128,8 @@ async def test_state_values_and_events_are_stored(transact, factory):
 
 
 def _token(generation, now):
-    return StoredToken(generation=generation, access_token=f"access-{generation}", refresh_token="r", expires_at=now)
+    times = {"expires_at": now, "signed_in_at": now - LEASE, "obtained_at": now}
+    return StoredToken(generation=generation, access_token=f"access-{generation}", refresh_token="r", **times)
 
 
 async def test_older_token_generation_is_not_stored(transact, factory):
