@@ -41,6 +41,13 @@ class Lease(Protocol):
         """Commit an intermediate fact (an id that the service assigned). Raises `LeaseLostError`, and nothing is written then."""
         ...
 
+    async def confirm(self) -> None:
+        """Make sure that the job is still ours, right before what must not come after a later owner's.
+
+        The store is asked where the time of the lease is over, as for a process that stood still. Raises `LeaseLostError`.
+        """
+        ...
+
 
 class JobHandler(Protocol[LoadedT, ResultT]):
     """Does the jobs of some kinds.

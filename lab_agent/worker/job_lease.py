@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from typing_extensions import override
@@ -25,6 +25,8 @@ class JobLease(Lease):
         self._store = store
         self._clock = clock
         self._duration = duration
+        self._confirmed_at = clock.now()
+        self._confirmed_until = min(job.lease_until or self._confirmed_at, self._confirmed_at + duration)
         self.is_ending = False
         """Whether the end of the job is being written: it may be done, and its lease gone, before we know."""
 
@@ -46,15 +48,27 @@ class JobLease(Lease):
 
         await self._store.run(write)
         self._job = started
+        self._hold_from(now)
 
     @override
     async def write(self, work: Callable[[UnitOfWork], None]) -> None:
+        now = self._clock.now()
+
         def guarded(uow: UnitOfWork) -> None:
-            uow.jobs.renew_lease(self._job, now=self._clock.now(), lease=self._duration)
+            uow.jobs.renew_lease(self._job, now=now, lease=self._duration)
             work(uow)
             uow.commit()
 
         await self._store.run(guarded)
+        self._hold_from(now)
+
+    @override
+    async def confirm(self) -> None:
+        if not self._confirmed_at <= self._clock.now() < self._confirmed_until:
+            await self.write(lambda _: None)
+
+    def _hold_from(self, now: datetime) -> None:
+        self._confirmed_at, self._confirmed_until = now, now + self._duration
 
     async def end(self, end: Callable[[UnitOfWork], Job], then: Callable[[UnitOfWork], T]) -> tuple[Job, T]:
         """Commit how the job ends, as `end` gives it, and what `then` does after that, in one unit of work.

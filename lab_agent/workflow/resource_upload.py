@@ -180,6 +180,7 @@ class Uploader:
             body = self._keep_final(current.body, body)
             if (doubtful or attempt) and self._matches(current.body, body):
                 return self._record(current, upload, body)  # an earlier attempt did it, and its response was lost
+            await self.lease.confirm()  # what a later owner wrote since is not written over: `current` has it, or is out of date
             try:
                 saved = await self.exchange.update(
                     upload.resource_type, current.id, _merge(current.body, body, current.id), version=current.version

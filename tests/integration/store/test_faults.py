@@ -292,6 +292,7 @@ def work(uow):
     uow.key_values.set("a", "of the one that stood still")
     print("locked", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
+    sys.stdin.readline()  # this thread may go on for a moment before all of them stand still
     uow.key_values.set("b", "late")
     uow.commit()
 
@@ -309,12 +310,12 @@ async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgr
     await store.run(_note)
     soon = f"{postgres_empty_url}&options=-c idle_in_transaction_session_timeout=3s"
     command = [sys.executable, "-c", STANDING_STILL, soon, key]
-    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE) as still:  # noqa: ASYNC220 - it starts at once
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) as still:  # noqa: ASYNC220 - it starts at once
         try:
             assert still.stdout.readline() == b"locked\n"
             await asyncio.wait_for(store.run(_note), DEADLINE)
             still.send_signal(signal.SIGCONT)
-            told, errors = await asyncio.to_thread(still.communicate)
+            told, errors = await asyncio.to_thread(still.communicate, b"go on\n")
         finally:
             still.kill()
     assert b"refused" in told, (still.returncode, errors[-3000:])

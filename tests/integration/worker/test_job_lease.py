@@ -54,6 +54,30 @@ async def test_lost_lease_neither_starts_nor_writes(bench: WorkerBench) -> None:
     assert await bench.store.run(lambda uow: uow.key_values.get("x")) is None
 
 
+async def test_lease_is_confirmed_without_store_while_it_lasts(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = await claimed(bench)
+    bench.clock.advance(LEASE.total_seconds() - 1)
+    monkeypatch.setattr(bench.store, "run", None)
+    await lease.confirm()
+
+
+@pytest.mark.parametrize("seconds", [LEASE.total_seconds() + 1, -60.0], ids=["over", "clock set back"])
+async def test_doubtful_lease_is_confirmed_by_renewal(bench: WorkerBench, seconds: float) -> None:
+    lease = await claimed(bench)
+    bench.clock.advance(seconds)
+    await lease.confirm()
+    assert (await bench.get_job()).lease_until == bench.clock.now() + LEASE
+
+
+async def test_lease_that_another_worker_took_is_not_confirmed(bench: WorkerBench) -> None:
+    lease = await claimed(bench)
+    await lease.mark_started()
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    await claim_jobs(bench.make_runner("two"), [JobKind.UPDATE_LINE_TASK], 1)
+    with pytest.raises(LeaseLostError):
+        await lease.confirm()
+
+
 @asynccontextmanager
 async def beating(bench: WorkerBench) -> AsyncIterator[Heartbeat]:
     """A heartbeat of leases that are short."""
