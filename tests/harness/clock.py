@@ -39,3 +39,13 @@ async def wait_until(
             return
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
         await asyncio.sleep(interval)
+
+
+async def wait_until_ended(unfinished: Callable[[], Awaitable[str]], patience: float, interval: float = 0.3) -> None:
+    """Wait until there is nothing unfinished, which is told in words; fail once nothing has moved for `patience` seconds."""
+    seen, since = "", time.monotonic()
+    while found := await unfinished():
+        if found != seen:
+            seen, since = found, time.monotonic()
+        assert time.monotonic() < since + patience, f"nothing moves any more: {found}"
+        await asyncio.sleep(interval)

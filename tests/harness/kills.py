@@ -7,7 +7,6 @@ import itertools
 import random
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +30,7 @@ from lab_sandbox.partner.clinic import PlacedLine, PlacedOrder, reference_id
 from lab_sandbox.partner.errors import decode
 from lab_sandbox.partner.result_reader import download_documents, read_order_status, read_reports
 from tests.harness import forked_programs
-from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.clock import DEADLINE, wait_until, wait_until_ended
 from tests.harness.crashing_agent import CRASH_POINTS
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.installation import ProcessHarness, open_installation
@@ -212,21 +211,14 @@ class KilledInstallation:
 
     async def wait_until_ended(self) -> None:
         """Wait until everything has ended on all sides; fail once nothing has moved for long."""
-        seen, since = "", time.monotonic()
-        while unfinished := await self._look_twice():
-            if unfinished != seen:
-                seen, since = unfinished, time.monotonic()
-            assert time.monotonic() < since + _STALLED, f"seed {self.seed}: nothing moves any more: {unfinished}"
-            for program in self._by_name.values():
-                assert program.process is None or program.process.poll() is None, (
-                    f"seed {self.seed}: the {program.name} has ended"
-                )
-            await asyncio.sleep(0.3)
+        await wait_until_ended(self._look_twice, _STALLED)
 
     async def _look_twice(self) -> str:
         """What has not ended yet; an order on its way to the service is nowhere, and has arrived a second later."""
+        for program in self._by_name.values():
+            assert program.process is None or program.process.poll() is None, f"seed {self.seed}: the {program.name} has ended"
         if unfinished := await self._unfinished():
-            return unfinished
+            return f"seed {self.seed}: {unfinished}"
         await asyncio.sleep(1)
         return await self._unfinished()
 

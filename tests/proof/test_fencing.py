@@ -16,7 +16,7 @@ from lab_agent.store.schema import upgrade
 from lab_sandbox.partner.basket import Basket, choose_item
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
-from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.clock import DEADLINE, wait_until, wait_until_ended
 from tests.harness.installation import SHORTENED, AgentProcess, ProcessHarness
 from tests.harness.postgres_pair import PostgresPair, postgres_pair
 from tests.harness.proof import SHARE, Figures, share_of
@@ -92,15 +92,6 @@ class Disturbance:
         await asyncio.to_thread(self.pair.fail_over)
         return self.figures.add(failovers=1)
 
-    async def wait_until_ended(self, placed: int) -> None:
-        """Wait until every Task is completed; fail once nothing has moved for long."""
-        seen, since = "", time.monotonic()
-        while unfinished := await self.unfinished(placed):
-            if unfinished != seen:
-                seen, since = unfinished, time.monotonic()
-            assert time.monotonic() < since + DEADLINE, f"nothing moves any more: {unfinished}"
-            await asyncio.sleep(0.2)
-
     async def unfinished(self, placed: int) -> str:
         """What has not ended yet, in words; empty if all has."""
         tasks = Counter(task["status"] for task in await self.harness.search("task"))
@@ -147,7 +138,7 @@ async def test_late_writers_are_fenced_and_nothing_waits(
             await chance.choice(events)()
         figures.progress(number + 1, ROUNDS)
 
-    await disturbed.wait_until_ended(placed)
+    await wait_until_ended(lambda: disturbed.unfinished(placed), DEADLINE)
     for agent in disturbed.agents:
         assert await agent.stop() == 0, "it ends in order, whatever happened"
     assert not await disturbed.unfinished(placed)
