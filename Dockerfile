@@ -9,7 +9,7 @@ WORKDIR /build
 RUN python -m venv --without-pip /opt/lab-agent
 COPY requirements/run.txt requirements/run.txt
 RUN python -m pip --python /opt/lab-agent/bin/python install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/run.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY lab_agent lab_agent
 COPY lab_api lab_api
 COPY lab_sandbox lab_sandbox

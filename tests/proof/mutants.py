@@ -23,6 +23,8 @@ _PARTS = (
     "requirements",
     "pyproject.toml",
     "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
     "Dockerfile",
     ".dockerignore",
     "compose.yaml",

@@ -96,7 +96,7 @@ def test_checkout_finds_its_own_files() -> None:
 
 
 def test_links_of_installed_pages_lead_somewhere(installation: Installation) -> None:
-    """Links to settings, units and other pages; the files of the project itself are not installed."""
+    """To settings, units, the changelog and other pages; what only the project has is not installed."""
     share = installation.purelib / "lab_agent" / "share"
     for page in [*share.glob("docs/*.md"), *share.glob("systemd/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
