@@ -95,7 +95,10 @@ class ProofRun:
         figures = self._folder / f"{proof.name}.figures"
         figures.unlink(missing_ok=True)
         report = self._folder / f"{proof.name}.xml"
-        self._pytest(ROOT, [f"tests/{each}" for each in proof.tests], proof.name, SHARE, "-m", "proof", f"--junit-xml={report}")
+        options = ["-m", "proof", f"--junit-xml={report}"]
+        if SHARE >= 1 and proof.processes > 1:
+            options += ["-n", str(proof.processes), "--dist", "worksteal"]
+        self._pytest(ROOT, [f"tests/{each}" for each in proof.tests], proof.name, SHARE, *options)
         _read_report(report, result)
         result.figures, _ = read_figures(figures)
         if not result.failed:

@@ -10,12 +10,14 @@ class Proof:
     """A claim, and the long tests that try it. `tests` are files below `tests/`; `name` is for the command line.
 
     `short_seconds`: what its short form takes on a quiet machine of two cores; what takes longest is begun first.
+    `processes`: how many of its tests run side by side in full length; more than one for what mostly waits.
     """
 
     name: str
     claim: str
     tests: tuple[str, ...]
     short_seconds: int = 0
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ PROOFS = (
         claim="The agent and the API are killed at any moment, by each adapter and on both databases: each order once, each "
         "result digit for digit",
         tests=("proof/test_kills.py", "acceptance/test_crash_recovery.py", "acceptance/test_delivery_crashes.py"),
+        processes=4,
     ),
     Proof(
         name="system_calls",
@@ -53,6 +56,7 @@ PROOFS = (
         name="days",
         claim="Simulated days with outages, edits, withdrawals, corrections, refusals, two workers and restarts keep every law",
         tests=("simulation/test_order_lifecycles.py", "proof/test_days.py"),
+        processes=2,
     ),
     Proof(
         name="workers",

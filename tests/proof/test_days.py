@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(0)]
 DAYS = share_of(9_900) if SHARE > 0.1 else 16
 """A day takes most of a second: of a short run, which has a minute, a share of them would take five."""
 ON_SQLITE = share_of(100) if SHARE > 0.1 else 1
+PARTS = 20 if SHARE >= 1 else 1
+"""Each with every twentieth day: they may run side by side."""
 REPEATED = share_of(100) if SHARE > 0.1 else 2
 REPLAY = os.environ.get("LAB_SIMULATION_SEED")
 
@@ -55,8 +57,9 @@ def count_day(figures: Figures, run: DayRun) -> None:
     )
 
 
-async def test_laws_hold_after_every_step_of_every_day(figures: Figures) -> None:
-    for seed in range(DAYS):
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_laws_hold_after_every_step_of_every_day(part: int, figures: Figures) -> None:
+    for seed in range(part, DAYS, PARTS):
         count_day(figures, await run_day(plan_day(seed)))
         figures.progress(seed + 1, DAYS)
 
