@@ -36,6 +36,7 @@ from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.crashing_agent import CRASH_LOG
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.orders import UNKNOWN_ITEM
+from tests.harness.proof import keep_failed
 
 REPLACED_ITEM = "003.002"
 
@@ -274,6 +275,9 @@ async def open_installation(workspace: Workspace) -> AsyncIterator[ProcessHarnes
             await programs.wait_until_ready(running, DEADLINE)
             async with open_partner_client(build_account(workspace)) as client:
                 yield ProcessHarness(workspace, programs, client, running)
+    except BaseException as error:
+        keep_failed(workspace.folder, error)
+        raise
     finally:
         shutil.rmtree(workspace.folder, ignore_errors=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,12 @@ class Figures:
 
 
 FIGURES = Figures(Path(_FILE) if _FILE else None)
+_FAILURES = os.environ.get("LAB_PROOF_FAILURES")
+
+
+def keep_failed(folder: Path, error: BaseException) -> None:
+    """Keep the files with which a long test failed where LAB_PROOF_FAILURES says, and note it."""
+    if _FAILURES is not None:
+        kept = Path(_FAILURES) / folder.name
+        shutil.copytree(folder, kept, ignore=lambda path, names: [each for each in names if (Path(path) / each).is_socket()])
+        error.add_note(f"its settings, databases, messages and logs: {kept}")

@@ -149,6 +149,8 @@ class ProofRun:
             "LAB_PROOF_FIGURES": str(self._folder / f"{name}.figures"),
             "PYTHONPATH": str(tree),
         }
+        if tree == ROOT:  # what a known-bad variant leaves is no finding
+            environment["LAB_PROOF_FAILURES"] = str(self._folder / "failures")
         more = ("-p", "tests.proof.failures_at_once", "--timeout", str(_TEST_TIMEOUT))
         command = [sys.executable, "-m", "pytest", *tests, *options, *more]
         with (self._folder / f"{name}.log").open("w") as log:
