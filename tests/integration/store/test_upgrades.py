@@ -56,18 +56,21 @@ def test_each_migration_names_the_oldest_program_that_can_go_on() -> None:
 
 
 @pytest.mark.parametrize("first", sorted(known_revisions()))
-def test_upgrade_from_every_schema_keeps_every_row(url: str, fresh: str, tmp_path: Path, first: str) -> None:
+def test_upgrade_from_every_schema_keeps_every_row(url: str, fresh: str, first: str) -> None:
     upgrade_to(url, first)
     fill(url)
     before = content(url)
     assert all(before.values())
-    for revision in sorted(each for each in known_revisions() if each > first):
-        upgrade_to(url, revision)
-        kept(before, content(url))
     upgrade(url)
     upgrade(fresh)
     kept(before, content(url))
     assert describe(url) == describe(fresh)
+
+
+def test_schemas_to_come_keep_every_row(url: str, fresh: str, tmp_path: Path) -> None:
+    upgrade_to(url, max(known_revisions()))
+    fill(url)
+    before = content(url)
     with next_schemas(tmp_path, upto=REBUILT):
         upgrade(url)
         upgrade(fresh)
