@@ -19,7 +19,7 @@ from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
-from lab_agent.domain.state_machines import CLAIMABLE_STATES, OPEN_JOBS, JobState
+from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import InputError, StoreError, did_you_mean
 from lab_agent.workflow import operator_job_groups, operator_jobs
 from lab_agent.workflow.adapter_pauses import load_pauses
@@ -59,7 +59,7 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
 
 async def _find_pause(context: CommandContext, job: Job) -> AdapterPause | None:
     """The pause for which a job waits."""
-    if job.kind not in AT_LABORATORY_SYSTEM or job.state not in CLAIMABLE_STATES:
+    if job.kind not in AT_LABORATORY_SYSTEM or not job.is_waiting:
         return None
     return (await context.store.run_read_only(lambda uow: load_pauses(uow, [job.system]))).get(job.system)
 

@@ -12,6 +12,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.state_machines import (
+    CLAIMABLE_STATES,
     JOB_TRANSITIONS,
     JOBS_NEEDING_OPERATOR,
     OPEN_JOBS,
@@ -111,6 +112,11 @@ class Job:
     failures: int = 0
     attempt_log: tuple[AttemptRecord, ...] = ()
     """The newest attempts, oldest first."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits to be claimed. One whose outcome is unknown keeps its state while a worker has it."""
+        return self.state in CLAIMABLE_STATES and self.lease_until is None
 
     @property
     def is_failing(self) -> bool:

@@ -23,7 +23,7 @@ from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
-from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
+from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
 from lab_agent.ports.read_models import OrderDetail
 from lab_agent.rules.engine import RULES
@@ -84,7 +84,7 @@ async def show_order(user: Viewer, context: Context, renderer: Renderer, detail:
 
 def is_for_system(job: Job) -> bool:
     """Whether a job waits to be claimed, and talks to the laboratory system that is its `system`."""
-    return job.kind in AT_LABORATORY_SYSTEM and job.state in CLAIMABLE_STATES
+    return job.kind in AT_LABORATORY_SYSTEM and job.is_waiting
 
 
 def _held_for(order: OrderRecord) -> AlertKey | None:

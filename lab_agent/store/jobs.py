@@ -219,7 +219,7 @@ def _changes(job: Job, fencing_token: int) -> dict[str, Any]:
 
 
 def _is_due(job: Job) -> bool:
-    return job.state in CLAIMABLE_STATES and job.lease_until is None and job.due_at <= job.changed_at
+    return job.is_waiting and job.due_at <= job.changed_at
 
 
 def _take_out(keys: set[str], key: str) -> bool:

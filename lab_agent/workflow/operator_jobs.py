@@ -14,7 +14,7 @@ from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES, adapter_of
 from lab_agent.domain.records import Event
-from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
+from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.audit_trail import note_decision
@@ -91,7 +91,7 @@ def retrial(by: str, now: datetime, note: str | None = None) -> JobChange:
     """The change that makes a job due now; `note` says why, where that was asked."""
 
     def change(_: UnitOfWork, current: Job) -> Job:
-        if current.state in CLAIMABLE_STATES and current.lease_until is None:  # what came of it is verified first, as always
+        if current.is_waiting:  # what came of it is verified first, as always
             return replace(current, due_at=now, changed_at=now)
         if current.state in JOBS_NEEDING_OPERATOR:
             # The person has checked: the next attempt starts afresh. Its age does not, nor why it failed, until one succeeds.

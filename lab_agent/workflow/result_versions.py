@@ -18,7 +18,6 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.report_versions import VersionOrder
 from lab_agent.domain.state_machines import (
-    CLAIMABLE_STATES,
     JOBS_NEEDING_OPERATOR,
     REPORTS_NEEDING_OPERATOR,
     JobState,
@@ -135,7 +134,7 @@ def queue_behind(uow: UnitOfWork, report: ReportRecord, ahead: ReportRecord, now
 def _queue_match(uow: UnitOfWork, report: ReportRecord, after: ReportKey, now: datetime) -> None:
     """Put a version at the end of its queue, unless it stands there; the job that runs now counts as gone."""
     job = jobs.match_version_again(report, after, now)
-    if not any(each.target == report.key and each.state in CLAIMABLE_STATES for each in _queued_matches(uow, report)):
+    if not any(each.target == report.key and each.is_waiting for each in _queued_matches(uow, report)):
         _add_under_free_name(uow, job)
 
 

@@ -570,7 +570,7 @@ class MemoryJobRepository(JobRepository):
         if not self._is_ours(job):
             raise LeaseLostError()
         self._data.jobs[job.id] = replace(job, payload=exact_json.loads(exact_json.dumps(job.payload)))
-        if job.state in CLAIMABLE_STATES and job.lease_until is None and job.due_at <= job.changed_at:
+        if job.is_waiting and job.due_at <= job.changed_at:
             self._made_due.add(job.kind)
 
     @override

@@ -36,6 +36,15 @@ VARIANTS = (
         tests=("integration/lab_api/test_label_allocation.py::test_four_processes_allocate_unique_labels",),
     ),
     Mutant(
+        name="running_match_counts_as_queued",
+        what="takes a match that is being done, after its worker was killed, for one that is still to come",
+        file="lab_agent/domain/job_records.py",
+        old="        return self.state in CLAIMABLE_STATES and self.lease_until is None\n",
+        new="        return self.state in CLAIMABLE_STATES\n",
+        found_by="values",
+        tests=("integration/results/test_version_order.py",),
+    ),
+    Mutant(
         name="uploads_are_not_looked_for",
         what="creates again what a lost reply has left open, without looking for it, and without If-None-Exist",
         file="lab_agent/workflow/resource_upload.py",

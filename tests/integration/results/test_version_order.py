@@ -49,6 +49,24 @@ async def test_version_matched_too_early_goes_in_its_turn(bench: ResultsBench) -
     assert await sent_values(bench) == ["1", "2", "3", "4"]
 
 
+async def test_version_whose_worker_was_killed_keeps_its_turn(bench: ResultsBench) -> None:
+    """Its job is claimed again once the lease is over, and finds that it has to wait for another version."""
+    bench.inject_faults(SERVICE_AWAY)
+    for number in (1, 2, 3):
+        await accept_version(bench, number)
+        await bench.run_due_jobs()
+    bench.inject_faults()
+    bench.clock.time += timedelta(seconds=60)
+    await run_next(bench, JobKind.DELIVER_REPORT)
+    await run_next(bench, JobKind.MATCH_REPORT)
+    assert await bench.report_states() == [ReportState.DELIVERED, ReportState.MATCHED, ReportState.RECEIVED]
+    await claim_jobs(bench.runner, (JobKind.MATCH_REPORT,), 1)
+    bench.clock.time += bench.runner.lease
+    await run_next(bench, JobKind.MATCH_REPORT)
+    await bench.run_until_idle()
+    assert await sent_values(bench) == ["1", "2", "3"]
+
+
 async def test_many_versions_behind_one_go_in_order(bench: ResultsBench) -> None:
     bench.inject_faults(SERVICE_AWAY)
     numbers = [1, 6, 3, 5, 2, 4]
@@ -77,7 +95,7 @@ async def test_versions_stored_before_any_is_matched_go_in_order(bench: ResultsB
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench, seed: int) -> None:
-    """Versions arrive one after the other, while jobs run in any order and the service fails now and then."""
+    """Jobs run in any order while versions arrive, the service fails now and then, and workers are killed."""
     rng = Random(seed)
     numbers = list(range(1, 8))
     for number in numbers:
@@ -88,8 +106,9 @@ async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench,
             jobs = list(await claim_jobs(bench.runner, tuple(JobKind), 10))
             rng.shuffle(jobs)
             for job in jobs:
-                await bench.runner.run(job)
-            bench.clock.time += timedelta(seconds=rng.choice([0, 0, 5, 60]))
+                if rng.random() < 0.8:  # else its worker is killed before it does anything
+                    await bench.runner.run(job)
+            bench.clock.time += rng.choice([timedelta(0), timedelta(seconds=5), bench.runner.lease])
     bench.inject_faults()
     await bench.run_until_idle(200)
     assert await sent_values(bench) == [str(number) for number in numbers]
