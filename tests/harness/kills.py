@@ -268,6 +268,8 @@ class KilledInstallation:
             assert len({line.procedure_request for line in found.lines}) == len(found.lines), self._say(number, "lines twice")
             assert sorted(line.item for line in found.lines) == expected_items(number), self._say(number, "other lines")
         await self._check_uniqueness(orders)
+        waiting = self._ask("SELECT key, state, reason FROM reports WHERE state NOT IN ('delivered', 'superseded')")
+        assert not waiting, f"seed {self.seed}: results that wait for nothing: {waiting}"
         checks = CheckList(lambda _check: None)
         limit = asyncio.Semaphore(_AT_ONCE)
 
