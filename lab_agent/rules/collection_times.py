@@ -139,7 +139,7 @@ def _group_by_type(context: RuleContext, specimens: Iterable[ReceivedSpecimen]) 
     """The Specimens of each type: the types of one test may have different time points, and only those sent count."""
     found: dict[str, list[ReceivedSpecimen]] = defaultdict(list)
     for each in specimens:
-        found[context.specimen_type_code(each) or ""].append(each)
+        found[context.type_or_empty(each)].append(each)
     return found
 
 
@@ -182,30 +182,30 @@ def _readings(
     Where a Specimen does not say its time point, each sample may stand for any point of a way to collect the type. Too few
     samples are the matter of specimen.tolerance-points.
     """
-    times = [each.collected.at for each in specimens if each.collected and each.collected.at]
-    if len(times) < len(specimens):
+    timed = [(each.collected.at, each) for each in specimens if each.collected and each.collected.at]
+    if len(timed) < len(specimens):
         return []
-    given = [context.supporting_info(each).minutes for each in specimens]
-    if None not in given:
-        told = (frozenset({minutes}) for minutes in given if minutes is not None)
-        return [list(zip(times, told, strict=True))]
+    given = [(at, context.supporting_info(each).minutes) for at, each in timed]
+    told = [(at, frozenset({minutes})) for at, minutes in given if minutes is not None]
+    if len(told) == len(specimens):
+        return [told]
     ways = time_point_sets if all(time_point_sets) else ()
-    return [[(at, frozenset(points)) for at in times] for points in ways if len(points) <= len(times)]
+    return [[(at, frozenset(points)) for at, _ in timed] for points in ways if len(points) <= len(timed)]
 
 
 def _is_in_sequence(groups: Sequence[_Samples], tolerance: timedelta) -> bool:
     """Whether every sample is near one of its points, every point has a sample, and later points were collected later."""
     samples = [sample for group in groups for sample in group]
     load = min(at for at, _ in samples) - timedelta(minutes=min(min(points) for _, points in samples))
-    placed = [[(_nearest_point(points, at - load), at) for at, points in group] for group in groups]
-    in_order = sorted(sample for group in placed for sample in group)
+    in_order = sorted((_nearest_point(points, at - load), at) for at, points in samples)
     near = all(abs(at - load - timedelta(minutes=minutes)) <= tolerance for minutes, at in in_order)
     rising = all(at < later for (minutes, at), (after, later) in pairwise(in_order) if minutes < after)
-    complete = all(
-        {minutes for minutes, _ in found} >= frozenset[int]().union(*(points for _, points in group))
-        for found, group in zip(placed, groups, strict=True)
-    )
-    return near and rising and complete
+    return near and rising and all(_is_complete(group, load) for group in groups)
+
+
+def _is_complete(group: _Samples, load: datetime) -> bool:
+    found = {_nearest_point(points, at - load) for at, points in group}
+    return found == frozenset[int]().union(*(points for _, points in group))
 
 
 def _nearest_point(points: frozenset[int], since_load: timedelta) -> int:

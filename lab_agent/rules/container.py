@@ -20,11 +20,16 @@ from lab_agent.rules.rule import Severity, Violation, rule
 _CONTAINER_SECTION = "Specimen: container"
 
 
-def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedSpecimen, ReceivedContainer, tuple[str, ...]]]:
-    """The containers that hold biomaterial: without those that others travel in."""
+def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedContainer, tuple[str, ...]]]:
+    """The containers that hold biomaterial."""
     for specimen, container, lines in context.containers():
-        if len(specimen.containers) == 1 or not context.is_transport(container):
-            yield specimen, container, lines
+        if _holds_biomaterial(context, specimen, container):
+            yield container, lines
+
+
+def _holds_biomaterial(context: RuleContext, specimen: ReceivedSpecimen, container: ReceivedContainer) -> bool:
+    """Whether it is the tube itself: others travel in a transport container, but not in the only one of a Specimen."""
+    return len(specimen.containers) == 1 or not context.is_transport(container)
 
 
 @rule(
@@ -37,7 +42,7 @@ def _check_label(context: RuleContext) -> Iterator[Violation]:
     for specimen, lines in context.specimens():
         if not specimen.containers:
             yield Violation(f"{specimen.where}.container", lines)
-    for _, container, lines in _specimen_containers(context):
+    for container, lines in _specimen_containers(context):
         if context.label(container) is None:
             yield Violation(f"{container.where}.identifier", lines)
 
@@ -90,7 +95,7 @@ def _shared_labels(context: RuleContext, wanted: _Sharing) -> Iterator[Violation
     """The containers whose barcode is on another one of the order too, of the same Specimen or of another."""
     by_label: dict[str, list[_Labelled]] = defaultdict(list)
     for labelled in _labelled_containers(context):
-        if len(labelled[0].containers) == 1 or not context.is_transport(labelled[1]):
+        if _holds_biomaterial(context, labelled[0], labelled[1]):
             by_label[labelled[3]].append(labelled)
     for label, same in by_label.items():
         for one in same:
@@ -101,8 +106,7 @@ def _shared_labels(context: RuleContext, wanted: _Sharing) -> Iterator[Violation
 
 def _compare_tubes(context: RuleContext, one: _Labelled, other: _Labelled) -> _Sharing:
     """Whether anything that both say contradicts that they are one tube (interface: many tests share one tube)."""
-    pairs = zip(_describe_tube(context, one), _describe_tube(context, other), strict=True)
-    if not all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs):
+    if any(map(_contradicts, _describe_tube(context, one), _describe_tube(context, other))):
         return _Sharing.CONTRADICTORY
     mine, theirs = (each[0].collected.at if each[0].collected else None for each in (one, other))
     # Each Specimen may be stamped when it was scanned: some minutes are no second tube.
@@ -116,6 +120,10 @@ def _describe_tube(context: RuleContext, labelled: _Labelled) -> tuple[object, .
     type_code, site, _ = context.repeat_key(specimen)
     coding = best_coding(container.type.coding, context.facts.systems.container_type)
     return patient_key(specimen.subject), type_code, site, coding.code if coding else None
+
+
+def _contradicts(mine: object, theirs: object) -> bool:
+    return mine is not None and theirs is not None and mine != theirs
 
 
 @rule(
@@ -268,7 +276,7 @@ def _check_type(context: RuleContext) -> Iterator[Violation]:
 def _check_type_missing(context: RuleContext) -> Iterator[Violation]:
     """A container without a type, where pre-analytics names one: not every test does."""
     for line, items, specimen in context.line_specimens():
-        if all(item.container_types(context.specimen_type_code(specimen) or "") for item in items):
+        if all(item.container_types(context.type_or_empty(specimen)) for item in items):
             untyped = (container for container in specimen.containers if not container.type.coding)
             yield from (Violation(f"{container.where}.type", (line.id,)) for container in untyped)
 
@@ -299,13 +307,13 @@ def _check_type_fits(context: RuleContext) -> Iterator[Violation]:
             coding = best_coding(container.type.coding, context.facts.systems.container_type)
             if coding is None or coding.code not in context.container_types - context.transport_types:
                 continue  # unknown codes are the matter of tube.type; others travel in the rest
-            if all_versions_reject(_accepts_container(item, context.specimen_type_code(specimen), coding.code) for item in items):
+            if all_versions_reject(_accepts_container(item, context.type_or_empty(specimen), coding.code) for item in items):
                 yield Violation(f"{container.where}.type", (line.id,), {"type": coding.code, "code": items[0].id})
 
 
-def _accepts_container(item: Item, specimen_type: str | None, container_type: str) -> bool:
+def _accepts_container(item: Item, specimen_type: str, container_type: str) -> bool:
     """Whether the item takes that container, or any; of a specimen type that it does not take, nothing is said here."""
-    wanted = item.container_types(specimen_type or "")
+    wanted = item.container_types(specimen_type)
     return not wanted or container_type in wanted
 
 
@@ -318,7 +326,7 @@ def _accepts_container(item: Item, specimen_type: str | None, container_type: st
 def _check_quantity(context: RuleContext) -> Iterator[Violation]:
     for _, container, lines in context.containers():
         if container.quantity is not None and container.quantity <= 0:
-            values = {"quantity": format(container.quantity, "f")}
+            values = {"quantity": f"{container.quantity:f}"}
             yield Violation(f"{container.where}.specimenQuantity.value", lines, values)
 
 
@@ -329,7 +337,7 @@ def _check_quantity(context: RuleContext) -> Iterator[Violation]:
     "{where}: the quantity is missing. Please send the quantity that pre-analytics gave.",
 )
 def _check_quantity_missing(context: RuleContext) -> Iterator[Violation]:
-    for _, container, lines in _specimen_containers(context):
+    for container, lines in _specimen_containers(context):
         if container.quantity is None:
             yield Violation(f"{container.where}.specimenQuantity.value", lines)
 
@@ -343,16 +351,14 @@ def _check_quantity_missing(context: RuleContext) -> Iterator[Violation]:
 def _check_quantity_enough(context: RuleContext) -> Iterator[Violation]:
     for line, items, specimen in context.line_specimens():
         given = [each.quantity for each in specimen.containers if each.quantity is not None and each.quantity > 0]
-        requirements = items[0].requirements_of_type(context.specimen_type_code(specimen) or "")
+        requirements = items[0].requirements_of_type(context.type_or_empty(specimen))
         needed = min(map(_minimum_volume, requirements), default=Decimal(0))
         if given and sum(given) < needed:
-            values = {"quantity": format(sum(given), "f"), "needed": format(needed, "f"), "code": items[0].id}
+            values = {"quantity": f"{sum(given):f}", "needed": f"{needed:f}", "code": items[0].id}
             yield Violation(f"{specimen.where}.container", (line.id,), values)
 
 
 def _minimum_volume(need: Requirement) -> Decimal:
     """What one tube must hold at least: the volume, or the rest of one that is split over several tubes."""
     usable = need.container.usable_volume if need.container else None
-    if usable is None or need.volume <= usable:
-        return need.volume
-    return need.volume % usable or usable
+    return need.volume if usable is None else min(need.volume, need.volume % usable or usable)

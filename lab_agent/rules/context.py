@@ -128,7 +128,7 @@ class RuleContext:
 
     def items(self, request: ReceivedRequest) -> tuple[Item, ...]:
         """The test in every catalogue version that the clinic may have seen; empty where it is not known."""
-        return self._items.get(request.ref, ())
+        return self._items[request.ref]
 
     @cached_property
     def _items(self) -> Mapping[ResourceRef, tuple[Item, ...]]:
@@ -231,6 +231,10 @@ class RuleContext:
         """The biomaterial type; None where there is none, or only one of a foreign system."""
         return self._specimen_types[specimen.ref]
 
+    def type_or_empty(self, specimen: ReceivedSpecimen) -> str:
+        """The biomaterial type to look for in the catalogue; empty, which no test takes, where there is none."""
+        return self.specimen_type_code(specimen) or ""
+
     @cached_property
     def _specimen_types(self) -> Mapping[ResourceRef, str | None]:
         return {each.ref: self._find_specimen_type(each) for each in self.order.specimens}
@@ -251,7 +255,7 @@ class RuleContext:
     def _find_supporting_info(self, specimen: ReceivedSpecimen) -> SupportingInfo:
         system = self.facts.systems.supporting_info
         ours = (each.value for each in specimen.extensions if system.match(each.url) is not SystemMatch.FOREIGN)
-        return parse_supporting_info(next((value for value in ours if value), ""))
+        return next((parse_supporting_info(value) for value in ours if value), SupportingInfo())
 
     def repeat_key(self, specimen: ReceivedSpecimen) -> tuple[str | None, str | None, frozenset[str]]:
         """What makes a test with this Specimen a repeat: biomaterial type, body site, and container types.

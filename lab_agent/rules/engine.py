@@ -151,7 +151,7 @@ def _run_rules(
         severity = _effective_severity(rule, severities)
         for found in rule.check(context) if severity is not Severity.OFF else ():
             told_by, violation = _defer_times(rule, found, severity, context)
-            told_severity = severity if told_by is rule else _effective_severity(told_by, severities)
+            told_severity = _effective_severity(told_by, severities)
             where = _with_reference(violation.where, refs)
             message = format_message(messages.get(told_by.id, told_by.message), where, violation.values)
             digest = _digest(told_by, violation, refs)
@@ -191,7 +191,7 @@ def _resource_refs(received: ReceivedOrder) -> Iterator[tuple[str, ResourceRef]]
 
 def _with_reference(where: str, refs: Mapping[str, ResourceRef]) -> str:
     """The place with the resource's id, which the partner knows: our numbering means nothing to a clinic."""
-    ref = refs.get(where.split(".", 1)[0])
+    ref = refs.get(where.partition(".")[0])
     return f"{where} ({ref})" if ref else where
 
 

@@ -157,7 +157,7 @@ def _check_stopped_since(context: RuleContext) -> Iterator[Violation]:
 def _check_delayed(context: RuleContext) -> Iterator[Violation]:
     for line, request, item, then, _ in _availabilities(context):
         if isinstance(then, Delayed):
-            yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "hours": format(then.hours, "f")})
+            yield Violation(f"{request.where}.code", (line.id,), {"code": item.id, "hours": f"{then.hours:f}"})
 
 
 @rule(

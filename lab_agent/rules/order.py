@@ -12,8 +12,6 @@ from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import RuleContext, best_coding
 from lab_agent.rules.rule import Severity, Violation, rule
 
-_REFERENCE_TYPES = {"subject": "Patient", "specimen": "Specimen", "basedOn": "ProcedureRequest"}
-
 _REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
 
 
@@ -38,8 +36,8 @@ def _check_has_lines(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_task_code(context: RuleContext) -> Iterator[Violation]:
     coding = best_coding(context.order.task.code.coding, context.facts.systems.task_type)
-    fits = coding and coding.code == "OrderProcessingTask"
-    if not fits or context.facts.systems.task_type.match(coding.system if coding else None) is not SystemMatch.EXACT:
+    system = context.facts.systems.task_type
+    if not (coding and coding.code == "OrderProcessingTask" and system.match(coding.system) is SystemMatch.EXACT):
         yield Violation(f"{context.order.task.where}.code")
 
 
@@ -95,11 +93,13 @@ def _check_line_part_of(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
-        references = (*((request.subject,) if request.subject else ()), *request.specimens)
-        yield from (Violation(reference.where, (line.id,)) for reference in references if _is_invalid_reference(reference))
+        if request.subject and _is_invalid_reference(request.subject, "Patient"):
+            yield Violation(request.subject.where, (line.id,))
+        invalid = (each for each in request.specimens if _is_invalid_reference(each, "Specimen"))
+        yield from (Violation(each.where, (line.id,)) for each in invalid)
 
 
-def _is_invalid_reference(reference: ReferenceText) -> bool:
+def _is_invalid_reference(reference: ReferenceText, wanted: str) -> bool:
     """Whether a reference leads nowhere, or to a resource of another type.
 
     An identifier alone is for other rules, and so is an address elsewhere (order.address).
@@ -108,8 +108,7 @@ def _is_invalid_reference(reference: ReferenceText) -> bool:
         return reference.identifier is None
     if reference.is_foreign:
         return False
-    field = reference.where.rsplit(".", 1)[-1].split("[", 1)[0]
-    return reference.target is None or reference.target.type != _REFERENCE_TYPES.get(field, reference.target.type)
+    return reference.target is None or reference.target.type != wanted
 
 
 @rule(
@@ -125,8 +124,8 @@ def _check_address(context: RuleContext) -> Iterator[Violation]:
     service = address_origin(context.facts.systems.base_url)
     places: dict[str, str] = {}
     for reference in _references(context):
-        if reference.is_foreign:
-            places.setdefault(address_origin(reference.text or ""), reference.where)
+        if reference.text and reference.is_foreign:
+            places.setdefault(address_origin(reference.text), reference.where)
     for origin, where in places.items():
         yield Violation(where, values={"origin": origin, "service": service})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lab_agent.catalogue.model import Question, QuestionType
 from lab_agent.catalogue.questionnaire import QuestionNode
@@ -76,12 +76,12 @@ def _check_subject(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{response.where}.subject")
 
 
-def _answers(context: RuleContext) -> dict[str, list[tuple[str, AnswerValue]]]:
-    """The answers by linkId, each with its place."""
-    found: dict[str, list[tuple[str, AnswerValue]]] = defaultdict(list)
+def _answers(context: RuleContext) -> Mapping[str | None, list[tuple[str, AnswerValue]]]:
+    """The answers by linkId (None for those without one), each with its place."""
+    found: dict[str | None, list[tuple[str, AnswerValue]]] = defaultdict(list)
     for response in context.order.responses or ():
         for answer in response.answers:
-            found[answer.link_id or ""].extend((answer.where, value) for value in answer.values)
+            found[answer.link_id].extend((answer.where, value) for value in answer.values)
     return found
 
 

@@ -149,8 +149,8 @@ def _check_required(context: RuleContext) -> Iterator[Violation]:
 def _check_site(context: RuleContext) -> Iterator[Violation]:
     """A type that the test takes only from certain body sites, and from none that the Specimen names."""
     for line, items, specimen in context.line_specimens():
-        site, code = context.supporting_info(specimen).bodysite_code, context.specimen_type_code(specimen)
-        known = {need.option.bodysite_code for item in items for need in item.requirements_of_type(code or "")}
+        site, code = context.supporting_info(specimen).bodysite_code, context.type_or_empty(specimen)
+        known = {need.option.bodysite_code for item in items for need in item.requirements_of_type(code)}
         if site is not None and known and site not in known:
             yield Violation(f"{specimen.where}.extension", (line.id,), {"site": site, "code": items[0].id})
 
@@ -178,7 +178,7 @@ def _check_method_system(context: RuleContext) -> Iterator[Violation]:
 def _check_method(context: RuleContext) -> Iterator[Violation]:
     for line, items, specimen in context.line_specimens():
         coding = best_coding(specimen.method.coding, context.facts.systems.method)
-        code = context.specimen_type_code(specimen) or ""
+        code = context.type_or_empty(specimen)
         known = {method for item in items for need in item.requirements_of_type(code) for method in need.methods}
         if known and (coding is None or coding.code not in known):
             yield Violation(f"{specimen.where}.collection.method", (line.id,), {"code": items[0].id})

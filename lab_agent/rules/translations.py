@@ -26,7 +26,7 @@ def load_messages(language: str, folder: Path | None) -> Mapping[str, str]:
         return {}
     path = (folder or shipped_path("config/messages")) / f"{language}.toml"
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = tomllib.loads(path.read_bytes().decode())
     except OSError as exc:
         raise _settings_error(
             path, f"cannot be read ({exc.strerror})", "check `rules.messages` and `rules.messages_folder`"
