@@ -15,7 +15,7 @@ ORDERED = datetime(2026, 3, 2, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def _without(catalogue: Catalogue, item: str, **changes: Any) -> Catalogue:
+def without_item(catalogue: Catalogue, item: str, **changes: Any) -> Catalogue:
     contract = catalogue.contract("C-100")
     items = {key: value for key, value in contract.items.items() if key != item}
     return replace(catalogue, contracts={**catalogue.contracts, "C-100": replace(contract, items=items, **changes)})
@@ -38,7 +38,7 @@ def test_withdrawn_test_within_cache_lifetime_warns(
     wire: Any, assess_wire: Any, rule_outcomes: Any, catalogue: Catalogue, ended: datetime, found: dict[str, str]
 ) -> None:
     """A test that left the catalogue within one cache lifetime warns."""
-    view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001")), VersionPeriod(catalogue, active_until=ended)))
+    view = CatalogueHistory((VersionPeriod(without_item(catalogue, "001.001")), VersionPeriod(catalogue, active_until=ended)))
     assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
 
 
@@ -46,14 +46,16 @@ def test_contract_cache_lifetime_overrides_default(wire: Any, assess_wire: Any, 
     old = replace(
         catalogue, contracts={**catalogue.contracts, "C-100": replace(catalogue.contract("C-100"), cache_lifetime_seconds=3600)}
     )
-    view = CatalogueHistory((VersionPeriod(_without(catalogue, "001.001")), VersionPeriod(old, active_until=ORDERED - 2 * HOUR)))
+    view = CatalogueHistory(
+        (VersionPeriod(without_item(catalogue, "001.001")), VersionPeriod(old, active_until=ORDERED - 2 * HOUR))
+    )
     assert rule_outcomes(assess_wire(wire, catalogue=view)) == {"line.item": "refuse"}
 
 
 def test_new_test_ordered_before_activation_is_accepted(wire: Any, assess_wire: Any, catalogue: Catalogue) -> None:
     """A new test may be ordered before the clock says that it is in force."""
     view = CatalogueHistory(
-        (VersionPeriod(catalogue), VersionPeriod(_without(catalogue, "001.001"), active_until=ORDERED + HOUR))
+        (VersionPeriod(catalogue), VersionPeriod(without_item(catalogue, "001.001"), active_until=ORDERED + HOUR))
     )
     assert assess_wire(wire, catalogue=view).findings() == ()
 
@@ -77,7 +79,7 @@ def test_unreadable_version_possibly_offering_test_holds(
 ) -> None:
     """A test that an unreadable catalogue version may have offered holds the line."""
     view = CatalogueHistory(
-        (VersionPeriod(_without(catalogue, "001.001", cache_lifetime_seconds=lifetime)),), unreadable_until=(ended,)
+        (VersionPeriod(without_item(catalogue, "001.001", cache_lifetime_seconds=lifetime)),), unreadable_until=(ended,)
     )
     assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
     readable = CatalogueHistory((VersionPeriod(catalogue),), unreadable_until=(ended,))
@@ -128,16 +130,17 @@ def test_missing_catalogue_holds_and_rejects_nothing(
     assert rule_outcomes(assess_wire(wire, catalogue=view)) == {"order.catalogue": "hold"}
 
 
-def _named(catalogue: Catalogue, item: str, **changes: Any) -> Catalogue:
+def with_item(catalogue: Catalogue, item: str, **changes: Any) -> Catalogue:
+    """The catalogue with another test of that id in contract C-100."""
     contract = catalogue.contract("C-100")
     items = {**contract.items, item: replace(contract.items[item], **changes)}
     return replace(catalogue, contracts={**catalogue.contracts, "C-100": replace(contract, items=items)})
 
 
 def test_names_of_a_test_are_those_of_the_newest_version_that_has_it(catalogue: Catalogue) -> None:
-    newest = _without(_named(catalogue, "002.001", lab_id="NEW", group="new"), "001.001")
-    old = _named(_named(catalogue, "001.001", lab_id="HB", group="blood"), "002.001", lab_id="OLD", group="old")
-    oldest = _named(catalogue, "001.001", lab_id="", group="")
+    newest = without_item(with_item(catalogue, "002.001", lab_id="NEW", group="new"), "001.001")
+    old = with_item(with_item(catalogue, "001.001", lab_id="HB", group="blood"), "002.001", lab_id="OLD", group="old")
+    oldest = with_item(catalogue, "001.001", lab_id="", group="")
     view = CatalogueHistory(tuple(VersionPeriod(each) for each in (newest, old, oldest)))
     assert [view.lab_code("C-100", each) for each in ("001.001", "002.001", "nosuch")] == ["HB", "NEW", None]
     assert [view.group("C-100", each) for each in ("001.001", "002.001", "nosuch")] == ["blood", "new", None]
@@ -158,7 +161,7 @@ def test_history_without_versions_knows_nothing(catalogue: Catalogue) -> None:
 
 def test_newest_version_answers_what_holds_now(catalogue: Catalogue) -> None:
     item = catalogue.contract("C-100").items["003.010"]
-    view = CatalogueHistory((VersionPeriod(catalogue), VersionPeriod(_without(catalogue, "003.010"))))
+    view = CatalogueHistory((VersionPeriod(catalogue), VersionPeriod(without_item(catalogue, "003.010"))))
     assert view.current_item("C-100", "003.010") == item
     assert [node.question.link_id for node in view.questions((item,))]
     withdrawn = CatalogueHistory(tuple(reversed(view.versions)))
@@ -188,7 +191,7 @@ def test_containers_are_those_of_every_version(catalogue: Catalogue) -> None:
     ],
 )
 def test_number_has_form_of_second_barcode(catalogue: Catalogue, value: str, items: tuple[str, ...], is_second: bool) -> None:
-    view = CatalogueHistory((VersionPeriod(_without(catalogue, items[-1])), VersionPeriod(catalogue)))
+    view = CatalogueHistory((VersionPeriod(without_item(catalogue, items[-1])), VersionPeriod(catalogue)))
     assert view.is_second_label("C-100", items, value) is is_second
     assert not view.is_second_label("C-9", items, value)
 

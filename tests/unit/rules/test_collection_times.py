@@ -1,4 +1,4 @@
-"""When a collection time is ahead of our clock, to the second, and what is told of it."""
+"""When a collection time is ahead of our clock, to the second, and which samples a tolerance test needs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from lab_agent.catalogue.model import Catalogue
 from lab_agent.rules import collection_times
+from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.rule import Violation
+from tests.unit.rules.test_catalogue_history import with_item
+from tests.unit.rules.test_rule_table import tolerance
 
 SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 AHEAD, FUTURE = "specimen.collected-ahead", "specimen.collected-future"
@@ -72,3 +76,54 @@ def test_end_of_a_period_counts_before_its_start(
     del collection["collectedDateTime"]
     collection["collectedPeriod"] = ends
     assert bool(told(order_from_wire(wire), facts)) is is_ahead
+
+
+def with_ways(catalogue: Catalogue, *ways: tuple[int, ...]) -> CatalogueHistory:
+    """The tolerance test may be taken from several body sites, each with time points of its own."""
+    (option,) = catalogue.contract("C-100").items["006.001"].options
+    points = {point.minutes: point for point in option.time_points}
+    options = tuple(
+        replace(
+            option,
+            option=replace(option.option, bodysite_code=f"S{n}"),
+            time_points=tuple(replace(points[0], minutes=each) for each in way),
+        )
+        for n, way in enumerate(ways)
+    )
+    return CatalogueHistory.from_catalogue(with_item(catalogue, "006.001", options=options))
+
+
+@pytest.mark.parametrize(
+    ("ways", "points"),
+    [
+        (((0, 60, 120), (0, 120)), "0, 120"),
+        (((0, 120), (0, 60, 120)), "0, 120"),
+        (((0, 120), (0, 60)), "0, 60"),
+        (((0, 60), (0, 120)), "0, 60"),
+        (((0, 30, 60, 90), (0, 60, 120), (60, 120)), "60, 120"),
+        (((60, 120), (0, 60, 120), (0, 30, 60, 90)), "60, 120"),
+    ],
+)
+def test_fewest_samples_are_asked_for(
+    wire: dict[str, Any],
+    order_from_wire: Any,
+    catalogue: Catalogue,
+    facts: Facts,
+    ways: tuple[tuple[int, ...], ...],
+    points: str,
+) -> None:
+    tolerance("08:00:00", points=None)(wire)
+    context = RuleContext(order_from_wire(wire), with_ways(catalogue, *ways), facts)
+    (found,) = collection_times._check_tolerance_points.check(context)
+    assert found.values == {"code": "006.001", "points": points}
+
+
+@pytest.mark.parametrize(("other_way", "rules"), [((60, 120), ["specimen.tolerance-sequence"]), ((), [])])
+def test_way_without_time_points_leaves_times_open(
+    wire: dict[str, Any], order_from_wire: Any, catalogue: Catalogue, facts: Facts, other_way: tuple[int, ...], rules: list[str]
+) -> None:
+    """Samples that do not tell their time points may have been taken that way."""
+    tolerance("08:00:00", "09:30:00", points=None)(wire)
+    context = RuleContext(order_from_wire(wire), with_ways(catalogue, (0, 60), other_way), facts)
+    checks = (collection_times._check_tolerance_points, collection_times._check_tolerance_sequence)
+    assert [rule.id for rule in checks if list(rule.check(context))] == rules

@@ -23,6 +23,7 @@ def test_bad_line_does_not_affect_other_line(wire: dict[str, Any], assess_wire: 
     assert judgement.rejection_reasons("t2") == ()
     (reason,) = judgement.rejection_reasons("t1")
     assert reason.startswith("ProcedureRequest[0].status (procedurerequest/pr1): ")
+    assert [each.where for each in judgement.findings()] == ["ProcedureRequest[0].status"]
     assert judgement.rejecting_rules() == {"line.status"}
 
 
@@ -155,6 +156,36 @@ def test_digest_is_of_what_was_found(wire: dict[str, Any], assess_wire: Any) -> 
     (found,) = assess_wire(wire).findings()
     about = ["line.status", "procedurerequest/pr1", "status", ["t1"], []]
     assert found.digest == hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
+def test_digest_stays_when_resources_are_numbered_anew(wire: dict[str, Any], assess_wire: Any) -> None:
+    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
+    (before,) = assess_wire(wire).findings()
+    wire["line_tasks"].reverse()
+    (after,) = assess_wire(wire).findings()
+    assert (before.where.split(".")[0], after.where.split(".")[0]) == ("Specimen[0]", "Specimen[1]")
+    assert before.digest == after.digest
+
+
+def test_digest_tells_places_apart_that_are_no_resource(wire: dict[str, Any], assess_wire: Any) -> None:
+    del wire["resources"]["Specimen/s1"], wire["resources"]["Patient/p1"]
+    found = [each for each in assess_wire(wire).findings() if each.rule == "order.readable"]
+    assert [each.where for each in found] == ["patient/p1", "specimen/s1"]
+    assert len({each.digest for each in found}) == 2
+
+
+def test_place_is_told_with_its_resource(wire: dict[str, Any], assess_wire: Any) -> None:
+    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
+    (deep,) = assess_wire(wire).findings()
+    assert deep.message.startswith("Specimen[0].collection.collectedDateTime (specimen/s1): ")
+    (elsewhere,) = assess_wire(wire, catalogue=None).holds[:1]
+    assert elsewhere.message.startswith("catalogue: ")
+
+
+def test_rule_that_is_off_finds_nothing_released(wire: dict[str, Any], assess_wire: Any) -> None:
+    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
+    (held,) = assess_wire(wire).findings()
+    assert assess_wire(wire, severities={"specimen.collected-ahead": "off"}, released={held.digest}).findings() == ()
 
 
 def test_released_finding_only_warns(wire: dict[str, Any], assess_wire: Any, facts: Any) -> None:

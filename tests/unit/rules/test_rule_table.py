@@ -125,8 +125,8 @@ def no_specimens(wire: Wire) -> None:
     del pr2(wire)["specimen"]
 
 
-def tolerance(*times: str, told: bool = True) -> Callable[[Wire], None]:
-    """The second line becomes a tolerance test with samples at these times."""
+def tolerance(*times: str, points: tuple[int, ...] | None = (0, 60, 120, 180)) -> Callable[[Wire], None]:
+    """The second line becomes a tolerance test with samples at these times, which tell these time points, or none."""
 
     def change(wire: Wire) -> None:
         template = wire["resources"].pop("Specimen/s2")
@@ -151,12 +151,22 @@ def tolerance(*times: str, told: bool = True) -> Callable[[Wire], None]:
                 "extension": [
                     {
                         "url": "https://exchange.example/api/extra/supportingInfo",
-                        "valueString": f"specimen=13,time={n * 60}" if told else "specimen=13",
+                        "valueString": f"specimen=13,time={points[n]}" if points else "specimen=13",
                     }
                 ],
             }
 
     return change
+
+
+def container_before(wire: Wire, code: str) -> None:
+    """Another container stands before the tube."""
+    kind = {"coding": [{"system": SERVICE + "specimen_type", "code": code}]}
+    s1(wire)["container"].insert(0, {"type": kind, "specimenQuantity": {"value": 1}})
+
+
+def tube_twice(wire: Wire) -> None:
+    s1(wire)["container"].append({**tube(wire)})
 
 
 def second_label(code: str, value: str | None) -> Callable[[Wire], None]:
@@ -177,6 +187,13 @@ def second_label(code: str, value: str | None) -> Callable[[Wire], None]:
         answers(wire)["item"][0]["item"] = answers(wire)["item"][0]["item"][:1]
 
     return clean
+
+
+def both_in_label_system(wire: Wire) -> None:
+    """The second barcode is in the system of the first one, and stands before it."""
+    second_label("042.075", "1234-5678")(wire)
+    tube(wire)["identifier"].reverse()
+    tube(wire)["identifier"][0]["system"] = LAB + "/labels"
 
 
 def follow_up(number: str | None) -> Callable[[Wire], None]:
@@ -276,6 +293,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("order.reference-form", put(pr1, "specimen", 0, "reference", to="urn:uuid:4c1c")),
     ("order.reference-form", put(pr1, "specimen", 0, "reference", to="https://exchange.example/api/Specimen?identifier=s1")),
     ("order.reference-form", put(pr1, "specimen", 0, "reference", to="patient/p1")),
+    ("order.reference-form", put(pr1, "subject", "reference", to="urn:uuid:4c1c")),
     ("order.readable", lambda wire: (wire.update(unreadable=["Specimen/s1"]), wire["resources"].pop("Specimen/s1"))),
     ("order.readable", lambda wire: wire["resources"].pop("Specimen/s1")),
     ("order.readable", lambda wire: wire["resources"].pop("Patient/p1")),
@@ -285,6 +303,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("order.one-requisition", put(pr1, "requisition", "value", to="4712")),
     ("order.one-requisition", put(pr1, "requisition", "system", to="https://other.example")),
     ("order.contract", put(pr1, "supportingInfo", to=None)),
+    ("order.contract", put(pr1, "supportingInfo", to=[{"reference": "urn:uuid:4c1c"}])),
     ("order.one-contract", put(pr1, "supportingInfo", 0, "identifier", "value", to="C-200")),
     (
         "order.one-contract",
@@ -305,6 +324,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("line.code", put(pr1, "code", to=None)),
     ("line.code", put(pr1, "code", "coding", 0, "code", to=None)),
     ("line.code-system", put(pr1, "code", "coding", 0, "system", to="http://loinc.org")),
+    ("line.code-system", put(pr1, "code", "coding", 0, to={"system": "http://loinc.org", "code": "58410-2"})),
     ("line.code-system-spelling", put(pr1, "code", "coding", 0, "system", to=None)),
     (
         "line.code-system-spelling",
@@ -348,28 +368,39 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("specimen.extension", put(s1, "extension", to=None)),
     ("specimen.extension", put(s1, "extension", 0, "url", to="https://exchange.example/api/extra/supportinginfo2")),
     ("specimen.extension", lambda wire: s1(wire)["extension"].append(s1(wire)["extension"][0])),
+    (
+        "specimen.extension",
+        lambda wire: s1(wire)["extension"].insert(
+            0, {"url": "https://clinic.example/rack", "valueString": "specimen=11,site=THR"}
+        ),
+    ),
     ("specimen.tolerance-time", tolerance("08:00:00", "", "10:00:00")),
     ("specimen.tolerance-points", tolerance("08:00:00", "09:00:00")),
-    ("specimen.tolerance-points", tolerance("08:00:00", "09:00:00", told=False)),
+    ("specimen.tolerance-points", tolerance("08:00:00", "09:00:00", points=None)),
+    ("specimen.tolerance-points", tolerance("08:00:00", "09:00:00", "09:05:00", points=(0, 60, 60))),
+    ("specimen.tolerance-points", tolerance("09:00:00", "10:00:00", points=(60, 120))),
     ("specimen.tolerance-sequence", tolerance("08:00:00", "10:00:00", "09:00:00")),
     ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "10:00:00")),
     ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:16:00")),
-    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:30:00", told=False)),
-    ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "08:00:00", "08:00:00", told=False)),
-    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:00:00", "11:00:00", told=False)),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "09:00:00", "10:00:00", points=(0, 10, 60, 120))),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:30:00", points=None)),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "08:00:00", "08:00:00", "08:00:00", points=None)),
+    ("specimen.tolerance-sequence", tolerance("08:00:00", "09:00:00", "10:00:00", "11:00:00", points=None)),
     ("tube.label", put(s1, "container", to=[])),
     ("tube.label", put(tube, "identifier", to=[])),
     ("tube.label", put(tube, "identifier", 0, "value", to="")),
     ("tube.label", put(tube, "identifier", 0, "system", to="https://other.example/tubes")),
+    ("tube.label", lambda wire: container_before(wire, "EDTA3")),
     ("tube.label-form", put(tube, "identifier", 0, "value", to="10 0001")),
     ("tube.label-form", put(tube, "identifier", 0, "value", to="1")),
     ("tube.label-system", put(tube, "identifier", 0, "system", to=LAB + "//labels")),
     ("tube.label-contradicts", SHARED),
+    ("tube.label-contradicts", both(tube_twice, SHARED)),
     ("tube.label-shared", same_tube),
     ("tube.label-shared", both(same_tube, collected_apart(seconds=4))),
     ("tube.label-shared", both(same_tube, collected_apart(minutes=15))),
     ("tube.label-times", both(same_tube, collected_apart(minutes=16))),
-    ("tube.label-shared", lambda wire: s1(wire)["container"].append({**tube(wire)})),
+    ("tube.label-shared", tube_twice),
     ("tube.label-shared", both(same_tube, put(s2, "collection", "collectedDateTime", to=None))),
     ("tube.second-label", second_label("042.036", None)),
     ("tube.second-label", second_label("042.075", "123-4567")),
@@ -378,13 +409,16 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
         "tube.second-label-system",
         both(second_label("042.075", "1234-5678"), put(tube, "identifier", 1, "system", to="urn:second")),
     ),
+    ("tube.second-label-system", both_in_label_system),
     ("tube.second-label", both(second_label("042.075", "1234-567"), put(tube, "identifier", 1, "system", to="urn:second"))),
     ("tube.type", put(tube, "type", "coding", 0, "code", to="NOSUCH")),
     ("tube.type-missing", put(tube, "type", to=None)),
     ("tube.type", put(tube, "type", "coding", 0, "system", to="http://snomed.info/sct")),
     ("tube.type-system", put(tube, "type", "coding", 0, "system", to=SERVICE + "specimen-type")),
     ("tube.type-fits", put(tube, "type", "coding", 0, "code", to="SST5")),
+    ("tube.type-fits", both(put(tube, "type", "coding", 0, "code", to="SST5"), lambda wire: container_before(wire, "TR-COOL"))),
     ("tube.quantity", put(tube, "specimenQuantity", "value", to=0)),
+    ("tube.quantity", put(tube, "specimenQuantity", "value", to=Decimal("-1E+2"))),
     ("tube.quantity", put(tube, "specimenQuantity", "value", to=Decimal("-1.5"))),
     ("tube.quantity-missing", put(tube, "specimenQuantity", to=None)),
     ("tube.quantity-enough", put(tube, "specimenQuantity", "value", to=Decimal("0.49"))),
@@ -406,6 +440,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("questionnaire.required", put(answers, "item", 0, "item", 0, to={"linkId": "drugs"})),
     ("questionnaire.choice", put(answers, "item", 0, "item", 0, "item", 0, "answer", 0, "valueCoding", "code", to="aspirin")),
     ("questionnaire.once", answer("anticoagulant", {"valueString": "warfarin"})),
+    ("questionnaire.once", both(*(answer("anticoagulant", {"valueString": each}) for each in ("warfarin", "heparin")))),
     ("rights.update", put(lambda wire: wire["line_tasks"][0], "meta", "security", to=rights(("read", "lab-guid")))),
     ("rights.update", put(lambda wire: wire["order_task"], "meta", "security", to=rights(("updatebody", "other")))),
     ("rights.read", put(pr1, "meta", "security", to=rights(("owner", "clinic-guid")))),
@@ -435,15 +470,22 @@ GOOD: dict[str, Callable[[Wire], None]] = {
         put(pr2, "code", "coding", 0, "code", to="004.002"), put(answers, "item", to=[])
     ),
     "numbers for codes": put(s1, "type", "coding", 0, "code", to=11),
+    "another system's code before ours": lambda wire: pr1(wire)["code"]["coding"].insert(
+        0, {"system": "http://loinc.org", "code": "58410-2"}
+    ),
+    "an address elsewhere beside the contract": lambda wire: pr1(wire)["supportingInfo"].append(
+        {"reference": "http://localhost/observation/o1"}
+    ),
     "fields that we do not know": put(s1, "receivedTime", to="whenever"),
     "a tolerance test": tolerance("08:00:00", "09:05:00", "09:58:00"),
-    "a tolerance test whose points are not told": tolerance("08:00:00", "09:05:00", "09:58:00", told=False),
+    "a tolerance test whose points are not told": tolerance("08:00:00", "09:05:00", "09:58:00", points=None),
+    "a tolerance test at the edge of its tolerance": tolerance("08:00:00", "09:15:00", "10:15:00"),
     "two barcodes": second_label("042.075", "1234-5678"),
     "two barcodes of histology": second_label("042.076", "123-456-789"),
     "a follow-up study": both(alone, follow_up("12345-AB1CD-12345678")),
     "a follow-up study beside another test": follow_up(None),
     "a follow-up study beside another test, with the number": follow_up("12345-AB1CD-12345678"),
-    "a tolerance test with one sample taken twice": tolerance("08:00:00", "09:05:00", "10:00:00", "10:02:00", told=False),
+    "a tolerance test with one sample taken twice": tolerance("08:00:00", "09:05:00", "10:00:00", "10:02:00", points=None),
     "a string for a choice": put(answers, "item", 0, "item", 0, "item", 0, "answer", to=[{"valueString": "none"}]),
     "a tube in its cool bag": lambda wire: s1(wire)["container"].append(
         {"type": {"coding": [{"system": SERVICE + "specimen_type", "code": "TR-COOL"}]}, "specimenQuantity": {"value": 1}}
@@ -511,6 +553,7 @@ def test_second_label_is_asked_for_without_its_system(
         ({"value": "our-7"}, {"order.contract-system": "warn"}),
         ({"system": "http://clinic.example/contract", "value": "our-7"}, {"order.contract-system": "warn"}),
         ({"system": "urn:clinic", "value": "our-7"}, {}),
+        ({"system": "urn:clinic", "value": "C-200"}, {}),
         (link("our-7"), {"order.contract-known": "hold"}),
         ({"value": "C-200"}, {"order.contract-system": "warn", "order.one-contract": "refuse"}),
     ],
@@ -544,6 +587,12 @@ def test_old_order_number_in_the_system_counts_before_any_other(wire: Wire, asse
 @pytest.mark.parametrize("known", [frozenset({"C-200"}), frozenset()])
 def test_unknown_contract_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, known: frozenset[str]) -> None:
     assert rule_outcomes(assess_wire(wire, facts=replace(facts, known_contracts=known))) == {"order.contract-known": "hold"}
+
+
+def test_unknown_contract_says_nothing_of_its_tests(wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any) -> None:
+    item("999.999")(wire)
+    unknown = replace(facts, known_contracts=frozenset({"C-200"}))
+    assert rule_outcomes(assess_wire(wire, facts=unknown)) == {"order.contract-known": "hold"}
 
 
 def test_unknown_contract_reference_holds(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:

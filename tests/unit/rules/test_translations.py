@@ -32,6 +32,10 @@ def test_shipped_language_is_complete_with_all_placeholders(language: str) -> No
         assert given[rule.id] != rule.message, rule.id
 
 
+def test_shipped_folder_is_used_without_another() -> None:
+    assert load_messages("de", None) == load_messages("de", FOLDER)
+
+
 def test_at_least_one_language_is_shipped() -> None:
     assert "de" in LANGUAGES
 

@@ -54,6 +54,7 @@ ELSEWHERE: dict[str, tuple[Callable[[Wire], None], dict[str, Any], Callable[[Cat
     "label of this patient": (nothing, in_use(PatientMatch.SAME), CatalogueHistory.from_catalogue),
     "unknown contract": (nothing, {"known_contracts": frozenset({"C-200"})}, CatalogueHistory.from_catalogue),
     "unknown contract resource": (unknown_contract, {}, CatalogueHistory.from_catalogue),
+    "neither catalogue nor known contract": (unknown_contract, {}, lambda _: None),
     "stopped": (nothing, {}, lambda known: noticed(known, Stopped(DAY))),
     "stopped since": (nothing, {}, lambda known: noticed(known, Stopped(replace(DAY, start=NOON)))),
     "delayed": (nothing, {}, lambda known: noticed(known, Delayed(DAY, Decimal("1E+2")))),
