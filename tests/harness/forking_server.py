@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -51,7 +52,10 @@ def main() -> None:
 
 
 def run(request: dict[str, Any], files: list[int]) -> None:
-    """Be the program, or the process that waits for it: its pid is free only when whoever started it knows of the end."""
+    """Be the program, or the process that waits for it: its pid is free only when whoever started it knows of the end.
+
+    The program ends with the process that started it, however that ends: an interrupted test leaves none behind.
+    """
     if not (pid := os.fork()):
         os.close(files[3])
         return be_program(request, files[:3])
@@ -59,6 +63,9 @@ def run(request: dict[str, Any], files: list[int]) -> None:
         os.close(each)
     reply = socket.socket(fileno=files[3])
     reply.send(str(pid).encode())
+    program = os.pidfd_open(pid)
+    if program not in select.select([program, reply], [], [])[0]:  # whoever started it has ended
+        os.kill(pid, signal.SIGKILL)
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None
     reply.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
