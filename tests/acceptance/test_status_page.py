@@ -33,6 +33,7 @@ from tests.harness.canaries import BORN, FAMILY, GIVEN, Crawl, find_canaries, pa
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.programs import free_port
+from tests.harness.proof import Figures
 from tests.incidents.laboratory import Laboratory, replace_item, wait_for
 
 PASSWORD = "a long password for tests"
@@ -51,7 +52,7 @@ NOTED: Mapping[str | None, Mapping[str, set[str]]] = {
 }
 """Who may see which canary in the answer to a GET; each look is in the audit."""
 T = TypeVar("T")
-pytestmark = [needs_chromium, pytest.mark.xdist_group("status page")]  # its programs are started once
+pytestmark = [pytest.mark.proof, needs_chromium]
 
 
 @dataclass
@@ -132,6 +133,11 @@ async def _add_users(lab: Laboratory) -> None:
     await accounts.add(REVEALER, PASSWORD, Role.OPERATOR, now=now)
     await accounts.set_reveal(REVEALER, may_reveal=True, now=now)
     await store.close()
+
+
+@pytest.fixture(autouse=True)
+def counted(figures: Figures) -> None:
+    figures.add(flows_in_a_browser=1)
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,16 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.harness.clock import DEADLINE
+from tests.harness.proof import in_turn
 
 CHROMIUM = shutil.which("chromium")
 ARGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no chromium here (apt-get install chromium): the page is not looked at in a browser"
 )
-with_and_without_scripts = pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+with_and_without_scripts = pytest.mark.parametrize(
+    "scripts", in_turn([True, False], 2), ids=lambda scripts: "with scripts" if scripts else "without scripts"
+)
 
 
 @contextmanager

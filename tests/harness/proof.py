@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -17,11 +20,17 @@ SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 in_full = pytest.mark.skipif(SHARE < 1, reason="in the full length only")
 """For a long test that has no short form."""
 _FILE = os.environ.get("LAB_PROOF_FIGURES")
+T = TypeVar("T")
 
 
 def share_of(full: int, *, at_least: int = 1) -> int:
     """As many of `full` as the share says, but never fewer than `at_least`."""
     return max(at_least, round(full * SHARE))
+
+
+def in_turn(all_of_them: Sequence[T], parts: int) -> Sequence[T]:
+    """All in full; of a shorter run one of so many parts, another one each day."""
+    return all_of_them if SHARE >= 1 else all_of_them[datetime.now(UTC).toordinal() % parts :: parts]
 
 
 class Figures:

@@ -130,6 +130,12 @@ PROOFS = (
         short_seconds=40,
     ),
     Proof(
+        name="page",
+        claim="What people do on the status page works on the real programs, also without scripts, and axe finds no fault",
+        tests=("acceptance/test_status_page.py", "integration/status/test_accessibility.py"),
+        short_seconds=150,
+    ),
+    Proof(
         name="deployment",
         claim="Installed by its pages on a real systemd, built as the Dockerfile says, and run by every transport",
         tests=(

@@ -8,6 +8,7 @@ from tests.proof import (
     variants_deployment,
     variants_kills,
     variants_laboratory,
+    variants_page,
     variants_peers,
     variants_poison,
     variants_soak,
@@ -24,5 +25,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *variants_poison.VARIANTS,
     *variants_soak.VARIANTS,
     *variants_peers.VARIANTS,
+    *variants_page.VARIANTS,
     *variants_deployment.VARIANTS,
 )

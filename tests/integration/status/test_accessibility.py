@@ -20,6 +20,7 @@ from lab_agent.workflow.refused_messages import record_refusal
 from tests.harness import status_pages
 from tests.harness.canaries import page_routes, route_of
 from tests.harness.paths import CATALOGUE
+from tests.harness.proof import Figures, in_turn
 from tests.integration.status.conftest import PASSWORD
 from tests.integration.status.test_browser import ARGS, CHROMIUM, served
 
@@ -113,8 +114,9 @@ def test_every_page_is_looked_at() -> None:
     assert set(page_routes()) - looked_at == NO_PAGES
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)  # some forty pages, looked at three times each
-async def test_no_page_has_a_fault(furnished: tuple[Any, str, str], browser: Browser) -> None:
+async def test_no_page_has_a_fault(furnished: tuple[Any, str, str], browser: Browser, figures: Figures) -> None:
     pages, key, refused = furnished
     faults: list[str] = []
     async with served(pages) as base:
@@ -127,11 +129,13 @@ async def test_no_page_has_a_fault(furnished: tuple[Any, str, str], browser: Bro
         await tab.get_by_label("Password").fill(PASSWORD)
         await tab.get_by_role("button", name="Sign in").click()
         await tab.get_by_role("heading", level=1).wait_for()
-        for path in (*PAGES, *(path.format(key=key) for path in OF_RESULTS), refused):
+        paths = in_turn([*PAGES, *(path.format(key=key) for path in OF_RESULTS), refused], 3)
+        for path in paths:
             await tab.goto(base + path)
             faults += await look_for_faults(tab, path)
         await context.close()
     assert faults == []
+    figures.add(pages=len(paths) + 1, faults_of_accessibility=0)
 
 
 async def look_for_faults(tab: Any, path: str) -> list[str]:
