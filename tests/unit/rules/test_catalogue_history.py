@@ -60,32 +60,6 @@ def test_new_test_ordered_before_activation_is_accepted(wire: Any, assess_wire: 
     assert assess_wire(wire, catalogue=view).findings() == ()
 
 
-@pytest.mark.parametrize(
-    ("ended", "lifetime", "found"),
-    [
-        (ORDERED - 23 * HOUR, None, {"order.catalogue": "hold", "line.item": "refuse"}),
-        (ORDERED - 25 * HOUR, None, {"line.item": "refuse"}),
-        (ORDERED - 25 * HOUR, 26 * 3600, {"order.catalogue": "hold", "line.item": "refuse"}),
-    ],
-)
-def test_unreadable_version_possibly_offering_test_holds(
-    wire: Any,
-    assess_wire: Any,
-    rule_outcomes: Any,
-    catalogue: Catalogue,
-    ended: datetime,
-    lifetime: int | None,
-    found: dict[str, str],
-) -> None:
-    """A test that an unreadable catalogue version may have offered holds the line."""
-    view = CatalogueHistory(
-        (VersionPeriod(without_item(catalogue, "001.001", cache_lifetime_seconds=lifetime)),), unreadable_until=(ended,)
-    )
-    assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
-    readable = CatalogueHistory((VersionPeriod(catalogue),), unreadable_until=(ended,))
-    assert assess_wire(wire, catalogue=readable).findings() == ()
-
-
 def test_anything_any_version_allows_is_accepted(wire: Any, assess_wire: Any, catalogue: Catalogue) -> None:
     contract = catalogue.contract("C-100")
     changed = replace(contract.items["001.001"], options=contract.items["002.001"].options)

@@ -1,11 +1,15 @@
-"""References that lead elsewhere or to the wrong type, in each place of an order."""
+"""References that lead elsewhere or to the wrong type, and tests that a catalogue which cannot be read may have offered."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from lab_agent.catalogue.model import Catalogue
+from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
+from tests.unit.rules.test_catalogue_history import HOUR, ORDERED, without_item
 from tests.unit.rules.test_rule_table import Wire, pr1
 
 
@@ -30,3 +34,29 @@ def test_reference_leads_to_resource_of_right_type(wire: Wire, assess_wire: Any,
     pr1(wire).update(change)
     found = [(each.where, each.line) for each in assess_wire(wire).findings() if each.rule == "order.reference-form"]
     assert found == [(where, "t1")]
+
+
+@pytest.mark.parametrize(
+    ("ended", "lifetime", "found"),
+    [
+        (ORDERED - 23 * HOUR, None, {"order.catalogue": "hold", "line.item": "refuse"}),
+        (ORDERED - 25 * HOUR, None, {"line.item": "refuse"}),
+        (ORDERED - 25 * HOUR, 26 * 3600, {"order.catalogue": "hold", "line.item": "refuse"}),
+    ],
+)
+def test_unreadable_version_possibly_offering_test_holds(
+    wire: Any,
+    assess_wire: Any,
+    rule_outcomes: Any,
+    catalogue: Catalogue,
+    ended: datetime,
+    lifetime: int | None,
+    found: dict[str, str],
+) -> None:
+    """A test that an unreadable catalogue version may have offered holds the line."""
+    view = CatalogueHistory(
+        (VersionPeriod(without_item(catalogue, "001.001", cache_lifetime_seconds=lifetime)),), unreadable_until=(ended,)
+    )
+    assert rule_outcomes(assess_wire(wire, catalogue=view)) == found
+    readable = CatalogueHistory((VersionPeriod(catalogue),), unreadable_until=(ended,))
+    assert assess_wire(wire, catalogue=readable).findings() == ()
