@@ -69,6 +69,12 @@ def test_ended_job_is_not_claimed() -> None:
         CLAIMED.complete(NOW).claim("a", NOW, timedelta(seconds=30))
 
 
+def test_job_waits_until_a_worker_has_it() -> None:
+    verified = UNKNOWN.claim("b", LATER, timedelta(seconds=30))
+    assert [each.is_waiting for each in (DUE, UNKNOWN, CLAIMED, verified)] == [True, True, False, False]
+    assert [each.is_waiting for each in (CLAIMED.complete(NOW), IN_REVIEW, DEAD)] == [False, False, False]
+
+
 FREE = {"owner": None, "lease_until": None, "changed_at": LATER}
 
 
