@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lab_agent import exact_json
-from lab_agent.domain.ids import report_key
+from lab_agent.domain.ids import OrderKey, report_key
 from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.state_machines import OPEN_JOBS, LineState, OrderState, ReportState
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -53,7 +54,7 @@ class DayLaws(Invariants):
                 self._check_partner_edits(order)
                 for task in (order.task, *order.lines):
                     self._check_terminal_status(task)
-        return 13
+        return 14
 
     async def check(self) -> int:
         """Check what holds at the end; how many laws that were."""
@@ -93,13 +94,17 @@ class DayLaws(Invariants):
                 assert not lost, f"acknowledged and not stored: {lost}"
 
     async def _check_nobody_waits_in_the_dark(self) -> None:
-        """Whatever waits for a person says why (law 11)."""
+        """Whatever waits for a person says why (law 11), and whatever waits for its turn has a job."""
 
-        def find(uow: UnitOfWork) -> list[object]:
+        def find(uow: UnitOfWork) -> tuple[list[object], list[object]]:
             silent: list[object] = [job for job in uow.jobs.needing_operator(limit=100) if not job.reason]
-            return silent + [report for report in uow.reports.needing_operator() if not report.reason]
+            silent += [report for report in uow.reports.needing_operator() if not report.reason]
+            received = uow.reports.waiting(ReportState.RECEIVED, None, after=0, limit=100)
+            return silent, [report for report in received if report.order and not _has_job(uow, report)]
 
-        assert not (silent := await self.run.world.store.run(find)), f"waits for a person without a reason: {silent}"
+        silent, forgotten = await self.run.world.store.run(find)
+        assert not silent, f"waits for a person without a reason: {silent}"
+        assert not forgotten, f"waits for its turn, which never comes: {forgotten}"
 
     # --- results
 
@@ -168,3 +173,9 @@ class DayLaws(Invariants):
             record, lines = await self.run.world.stored_order(order.task)
             assert record.state is OrderState.CLOSED, "an order did not end"
             assert all(line.state is not LineState.RESULTED for line in lines), "a line waits for its report"
+
+
+def _has_job(uow: UnitOfWork, report: ReportRecord) -> bool:
+    """Whether a result that has an order will be matched again."""
+    found = uow.jobs.list_for_order(OrderKey(report.order or ""))
+    return any(job.target == report.key and job.state in OPEN_JOBS for job in found)

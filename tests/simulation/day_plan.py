@@ -85,9 +85,13 @@ def _result_steps(rng: Random, order: int, line: int, placed: int) -> Iterator[S
         if rng.random() < 0.1:  # in the middle of receiving it
             yield Step(at, "crash", rng.randrange(2), rng.randrange(8), 30)
         yield Step(at, "swapped" if rng.random() < 0.1 else "result", order, line, style)
-        while rng.random() < 0.25:
-            at += rng.choice([rng.randrange(5), rng.randrange(4 * HOUR)])
-            yield Step(at, rng.choice(["correction", "correction", "correction", "shorter", "reject"]), order, line, style)
+        while rng.random() < 0.3:
+            soon = rng.random() < 0.6  # while the version before is matched and delivered
+            at += 0 if soon else rng.randrange(4 * HOUR)
+            if soon and rng.random() < 0.3:
+                yield Step(at, "crash", rng.randrange(2), rng.randrange(40), 30)
+            kind = rng.choice(["correction", "correction", "correction", "shorter", "reject"])
+            yield Step(at, kind, order, line, style, rng.randrange(1, 40) if soon else 0)
 
 
 def _outage_steps(rng: Random) -> Iterator[Step]:
