@@ -10,8 +10,10 @@ it. The result depends on the parts in the order given, and on no clock; callers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 
 BASE_STEPS, STEPS_PER_PART = 100_000, 10_000
 Counts = tuple[int, ...]
@@ -50,7 +52,7 @@ def _conflicts(count: int, compatible: Compatible) -> list[int]:
 
 
 def _lower_bound(sizes: Sequence[int], capacity: int | None, conflicts: Sequence[int]) -> int:
-    return max(_volume_bound(sizes, capacity) if capacity else 0, _conflict_clique_size(conflicts), min(1, len(sizes)))
+    return max(_volume_bound(sizes, capacity) if capacity else 0, _conflict_clique_size(conflicts))
 
 
 def _volume_bound(sizes: Sequence[int], capacity: int) -> int:
@@ -165,16 +167,14 @@ class ExactPacker:
 
     def _candidate_contents(self, remaining: Counts, tubes: int) -> Iterator[TubeContent]:
         """What the next of so many tubes may hold; the fullest with large parts first."""
-        behind = [0] * (len(remaining) + 1)
-        for sort in reversed(range(len(remaining))):
-            behind[sort] = behind[sort + 1] + remaining[sort] * self.sizes[sort]
+        behind = [*accumulate(map(mul, reversed(remaining), reversed(self.sizes)))][::-1]
         waste = tubes * self.capacity - behind[0]
         if waste < 0:
             return
         first = next(sort for sort, count in enumerate(remaining) if count)
         chosen: list[tuple[int, int]] = []
         free, blocked = [self.capacity], [0]
-        choices = [self._candidate_choices(remaining, behind, waste, range(first, first + 1), self.capacity, 0)]
+        choices = [self._candidate_choices(remaining, behind, waste, (first,), self.capacity, 0)]
         while choices:
             if choice := next(choices[-1], None):
                 sort, count = choice
@@ -192,7 +192,7 @@ class ExactPacker:
             blocked.pop()
 
     def _candidate_choices(
-        self, remaining: Counts, volume_from: Sequence[int], waste: int, sorts: range, free: int, blocked: int
+        self, remaining: Counts, volume_from: Sequence[int], waste: int, sorts: Iterable[int], free: int, blocked: int
     ) -> Iterator[tuple[int, int]]:
         """What may go into a tube next; nothing where all that is left would leave too much of the tube empty."""
         self.remaining_steps -= _STEP_OVERHEAD + len(remaining)
@@ -207,17 +207,15 @@ class ExactPacker:
                 yield from ((sort, count) for count in range(most, 0, -1))
 
     def _is_dominated(self, remaining: Counts, chosen: list[tuple[int, int]], free: int, blocked: int) -> bool:
-        """Whether a part more goes in, or one (not the first) may be exchanged for a larger one whose place it can take."""
+        """Whether a part more goes in, or one may be exchanged for a larger one whose place it can take."""
         taken = dict(chosen)
-        first = chosen[0][0]
-        loose = [sort for sort, count in chosen if count > (sort == first)]
         for sort, count in enumerate(remaining):
             if count <= taken.get(sort, 0) or blocked >> sort & 1:
                 continue
             size, lacking = self.sizes[sort], self.sizes[sort] - free
             if lacking <= 0:
                 return True
-            if any(lacking <= self.sizes[out] < size and not self.conflicts[out] & ~self.conflicts[sort] for out in loose):
+            if any(lacking <= self.sizes[out] < size and not self.conflicts[out] & ~self.conflicts[sort] for out in taken):
                 return True
         return False
 
