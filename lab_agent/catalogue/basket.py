@@ -187,7 +187,8 @@ def _has_lone_surrogate(body: bytes) -> bool:
     if not _SURROGATE_ESCAPE.search(body):
         return False
     try:
-        json.dumps(json.loads(body, parse_int=str, parse_float=str), ensure_ascii=False).encode()
+        # integers stay text: Python makes no number of more than 4300 digits
+        json.dumps(json.loads(body, parse_int=str), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
     except (ValueError, RecursionError):

@@ -72,8 +72,9 @@ def basket_fingerprint(basket: Basket, version: str) -> str | None:
     if any(len(line.guid or "") < _MIN_GUID_LENGTH for line in basket.lines):
         return None
     lines = sorted(
-        "\x1f".join(((line.guid or "").lower(), line.item.id, *sorted(map(_requirement_key, line.chosen_requirements))))
+        "\x1f".join((guid.lower(), line.item.id, *sorted(map(_requirement_key, line.chosen_requirements))))
         for line in basket.lines
+        for guid in line.guids
     )
     return hashlib.sha256("\x1e".join((version, basket.contract.code, *lines)).encode()).hexdigest()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 from itertools import zip_longest
 from math import lcm
 
@@ -51,10 +50,10 @@ def _specimen_needs(lines: Iterable[BasketLine]) -> Iterator[SpecimenNeed]:
 
 def _needs_of_repeated_item(lines: list[BasketLine]) -> Iterator[SpecimenNeed]:
     """Several lines of a multiple_specimen item, each with another type, are one test: it needs its required types once."""
-    by_choice: dict[tuple[Requirement, ...], list[tuple[str, ...]]] = defaultdict(list)
+    by_choice: dict[Requirement | None, list[tuple[str, ...]]] = defaultdict(list)
     for line in lines:
         for choice in line.chosen_requirements or (None,):
-            by_choice[(choice,) if choice else ()].append(line.guids)
+            by_choice[choice].append(line.guids)
     for times in zip_longest(*(sorted(each) for each in by_choice.values()), fillvalue=()):
         guids = tuple(sorted({guid for each in times for guid in each}))
         for required in lines[0].item.required:
@@ -92,16 +91,12 @@ def _build_group(catalogue: Catalogue, kind: TubeKind, full: list[VolumePart], p
 def _pack_parts(kind: TubeKind, parts: list[VolumePart]) -> Packing:
     usable = kind.container.usable_volume if kind.container else None
     volumes = [part.volume for part in parts]
-    scale = _common_denominator([*volumes, usable or Decimal(0)])
+    scale = lcm(*(each.as_integer_ratio()[1] for each in (*volumes, usable) if each is not None))
     capacity = None if usable is None else int(usable * scale)
     sizes = [int(volume * scale) for volume in volumes]
     if not any(part.need.requirement.incompatible for part in parts):
         return pack(sizes, capacity)
     return pack(sizes, capacity, lambda i, j: parts[i].can_share_tube_with(parts[j]))
-
-
-def _common_denominator(volumes: list[Decimal]) -> int:
-    return lcm(*(volume.as_integer_ratio()[1] for volume in volumes))
 
 
 def explain_preanalytics(preanalytics: Preanalytics) -> Iterator[str]:

@@ -59,7 +59,7 @@ def build_questionnaire(catalogue: Catalogue, items: Iterable[Item]) -> Question
     required_by_link_id: dict[str, bool] = {}
     for item in items:
         for asked in item.question_refs:
-            required_by_link_id[asked.link_id] = required_by_link_id.get(asked.link_id, False) or asked.required
+            required_by_link_id[asked.link_id] = asked.required or required_by_link_id.get(asked.link_id, False)
     roots = _build_nodes(_group_by_parent(catalogue.questions), None, required_by_link_id)
     return Questionnaire(roots[0] if roots else None)
 

@@ -33,7 +33,7 @@ class VolumePart:
 
     def sort_key(self) -> tuple[Decimal, str, tuple[str, ...]]:
         """The order among parts, which does not depend on the order of the basket."""
-        return -self.volume, self.need.requirement.item_id, self.need.guids
+        return self.volume, self.need.requirement.item_id, self.need.guids
 
 
 @dataclass(frozen=True, slots=True)

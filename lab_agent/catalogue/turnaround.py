@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from math import inf
 from typing import Any
 
 
@@ -122,7 +123,7 @@ def format_decimal(number: Decimal) -> str:
     return format(number, "f")
 
 
-def _notice_severity(notice: Notice) -> tuple[bool, Decimal, datetime]:
+def _notice_severity(notice: Notice) -> tuple[Decimal, datetime]:
     status = notice.status
-    hours = status.hours if isinstance(status, Delayed) else Decimal(0)
-    return isinstance(status, Stopped), hours, status.period.end
+    hours = Decimal(inf) if isinstance(status, Stopped) else status.hours
+    return hours, status.period.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -88,6 +89,7 @@ def options(*offered: tuple[int, str | None, str | None]) -> Catalogue:
     return Catalogue("v", {"C-100": Contract("C-100", "", {"i": item})}, {}, {})
 
 
+LONG = "x" * 60
 ONE, ANY = {"specimen_code": 1}, (1, None, None)
 AX, AY, BX, BY = (1, "A", "X"), (1, "A", "Y"), (1, "B", "X"), (1, "B", "Y")
 
@@ -142,6 +144,53 @@ def test_container_of_other_body_site_reported_not_offered() -> None:
     assert problem.hint == "choose X"
 
 
+@pytest.mark.parametrize(
+    ("offered", "wish", "what"),
+    [
+        ((AX, BY), {"bodysite_code": "Z"}, "'Z' is not offered for type 1 of item 'i'"),
+        (((1, None, "X"),), {"container_type": "Z"}, "'Z' is not offered for type 1 of item 'i'"),
+        ((AX,), {"specimen_code": 2}, "type '2' is not offered for item 'i'"),
+    ],
+)
+def test_problem_of_a_choice_says_what_it_depends_on(offered: Any, wish: dict[str, Any], what: str) -> None:
+    (problem,) = rejections(options(*offered), {"id": "i", **wish})
+    assert problem.what == what
+
+
+def test_mandatory_type_need_not_be_chosen() -> None:
+    catalogue = options(AX, (2, None, None))
+    item = catalogue.contracts["C-100"].items["i"]
+    mandatory = replace(item, options=item.options[:1], required=item.options[1:])
+    offered = replace(catalogue, contracts={"C-100": Contract("C-100", "", {"i": mandatory})})
+    (problem,) = rejections(offered, {"id": "i", "specimen_code": 2})
+    assert problem.what == "type '2' is not offered for item 'i' (it is mandatory, and is added automatically)"
+
+
+def test_choices_are_told_by_code_and_name() -> None:
+    named = (Requirement("i", SpecimenOption("", code, name), None, Decimal(1), "m") for code, name in ((2, "Urine"), (1, "")))
+    item = Item("i", "i", Decimal(1), Turnaround(Decimal(1)), options=tuple(named))
+    catalogue = Catalogue("v", {"C-100": Contract("C-100", "", {"i": item})}, {}, {})
+    (problem,) = rejections(catalogue, {"id": "i"})
+    assert problem.hint == "choose 1 or 2 (Urine)"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"id": LONG},
+        {"id": "002.015", "specimen_code": LONG},
+        {"id": "002.001", "specimen_code": LONG},
+        {"id": "050.001", "bodysite_code": LONG},
+        {"id": "050.001", "bodysite_code": "EAR", "bodycite_code": LONG},
+        {"id": "050.001", "bodysite_code": LONG, "bodycite_code": "EAR"},
+    ],
+)
+def test_long_value_is_shown_by_its_first_fifty_characters(sample: Catalogue, wish: dict[str, Any]) -> None:
+    problem = rejections(sample, wish)[0]
+    assert LONG[:50] in problem.what
+    assert LONG[:51] not in problem.what
+
+
 @given(
     st.sets(st.tuples(st.sampled_from([1, 2]), st.sampled_from([None, "A", "B"]), st.sampled_from([None, "X", "Y"])), min_size=1)
 )
@@ -189,6 +238,11 @@ def test_repeated_item_accepted_only_where_allowed(sample: Catalogue) -> None:
         ({"id": "002.002", "container_type": "EDTA3"}, "[0].container_type", "value"),
         ({"id": "002.002", "guid": {}}, "[0].guid", "value"),
         ({"id": "002.002", "guid": "x" * 201}, "[0].guid", "too-long"),
+        ({"id": "002.002", "specimen_code": {}}, "[0].specimen_code", "value"),
+        ({"id": "051.001", "specimen_code": [31, {}]}, "[0].specimen_code", "value"),
+        ({"id": "002.002", "bodysite_code": {}}, "[0].bodysite_code", "value"),
+        ({"id": "002.002", "bodycite_code": {}}, "[0].bodycite_code", "value"),
+        ({"id": "002.002", "container_type": {}}, "[0].container_type", "value"),
     ],
 )
 def test_basket_error_names_its_position(sample: Catalogue, item: object, where: str, code: str) -> None:
@@ -301,8 +355,10 @@ def test_first_of_two_similar_items_is_suggested() -> None:
     item = Item("0A1", "a", Decimal(1), Turnaround(Decimal(1)))
     contract = Contract("C-100", "", {"0A1": item, "00a1": item})
     with pytest.raises(BasketError) as caught:
-        basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "a1"}, {"id": "b"}]}, {"C-100": contract}, 9)
-    assert ["'0A1'" in each.hint for each in caught.value.problems] == [True, False]
+        basket.read_basket(
+            {"contract": "C-100", "analyticsrequests": [{"id": "a1"}, {"id": "b"}, {"id": "00A1"}]}, {"C-100": contract}, 9
+        )
+    assert ["'0A1'" in each.hint for each in caught.value.problems] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -330,6 +386,12 @@ def test_flag_is_a_boolean_or_missing(value: object, flag: bool) -> None:
     assert BasketProblems().read_flag({}, "x") is False
 
 
+def test_flag_that_is_no_boolean_is_a_problem_and_false() -> None:
+    problems = BasketProblems()
+    assert problems.read_flag({"x": "yes"}, "x") is False
+    assert [(each.where, each.code) for each in problems.collected] == [("x", "value")]
+
+
 def test_more_than_eight_choices_are_cut_short() -> None:
     (problem,) = rejections(options(*((code, None, None) for code in range(1, 10))), {"id": "i"})
     assert problem.hint.count(" or ") == 7
@@ -355,6 +417,8 @@ def test_body_is_json_in_utf8(body: bytes, value: object) -> None:
     [
         (b'{"a": "\\ud83d"}', True),
         (b'{"a": "\\uDE00"}', True),
+        (b'{"n": ' + b"1" * 5000 + b', "a": "\\ud83d"}', True),
+        (b'{"n": 1e9999, "a": "\\ud83d"}', True),
         (b'{"a": 1', False),
         (b'{"a": "\\ud83d\\ude00"', False),
         (b'{"a": 1, "a": 2}', False),
@@ -379,8 +443,29 @@ def test_each_repeat_is_a_problem_of_its_own(sample: Catalogue) -> None:
     assert [each.where for each in found] == ["analyticsrequests[1]", "analyticsrequests[3]"]
 
 
-def test_unknown_code_without_a_similar_one_gets_another_hint() -> None:
-    item = Item("X7", "a", Decimal(1), Turnaround(Decimal(1)))
+@pytest.mark.parametrize(
+    ("ids", "places"),
+    [
+        (("060.001", "002.002", "002.002"), ["analyticsrequests[2]"]),
+        (("002.001", "002.001"), ["analyticsrequests[0].specimen_code", "analyticsrequests[1].specimen_code"]),
+        ((None, None), ["analyticsrequests[0]", "analyticsrequests[1]"]),
+    ],
+    ids=("after one that may be repeated", "without a choice no repeat", "no objects"),
+)
+def test_problems_of_two_lines_are_told_once_each(sample: Catalogue, ids: tuple[str | None, ...], places: list[str]) -> None:
+    found = rejections(sample, *(id_ and {"id": id_} for id_ in ids))
+    assert [each.where for each in found] == places
+
+
+@pytest.mark.parametrize(("one", "other", "codes"), [("aé", "AÉ", ["duplicate"]), ("ß", "SS", []), ("a1", "a01", [])])
+def test_guids_are_compared_without_case(sample: Catalogue, one: str, other: str, codes: list[str]) -> None:
+    found = rejections(sample, {"id": "060.001", "guid": one}, {"id": "060.001", "guid": other}, {"id": "999"})
+    assert [each.code for each in found if each.where.endswith("guid")] == codes
+
+
+@pytest.mark.parametrize(("known", "asked"), [("X7", "7"), ("SS", "ß")])
+def test_unknown_code_without_a_similar_one_gets_another_hint(known: str, asked: str) -> None:
+    contract = Contract("C", "", {known: Item(known, "a", Decimal(1), Turnaround(Decimal(1)))})
     with pytest.raises(BasketError) as caught:
-        basket.read_basket({"contract": "C", "analyticsrequests": [{"id": "7"}]}, {"C": Contract("C", "", {"X7": item})}, 9)
+        basket.read_basket({"contract": "C", "analyticsrequests": [{"id": asked}]}, {"C": contract}, 9)
     assert "nomenclature" in caught.value.problems[0].hint

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from lab_agent.catalogue.basket import BasketLine
-from lab_agent.catalogue.model import Catalogue, Container, Item, Requirement, SpecimenOption, TimePoint
+from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, Requirement, SpecimenOption, TimePoint
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.turnaround import Turnaround
 from lab_agent.errors import UnknownContractError
@@ -47,6 +47,12 @@ def test_requirements_are_found_by_their_type(code: str | int, count: int, conta
     assert ITEM.container_types(code) == containers
 
 
+def test_kind_without_body_site_comes_first() -> None:
+    options = (SpecimenOption("", 10, "", "ARM"), SpecimenOption("", 10, ""))
+    groups = calculate(Catalogue("1", {}, {}, {}), [BasketLine(0, ITEM, tuple(need(10, option=each) for each in options))]).groups
+    assert [each.kind.bodysite_code for each in groups if each.kind.specimen_code == 10] == [None, "ARM"]
+
+
 def test_methods_are_those_of_the_time_points_if_there_are_any() -> None:
     assert ITEM.options[0].methods == {"draw"}
     assert ITEM.options[2].methods == {"first", "later"}
@@ -62,6 +68,14 @@ def test_kinds_of_tubes_are_ordered_by_type_container_and_minutes() -> None:
     groups = calculate(Catalogue("1", {}, {}, {}), [BasketLine(0, replace(ITEM, required=()), chosen)]).groups
     kinds = [(each.kind.specimen_code, each.kind.container and each.kind.container.type, each.kind.minutes) for each in groups]
     assert kinds == [(9, "T5", None), (10, None, None), (10, "T5", None), (10, "T5", 0), (10, "T5", 60), (10, "T9", None)]
+
+
+def test_contract_and_item_are_found_by_their_codes() -> None:
+    contract = Contract("C", "", {"i": ITEM})
+    catalogue = Catalogue("1", {"C": contract}, {}, {})
+    assert catalogue.find_contract("C") is contract
+    assert catalogue.item("C", "i") is ITEM
+    assert catalogue.item("C", "j") is None
 
 
 def test_contract_that_is_not_there_is_told_without_the_others() -> None:

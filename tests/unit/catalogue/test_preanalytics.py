@@ -132,6 +132,44 @@ def test_tube_json_matches_documented_types() -> None:
     assert answer.as_json(["0001"])["specimens"][0]["label"] == "0001"
 
 
+@pytest.mark.parametrize(("labels", "second"), [([], ()), (["1", "2"], ()), (["1"], [(), ()])])
+def test_answer_wants_labels_for_each_tube(labels: list[str], second: list[tuple[str, ...]]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        plan(lines(item(need("a")))).as_json(labels, second_labels=second)
+
+
+def test_explanation_gives_each_tube_and_its_reasons() -> None:
+    box = Container("BOX", "Box", "a box")
+    asked = lines(
+        item(need("a", "10.0", own_tube=True, incompatible=frozenset({"c", "b"}))),
+        item(need("d", code=11, incompatible=frozenset({"e"}))),
+        item(need("e", code=11)),
+        item(need("f", "2.0", code=12, container=None)),
+        item(need("g", "2.0", code=13, container=box)),
+    )
+    of_a = "of 10.0 that it needs; needs its own tube; not with b, c"
+    assert list(preanalytics.explain_preanalytics(plan(asked))) == [
+        "type 10, T5 (T5), draw: 3 tubes, and fewer are not possible",
+        "  tube 1: 5.0 of 5.0 ml, 0.5 of it dead volume",
+        f"    a: 4.5 ({of_a})",
+        "  tube 2: 5.0 of 5.0 ml, 0.5 of it dead volume",
+        f"    a: 4.5 ({of_a})",
+        "  tube 3: 1.5 of 5.0 ml, 0.5 of it dead volume",
+        f"    a: 1.0 ({of_a})",
+        "type 11, T5 (T5), draw: 2 tubes, and fewer are not possible",
+        "  tube 1: 1.5 of 5.0 ml, 0.5 of it dead volume",
+        "    d: 1.0 (not with e)",
+        "  tube 2: 1.5 of 5.0 ml, 0.5 of it dead volume",
+        "    e: 1.0",
+        "type 12, any container, draw: 1 tube, and fewer are not possible",
+        "  tube 1: 2.0, 0 of it dead volume",
+        "    f: 2.0",
+        "type 13, BOX (Box), draw: 1 tube, and fewer are not possible",
+        "  tube 1: 2.0, 0 of it dead volume",
+        "    g: 2.0",
+    ]
+
+
 def test_shortest_stability_reported(sample: Catalogue) -> None:
     items = [{"id": "001.001", "guid": "a"}, {"id": "001.002", "guid": "b"}]
     asked = basket.read_basket({"contract": "C-100", "analyticsrequests": items}, sample.contracts, 9)

@@ -25,6 +25,11 @@ def test_no_questions_give_only_type_and_status(sample: Catalogue) -> None:
     }
 
 
+def test_catalogue_without_questions_asks_nothing() -> None:
+    empty = build_questionnaire(Catalogue("1", {}, {}, {}), [])
+    assert (empty.root, empty.questions()) == (None, ())
+
+
 def test_duplicate_questions_merged_and_required_wins(sample: Catalogue) -> None:
     assert asked(sample, "004.002") == {"anticoagulant": False}
     assert asked(sample, "004.002", "004.001", "004.001") == {"anticoagulant": True}
