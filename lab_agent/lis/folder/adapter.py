@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +28,8 @@ from lab_agent.serialization import dump_order
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
+_PROBE = ".lab_agent.tmp"
+"""The file with which a folder is tried: one name, so that at most one is left behind, and not for long."""
 _MAX_THREADS = 4
 _GROUP_FILES = 25
 """How many result files are committed together, at most: a commit waits for the disk, and that is most of what a file costs."""
@@ -257,9 +258,9 @@ def _check_folders(settings: FolderSettings) -> None:
         if not folder.is_dir():
             raise LisUnavailable(f"the folder {name} does not exist: create or mount it")
         try:
-            probe = folder / f".{secrets.token_hex(8)}.tmp"
-            probe.touch(exist_ok=False)
-            probe.unlink()
+            probe = folder / _PROBE
+            probe.touch()  # it may be there: another worker tries the folder too, or one was killed in between
+            probe.unlink(missing_ok=True)
         except OSError as exc:
             raise to_lis_failure(exc, f"the folder {name}") from exc
         if name in {"done", "failed"} and folder.stat().st_dev != settings.results.stat().st_dev:

@@ -95,3 +95,25 @@ async def test_error_of_sync_judged_by_number(
         await made.prepare(ORDER)
     assert type(caught.value) is kind
     await made.stop()
+
+
+async def test_check_that_was_cut_off_leaves_nothing_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / name for name in ("orders", "results")]
+    for folder in folders:
+        folder.mkdir()
+    adapter = FolderAdapter(FolderSettings(orders=folders[0], results=folders[1]), "main")
+    await adapter.start(MemoryInbox())
+    before = {path for folder in folders for path in folder.rglob("*")}
+
+    def stop_there(_path: Path, *, missing_ok: bool) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", stop_there)
+        for _ in range(3):
+            with pytest.raises(LisUnavailable):
+                await adapter.check()
+    assert len({path for folder in folders for path in folder.rglob("*")} - before) == 1
+    await adapter.check()
+    assert {path for folder in folders for path in folder.rglob("*")} == before
+    await adapter.stop()
