@@ -35,12 +35,14 @@ PROOFS = (
         claim="The agent and the API are killed at any moment, by each adapter and on both databases: each order once, each "
         "result digit for digit",
         tests=("proof/test_kills.py", "acceptance/test_crash_recovery.py", "acceptance/test_delivery_crashes.py"),
+        short_seconds=110,
         processes=4,
     ),
     Proof(
         name="system_calls",
         claim="Each write, sync, rename and removal of an intake and a delivery fails once, or is the last: none lost or twice",
         tests=("proof/test_system_calls.py",),
+        short_seconds=50,
     ),
     Proof(
         name="adapters",
@@ -51,11 +53,13 @@ PROOFS = (
             "integration/lis/hl7v2/test_hostile_peers.py",
             "integration/lis/hl7v2/test_adapter.py",
         ),
+        short_seconds=45,
     ),
     Proof(
         name="days",
         claim="Simulated days with outages, edits, withdrawals, corrections, refusals, two workers and restarts keep every law",
         tests=("simulation/test_order_lifecycles.py", "proof/test_days.py"),
+        short_seconds=60,
         processes=2,
     ),
     Proof(
@@ -68,21 +72,25 @@ PROOFS = (
             "acceptance/test_agent_watched_from_outside.py",
             "proof/test_fencing.py",
         ),
+        short_seconds=150,
     ),
     Proof(
         name="bad_service",
         claim="Each fault of the service alone and in pairs: every order comes to the same end as without",
         tests=("proof/test_bad_service.py", "integration/exchange/test_authenticator_simulation.py"),
+        short_seconds=35,
     ),
     Proof(
         name="poison",
         claim="One bad order, result, document, file, message, row or catalogue among a thousand: 999 pass, one is told",
         tests=("proof/test_poison.py", "incidents/test_incidents.py"),
+        short_seconds=95,
     ),
     Proof(
         name="soak",
         claim="A month of a busy laboratory with retention: database, memory, files and the age of the oldest work stay flat",
         tests=("proof/test_soak.py", "acceptance/demo/test_many_orders.py", "integration/lab_sandbox/test_scale.py"),
+        short_seconds=100,
     ),
     Proof(
         name="values",
@@ -94,6 +102,7 @@ PROOFS = (
             "unit/catalogue/spreadsheet/test_xlsx.py",
             "acceptance/test_sent_bodies.py",
         ),
+        short_seconds=20,
     ),
     Proof(
         name="api",
@@ -106,6 +115,7 @@ PROOFS = (
             "integration/lab_api/test_connection_limits.py",
             "integration/lab_sandbox/test_fuzzing.py",
         ),
+        short_seconds=145,
     ),
     Proof(
         name="store",
@@ -116,24 +126,26 @@ PROOFS = (
             "integration/store/test_concurrency.py",
             "acceptance/test_restore.py",
         ),
+        short_seconds=90,
     ),
     Proof(
         name="peers",
         claim="Foreign FHIR and HL7 v2 software understands what is sent, and is understood",
         tests=("integration/hapi/test_stu3_server.py", "integration/lis/hl7v2/test_hapi.py"),
+        short_seconds=100,
     ),
     Proof(
         name="mutation",
         claim="Each small change of domain, rules or catalogue (an operator, a constant, an argument, a transition) is found by "
         "unit tests, or is listed with its reason",
         tests=("proof/test_mutation.py",),
-        short_seconds=40,
+        short_seconds=75,
     ),
     Proof(
         name="page",
         claim="What people do on the status page works on the real programs, also without scripts, and axe finds no fault",
         tests=("acceptance/test_status_page.py", "integration/status/test_accessibility.py"),
-        short_seconds=150,
+        short_seconds=110,
     ),
     Proof(
         name="deployment",
@@ -145,6 +157,7 @@ PROOFS = (
             "acceptance/demo/test_transports.py",
             "acceptance/demo/test_runs.py",
         ),
+        short_seconds=25,
     ),
 )
 
