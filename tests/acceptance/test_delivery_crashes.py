@@ -13,11 +13,13 @@ from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.errors import Json, decode
-from tests.harness.clock import DEADLINE, wait_until
+from tests.harness.clock import DEADLINE, wait_until_ended
 from tests.harness.installation import ProcessHarness
 from tests.harness.proof import FIGURES, SHARE, in_full
 
 FULL, SHORT = 200, 3
+_STALLED = 60.0
+"""Seconds without a newer version after which those that are missing are lost."""
 LABORATORY = {
     "grant_type": "password",
     "username": "laboratory",
@@ -86,10 +88,12 @@ async def killed_while_delivering(harness: ProcessHarness, kills: int) -> None:
         await harness.start_agent()
         wanted = ["1.20", *(value_of(version) for version in range(2, kills + 2))]
 
-        async def all_there() -> bool:
-            return (await issued(harness, line))[-1] == issued_of(kills + 1) and not await waiting(harness)
+        async def unfinished() -> str:
+            last = (await issued(harness, line))[-1]
+            is_there = last == issued_of(kills + 1) and not await waiting(harness)
+            return "" if is_there else f"the newest version on the service is that of {last}"
 
-        await wait_until(all_there, "the last version on the service", timeout=120)
+        await wait_until_ended(unfinished, _STALLED, interval=1)
         assert await values(harness, line) == wanted
         FIGURES.add(kills_while_delivering=kills, versions=len(wanted))
         assert (await issued(harness, line))[1:] == [issued_of(version) for version in range(2, kills + 2)]
