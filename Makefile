@@ -18,7 +18,7 @@ demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not proof"
+	$(BIN)/python -m pytest -n $(JOBS) --dist load -m "not proof"
 
 # What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
 # and goes on where it was interrupted. SHORT=1 runs a twentieth of each; ONLY="kills soak" names single proofs; AGAIN=1 runs what
