@@ -28,8 +28,15 @@ def _specimen_containers(context: RuleContext) -> Iterator[tuple[ReceivedContain
 
 
 def _holds_biomaterial(context: RuleContext, specimen: ReceivedSpecimen, container: ReceivedContainer) -> bool:
-    """Whether it is the tube itself: others travel in a transport container, but not in the only one of a Specimen."""
-    return len(specimen.containers) == 1 or not context.is_transport(container)
+    """Whether it is the tube itself: others travel in a transport container, but not in the only one of a Specimen.
+
+    Without a catalogue nobody knows which that is, so it may be any without a barcode beside one that has it (law 10).
+    """
+    if len(specimen.containers) == 1:
+        return True
+    if context.container_types:
+        return not context.is_transport(container)
+    return context.label(container) is not None or not any(map(context.label, specimen.containers))
 
 
 @rule(

@@ -14,7 +14,7 @@ from lab_agent.rules import container
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from tests.unit.rules.test_catalogue_history import with_item
-from tests.unit.rules.test_rule_table import Wire, put, s2, same_tube, second_subject, tube
+from tests.unit.rules.test_rule_table import GOOD, Wire, put, s1, s2, same_tube, second_subject, tube
 
 LABEL_RULES = ("tube.label-shared", "tube.label-times", "tube.label-contradicts")
 
@@ -88,3 +88,18 @@ def too_little(order: Any, catalogue: Catalogue, facts: Facts) -> list[tuple[str
     found = [each.values for each in container._check_quantity_enough.check(context)]
     assert all(each["code"] == "001.001" for each in found)
     return [(each["quantity"], each["needed"]) for each in found]
+
+
+@pytest.mark.parametrize("view", [None, CatalogueHistory(())], ids=["none", "no version"])
+def test_without_catalogue_no_container_beside_a_labelled_tube_needs_a_barcode(
+    wire: Wire, assess_wire: Any, rule_outcomes: Any, view: CatalogueHistory | None
+) -> None:
+    """It may be what the tube travels in: nobody knows its code. A Specimen without any barcode lacks one all the same."""
+    warned = {"catalogue": view, "severities": {"order.catalogue": "warn"}}
+    GOOD["a tube in its cool bag"](wire)
+    assert rule_outcomes(assess_wire(wire, **warned)) == {"order.catalogue": "warn"}
+    for each in s1(wire)["container"]:
+        each.pop("identifier", None)
+    assert rule_outcomes(assess_wire(wire, **warned)) == {"order.catalogue": "warn", "tube.label": "refuse"}
+    del s1(wire)["container"][1]
+    assert rule_outcomes(assess_wire(wire, **warned)) == {"order.catalogue": "warn", "tube.label": "refuse"}
