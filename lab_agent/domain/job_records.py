@@ -45,8 +45,9 @@ class NewJob:
     """A job to be written in the transaction that decides it.
 
     A second job with the same `dedup_key` is not written (law 5). Jobs with the same `ordering_key` run one after the other, in
-    the order in which they were decided. `target` is what the job is about (a line key, a report key, an order key), `system` the
-    laboratory system that it goes to; empty for a job that goes to none.
+    the order in which they were decided; but a job that goes on with what another one of them has done has the turn of that one,
+    which is `in_place_of`. `target` is what the job is about (a line key, a report key, an order key), `system` the laboratory
+    system that it goes to; empty for a job that goes to none.
     """
 
     kind: JobKind
@@ -57,6 +58,7 @@ class NewJob:
     payload: Mapping[str, Any] = field(default_factory=dict)
     due_at: datetime
     system: str = ""
+    in_place_of: JobId | None = None
 
 
 KEPT_ATTEMPTS = 10

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, work_order_key
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, work_order_key
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_records import ReportRecord
@@ -106,8 +106,11 @@ def deliveries_of(order: OrderKey, source: str) -> str:
     return f"deliver_report:{work_order_key(order, source)}"
 
 
-def deliver_report(report: ReportRecord, order: OrderKey, now: datetime) -> NewJob:
-    """Upload a report; those of one laboratory system about one order are uploaded one after the other."""
+def deliver_report(report: ReportRecord, order: OrderKey, now: datetime, matched_by: JobId | None = None) -> NewJob:
+    """Upload a report; those of one laboratory system about one order are uploaded one after the other.
+
+    One that was matched in this queue, `matched_by` a job of it, goes before the others that wait there.
+    """
     return NewJob(
         kind=JobKind.DELIVER_REPORT,
         dedup_key=f"deliver_report:{report.key}",
@@ -115,6 +118,7 @@ def deliver_report(report: ReportRecord, order: OrderKey, now: datetime) -> NewJ
         target=report.key,
         order=order,
         due_at=now,
+        in_place_of=matched_by,
     )
 
 

@@ -14,9 +14,11 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     CompoundSelect,
+    FromClause,
     Integer,
     Select,
     Text,
+    Tuple,
     bindparam,
     case,
     func,
@@ -61,7 +63,7 @@ _OURS = (jobs.c.id == bindparam("of")) & (jobs.c.fencing_token == bindparam("tok
 _FIRST_WAITING = literal_column(  # as text, since SQLAlchemy leaves out the names of tables in RETURNING
     "(SELECT waiting.kind FROM jobs AS waiting WHERE waiting.ordering_key = jobs.ordering_key AND waiting.id <> jobs.id"  # noqa: S608 - made of constants
     f" AND waiting.due_at <= jobs.changed_at AND waiting.{states_condition(CLAIMABLE_STATES)}"
-    f" AND waiting.{states_condition(BLOCKING_STATES)} ORDER BY waiting.id LIMIT 1)",
+    f" AND waiting.{states_condition(BLOCKING_STATES)} ORDER BY coalesce(waiting.in_place_of, waiting.id), waiting.id LIMIT 1)",
     jobs.c.kind.type,
 )
 INSERT = Write.insert(jobs, lambda insert: insert.on_conflict_do_nothing().returning(jobs.c.dedup_key))
@@ -171,13 +173,18 @@ LOCK_KEYS = Query(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK_NAMESPACE, _h
 """Lock ordering keys until the transaction ends, in the order of their hashes. For PostgreSQL."""
 
 
+def _turn(table: FromClause) -> Tuple:
+    """Give what the jobs of an ordering key are sorted by."""
+    return tuple_(func.coalesce(table.c.in_place_of, table.c.id), table.c.id)
+
+
 def _is_claimable() -> ColumnElement[bool]:
     """Say that a job is due, that it has no owner, and that it waits for no other job of its ordering key."""
     other = jobs.alias("other")
     blocked_by = (
         select(other.c.id)
         .where(other.c.ordering_key == jobs.c.ordering_key, other.c.id != jobs.c.id, in_states(other.c.state, BLOCKING_STATES))
-        .where((other.c.id < jobs.c.id) | (other.c.lease_until > _NOW))
+        .where((_turn(other) < _turn(jobs)) | (other.c.lease_until > _NOW))
         .where(~in_states(other.c.state, (JobState.NEEDS_REVIEW,)) | ~in_states(other.c.kind, PASSED_IN_REVIEW))
     )
     free = jobs.c.lease_until.is_(None) | (jobs.c.lease_until <= _NOW)

@@ -198,6 +198,7 @@ class JobRow(TableRow, table=True):
     failure_cause: FailureCause | None = Field(sa_column=Column(EnumText(FailureCause), nullable=True))
     failures: int
     attempt_log: tuple[AttemptRecord, ...] = Field(sa_column=Column(AttemptLog(), nullable=True))
+    in_place_of: int | None = Field(sa_type=RowNumber)
 
 
 class ReportRow(TableRow, table=True):

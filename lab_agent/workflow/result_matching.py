@@ -34,6 +34,7 @@ from lab_agent.workflow.order_lookup import LookupResult, OrderPart, find_foreig
 from lab_agent.workflow.patient_check import check_patient, confirm_patient
 from lab_agent.workflow.result_checks import ClearedReport, MatchedReport, ReleaseChecks
 from lab_agent.workflow.result_versions import (
+    find_running_match,
     load_other_versions,
     queue_behind,
     rematch_waiting_versions,
@@ -237,7 +238,7 @@ def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: Cle
 
 def _add_delivery_job(uow: UnitOfWork, report: ReportRecord, order: OrderKey, now: datetime) -> None:
     """Write the job that delivers a report; under a name of its own where an earlier one has ended without delivery."""
-    job = jobs.deliver_report(report, order, now)
+    job = jobs.deliver_report(report, order, now, find_running_match(uow, report))
     if not uow.jobs.add(job):
         uow.jobs.add(replace(job, dedup_key=f"{job.dedup_key}:{now.isoformat()}"))
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import count
 
 from lab_agent.domain import jobs
-from lab_agent.domain.ids import OrderKey, ReportKey
+from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord
@@ -120,6 +120,12 @@ def _queued_matches(uow: UnitOfWork, report: ReportRecord) -> Iterator[Job]:
     )
 
 
+def find_running_match(uow: UnitOfWork, report: ReportRecord) -> JobId | None:
+    """The job that matches a version in its queue, if one does that now: the turn of that job is the turn of the version."""
+    ours = (each.id for each in _queued_matches(uow, report) if each.target == report.key and each.lease_until is not None)
+    return next(ours, None)
+
+
 def queue_behind(uow: UnitOfWork, report: ReportRecord, ahead: ReportRecord, now: datetime) -> ReportRecord:
     """Let a version be matched again after another one, whatever becomes of that. A new one does not need an operator."""
     _queue_match(uow, report, ahead.key, now)
@@ -158,9 +164,9 @@ def settle_older_versions(uow: UnitOfWork, delivered: ReportVersion, now: dateti
     """End the versions before the one that was delivered, but for those that have more to say; whether there are any others."""
     order, others = _sort_others(uow, delivered.record)
     for listed in others:
-        other = uow.reports.get_for_update(listed.key)  # an operator may have decided about it since it was listed
-        if not order.is_older(other, delivered.record):
+        if listed.state is ReportState.SUPERSEDED or not order.is_older(listed, delivered.record):
             continue
+        other = uow.reports.get_for_update(listed.key)  # an operator may have decided about it since it was listed
         if other.state is ReportState.DELIVERED:
             uow.reports.save(other.transition_to(ReportState.SUPERSEDED, now, _SUPERSEDED))
         elif other.state in REPORTS_NEEDING_OPERATOR and (version := load_version(other)):

@@ -133,6 +133,8 @@ class MemoryData:
     programs: dict[str, RunningProgram] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
     last_job_id: int = 0
+    places_taken: dict[JobId, JobId] = field(default_factory=dict)
+    """The job in whose turn a job goes."""
     last_report_sequence: int = 0
 
     def copy(self) -> MemoryData:
@@ -522,6 +524,8 @@ class MemoryJobRepository(JobRepository):
             created_at=born,
             changed_at=born,
         )
+        if job.in_place_of is not None:
+            self._data.places_taken[number] = job.in_place_of
         self._made_due.add(job.kind)
         return True
 
@@ -677,7 +681,10 @@ class MemoryJobRepository(JobRepository):
         if job.kind in AT_LABORATORY_SYSTEM and self._data.key_values.get(pause_key(job.system)):
             return False
         others = (each for each in blocking.get(job.ordering_key, ()) if each.id != job.id)
-        return not any(each.id < job.id or _is_leased(each, now) for each in others)
+        return not any(self._turn(each) < self._turn(job) or _is_leased(each, now) for each in others)
+
+    def _turn(self, job: Job) -> tuple[JobId, JobId]:
+        return self._data.places_taken.get(job.id, job.id), job.id
 
 
 def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, str | None]]) -> tuple[WaitingGroup, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import ReportState
+from lab_agent.worker.claiming import ClaimedJob
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.jobs import claim_jobs
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report
@@ -30,25 +31,30 @@ async def accept_version(bench: ResultsBench, number: int) -> None:
     await bench.accept(make_report(haemoglobin(str(number)), version=number))
 
 
-async def deliver_first_of_three(bench: ResultsBench) -> None:
-    """Versions 1 to 3 came during an outage; now the first is delivered, the second on its way, and the third waits for it."""
+async def deliver_first_of_three(bench: ResultsBench) -> ClaimedJob:
+    """Versions 1 and 3 came during an outage; 1 is delivered now, and while 3 has its turn, 2 comes and is on its way.
+
+    Gives the job that matches 3.
+    """
     bench.inject_faults(SERVICE_AWAY)
-    for number in (1, 2, 3):
+    for number in (1, 3):
         await accept_version(bench, number)
         await bench.run_due_jobs()
     bench.inject_faults()
     bench.clock.time += timedelta(seconds=60)
     await run_next(bench, JobKind.DELIVER_REPORT)
+    (queued,) = await claim_jobs(bench.runner, (JobKind.MATCH_REPORT,), 1)
+    await accept_version(bench, 2)
     await run_next(bench, JobKind.MATCH_REPORT)
-    assert await bench.report_states() == [ReportState.DELIVERED, ReportState.MATCHED, ReportState.RECEIVED]
+    assert await bench.report_states() == [ReportState.DELIVERED, ReportState.RECEIVED, ReportState.MATCHED]
+    return queued
 
 
 async def test_version_matched_too_early_goes_in_its_turn(bench: ResultsBench) -> None:
     """A version that finds an older one on its way gets a new place in the queue; one that came meanwhile stays behind it."""
-    await deliver_first_of_three(bench)
+    queued = await deliver_first_of_three(bench)
     await accept_version(bench, 4)
-    queued, new = await claim_jobs(bench.runner, (JobKind.MATCH_REPORT,), 2)
-    await bench.runner.run(new)
+    await run_next(bench, JobKind.MATCH_REPORT)
     await bench.runner.run(queued)
     await bench.run_until_idle()
     assert await sent_values(bench) == ["1", "2", "3", "4"]
@@ -57,7 +63,6 @@ async def test_version_matched_too_early_goes_in_its_turn(bench: ResultsBench) -
 async def test_version_whose_worker_was_killed_keeps_its_turn(bench: ResultsBench) -> None:
     """Its job is claimed again once the lease is over, and finds that it has to wait for another version."""
     await deliver_first_of_three(bench)
-    await claim_jobs(bench.runner, (JobKind.MATCH_REPORT,), 1)
     bench.clock.time += bench.runner.lease
     await run_next(bench, JobKind.MATCH_REPORT)
     await bench.run_until_idle()
@@ -73,6 +78,20 @@ async def test_many_versions_behind_one_go_in_order(bench: ResultsBench) -> None
     bench.inject_faults()
     await bench.run_until_idle(100)
     assert await sent_values(bench) == ["1", "2", "3", "4", "5", "6"]
+
+
+async def test_each_of_many_versions_is_matched_twice(bench: ResultsBench) -> None:
+    """When it comes, and in its turn: no delivery lets all that wait behind it be matched again."""
+    bench.inject_faults(SERVICE_AWAY)
+    versions = 30
+    for number in range(versions):
+        await accept_version(bench, number)
+        await bench.run_due_jobs()
+    bench.inject_faults()
+    await bench.run_until_idle(3 * versions)
+    assert await sent_values(bench) == [str(number) for number in range(versions)]
+    matches = [each for each in await bench.jobs(open_only=False) if each.kind is JobKind.MATCH_REPORT]
+    assert len(matches) <= 2 * versions
 
 
 async def test_versions_stored_before_any_is_matched_go_in_order(bench: ResultsBench) -> None:

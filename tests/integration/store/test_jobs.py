@@ -88,6 +88,21 @@ async def test_jobs_of_ordering_key_run_in_order(transact, factory):
     assert second.dedup_key == "b"
 
 
+async def test_job_in_place_of_another_goes_in_its_turn(transact, factory):
+    for once in ("a", "b", "c"):
+        await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))
+    (first,) = await transact.claim()
+    then = factory.job("then", ordering_key="same", in_place_of=first.id)
+    assert await transact(lambda uow: uow.jobs.add(then))
+    assert await transact.claim() == (), "it waits for the one whose turn it has"
+    ended, names = (first,), []
+    while ended:
+        names += [each.dedup_key for each in ended]
+        await transact(lambda uow, ended=ended: [uow.jobs.release(each.complete(factory.now)) for each in ended])
+        ended = await transact.claim()
+    assert names == ["a", "then", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("ending", "goes_on"), [("dead_letter", True), ("mark_obsolete", True), ("needs_review", False), ("reschedule", False)]
 )

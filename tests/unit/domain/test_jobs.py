@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab_agent.domain import jobs
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, work_order_key
+from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId, work_order_key
 from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_records import ReportRecord
@@ -95,6 +95,16 @@ def report(order: OrderKey | None = ORDER) -> ReportRecord:
             },
         ),
         (
+            jobs.deliver_report(report(), ORDER, NOW, JobId(7)),
+            {
+                "kind": JobKind.DELIVER_REPORT,
+                "dedup_key": "deliver_report:P1",
+                "ordering_key": f"deliver_report:{AT_LIS}",
+                "target": "P1",
+                "in_place_of": 7,
+            },
+        ),
+        (
             jobs.update_line_task(line(), "completed", NOW),
             {
                 "kind": JobKind.UPDATE_LINE_TASK,
@@ -117,7 +127,7 @@ def report(order: OrderKey | None = ORDER) -> ReportRecord:
     ],
 )
 def test_job_has_its_keys_and_payload(job: NewJob, expected: dict[str, Any]) -> None:
-    assert asdict(job) == {"order": "R1", "payload": {}, "due_at": NOW, "system": "", **expected}
+    assert asdict(job) == {"order": "R1", "payload": {}, "due_at": NOW, "system": "", "in_place_of": None, **expected}
 
 
 @pytest.mark.parametrize(
