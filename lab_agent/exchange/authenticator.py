@@ -151,17 +151,12 @@ class Authenticator:
 
     async def _get_newer_than(self, generation: int) -> StoredToken:
         while True:
-            if self._renewal is None:
+            if self._renewal is None or self._renewal.done():  # to wait for one that is done would not let go of the loop
                 self._renewal = asyncio.create_task(self._renew(generation), name="token renewal")
-                self._renewal.add_done_callback(self._on_renewal_done)
+                self._renewal.add_done_callback(_retrieve_error)
             token = await asyncio.shield(self._renewal)
             if token.generation > generation:
                 return token
-
-    def _on_renewal_done(self, task: asyncio.Task[StoredToken]) -> None:
-        self._renewal = None
-        if not task.cancelled():
-            task.exception()
 
     async def _renew(self, generation: int) -> StoredToken:
         if self._unsaved is not None:
@@ -292,6 +287,12 @@ class Authenticator:
         if self._cached is None or self._cached.token != token:
             self._cached = _CachedToken(token, self.clock.now())
         return self._cached
+
+
+def _retrieve_error(task: asyncio.Task[StoredToken]) -> None:
+    """Tell asyncio that the error of a renewal is known, where nobody waits for that any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _bearer_credential(token: StoredToken) -> Credential:

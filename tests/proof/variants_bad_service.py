@@ -36,6 +36,15 @@ VARIANTS: tuple[Mutant, ...] = (
         tests=(f"{_SERVICE}::test_fifty_refused_calls_in_three_processes_refresh_once",),
     ),
     Mutant(
+        name="ended_renewal_is_waited_for",
+        what="waits for a renewal of the sign-in that has ended and gave the token that was rejected: for ever, in one step",
+        file="lab_agent/exchange/authenticator.py",
+        old="            if self._renewal is None or self._renewal.done():",
+        new="            if self._renewal is None:",
+        found_by="bad_service",
+        tests=("integration/exchange/test_authenticator.py",),
+    ),
+    Mutant(
         name="leases_end_by_the_clock",
         what="takes a job from a worker that lives because our clock was set forward",
         file="lab_agent/worker/dispatcher.py",

@@ -386,3 +386,22 @@ async def test_rejected_newer_token_is_renewed_separately(make_tokens: Make, rou
     store.oauth_tokens.token = stored(2, access_token="t2")
     found = await asyncio.gather(tokens.renew_credential(old), tokens.renew_credential(Credential("Bearer t2", 2)))
     assert [each.header for each in found] == ["Bearer t2", "Bearer t3"]
+
+
+@pytest.mark.timeout(20)  # who waits for a renewal that is done keeps the event loop for ever
+async def test_token_that_is_rejected_at_once_is_renewed_again(make_tokens: Make, route: respx.Route, store: Any) -> None:
+    """It may be used, and rejected, before its renewal has ended: in the very moment, before anybody hears of the end."""
+    store.oauth_tokens.token = stored()
+    route.side_effect = [answer(2), answer(3)]
+    tokens, run, late = make_tokens(**CODE), store.run, list[asyncio.Task[Credential]]()
+
+    async def run_and_reject(work: Callable[[Any], Any]) -> Any:
+        found = await run(work)
+        if not late and store.oauth_tokens.token.generation == 2 and store.oauth_tokens.lease is None:
+            late.append(asyncio.create_task(tokens.renew_credential(Credential("Bearer t2", 2))))
+        return found
+
+    store.run = run_and_reject
+    old = await tokens.credential()
+    assert (await tokens.renew_credential(old)).header == "Bearer t2"
+    assert (await late[0]).header == "Bearer t3"
