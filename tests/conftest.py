@@ -46,6 +46,14 @@ def sent_bodies_are_valid_stu3(request: pytest.FixtureRequest) -> Iterator[None]
         yield
 
 
+@pytest.fixture(autouse=True)
+def log_settings_end_with_their_test() -> Iterator[None]:
+    """A program that a test runs in this process says how all of it logs; the next test has to know nothing of it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.fixture(scope="session")
 def figures() -> Figures:
     """Where a long test counts what `make proof` shows in its table."""

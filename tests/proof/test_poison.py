@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,10 @@ _ATTEMPTS = 3
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads the log of so many; waits within one call are left to the outbox."""
     monkeypatch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0)
-    before = structlog.get_config()
     structlog.configure(processors=[_drop])
-    yield
-    structlog.configure(**before)
 
 
 def _drop(*_: object) -> Any:

@@ -11,7 +11,7 @@ import logging
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -208,12 +208,9 @@ async def open_month(tmp_path: Path):
 
 
 @pytest.fixture(autouse=True)
-def only_warnings_are_logged() -> Iterator[None]:
+def only_warnings_are_logged() -> None:
     """The month writes millions of lines otherwise, which pytest would keep."""
-    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    yield
-    structlog.configure(**before)
 
 
 @pytest.mark.timeout(24 * 3600)

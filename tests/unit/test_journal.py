@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from lab_agent import journal as journal_module
 from lab_agent import logs
@@ -38,7 +37,6 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         handler.close()
     for handler in old:
         logging.getLogger().addHandler(handler)
-    structlog.reset_defaults()
 
 
 def read_fields(journal: socket.socket) -> dict[str, list[str]]:

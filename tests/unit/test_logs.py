@@ -5,7 +5,6 @@ import json
 import logging
 
 import pytest
-import structlog
 
 from lab_agent import logs
 from lab_agent.errors import ServiceUnavailable
@@ -26,7 +25,6 @@ def log():
     yield configure
     root.handlers[:] = before
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def read(stream: io.StringIO) -> list[dict]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-import structlog
 
 from lab_agent.cli.app import run
 from lab_agent.crypto import Cipher
@@ -95,7 +94,6 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     yield command
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 class LaboratoryFolder:

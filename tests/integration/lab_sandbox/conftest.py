@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-import structlog
 
 from lab_sandbox.app import create_app
 from lab_sandbox.config import Contract, Counterparty, RuleSettings, SandboxConfig, TokenSettings
@@ -294,13 +293,6 @@ def make_world(**changes: Any) -> SandboxWorld:
     app = create_app(make_config(**changes), clock=clock, transport=httpx.MockTransport(lab.handle))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return SandboxWorld(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
-
-
-@pytest.fixture(autouse=True)
-def restore_logging() -> Iterator[None]:
-    """Resets the logging of a server that ran in-process."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture
