@@ -1,4 +1,7 @@
-"""Checks orders that have ended: once some minutes after their end, and whenever their Task is requested again.
+"""Checks orders that have ended: some minutes after their end, and whenever their Task is requested again.
+
+One that we have ended, and that has a line Task which somebody has set aside, is checked again after as long again as it has been
+closed, and at least once a day: that line may be requested after all, and nothing else would show it.
 
 What is decided:
 
@@ -39,6 +42,7 @@ from lab_agent.workflow.reopening import (
 log = structlog.get_logger(__name__)
 
 _BATCH = 100
+_LONGEST_RECHECK = timedelta(days=1)
 
 
 class Revival(Enum):
@@ -60,6 +64,13 @@ def decide_revival(known: KnownOrder, tasks: OrderTasks) -> Revival:
     if offered and not known.submitted:
         return Revival.ASSESS_AGAIN
     return Revival.HOLD_ORDER if tasks.has_open_lines or not tasks.has_ended else Revival.NONE
+
+
+def find_next_check(order: OrderRecord, tasks: OrderTasks, now: datetime) -> datetime | None:
+    """When a closed order that stays closed is checked again; None if it is not. Pure."""
+    if not tasks.set_aside or tasks.status not in order.sent_statuses:
+        return None
+    return now + min(max(now - order.changed_at, RECHECK_AFTER), _LONGEST_RECHECK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,8 @@ class EndedOrderChecker:
         tasks = await read_order_tasks(self.exchange, known, self.late_lines.line_codes, strict=False)
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:
-            await self.store.run(lambda uow: _set_next_check(uow, key, None))
+            again = None if tasks is None else find_next_check(known.order, tasks, self.clock.now())
+            await self.store.run(lambda uow: _set_next_check(uow, key, again))
             return False
         late = await self.late_lines.find_in(key, tasks.new) if revival is Revival.HOLD_LINES else ()
         return await self.store.run(lambda uow: self._apply(uow, known, tasks, revival, late))

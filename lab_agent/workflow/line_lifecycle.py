@@ -232,9 +232,14 @@ async def read_line_tasks(exchange: Exchange, order_task: ResourceId) -> tuple[J
 
 
 def is_requested_line(task: Json, line_codes: Collection[str]) -> bool:
-    """Whether a line Task is one that the laboratory works on: requested, and of no other code than those of lines."""
+    """Whether a Task is one that the laboratory works on: a requested line."""
+    return task_status(task) == TASK_REQUESTED and is_line(task, line_codes)
+
+
+def is_line(task: Json, line_codes: Collection[str]) -> bool:
+    """Whether a Task of an order is a line of it: of no other code than those of lines."""
     codes = task_codes(task)
-    return task_status(task) == TASK_REQUESTED and (not codes or not codes.isdisjoint(line_codes))
+    return not codes or not codes.isdisjoint(line_codes)
 
 
 def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:

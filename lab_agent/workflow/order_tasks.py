@@ -15,7 +15,7 @@ from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, read_or_reject
-from lab_agent.workflow.line_lifecycle import is_requested_line, read_line_tasks
+from lab_agent.workflow.line_lifecycle import is_line, is_requested_line, read_line_tasks
 from lab_agent.workflow.order_assessment import AssessedOrder
 from lab_agent.workflow.reopening import find_lines_put_back, is_possibly_submitted
 
@@ -36,12 +36,16 @@ class KnownOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrderTasks:
-    """The Tasks of an order now; `back` are lines that had ended and are requested, `new` requested ones that are undecided."""
+    """The Tasks of an order now; `back` are lines that had ended and are requested, `new` requested ones that are undecided.
+
+    `set_aside` are open line Tasks that may still be requested: a draft, or one that somebody else has put on hold.
+    """
 
     order_task: Json
     line_tasks: tuple[Json, ...]
     back: tuple[LineRecord, ...]
     new: tuple[Json, ...]
+    set_aside: tuple[Json, ...] = ()
 
     @property
     def status(self) -> str | None:
@@ -104,7 +108,12 @@ async def read_order_tasks(
         line_tasks=found,
         back=find_lines_put_back(known.lines, statuses, order_offered=task_status(order_task) == TASK_REQUESTED),
         new=tuple(task for task in found if task.get("id") not in decided and is_requested_line(task, line_codes)),
+        set_aside=tuple(task for task in found if is_line(task, line_codes) and _is_set_aside(task)),
     )
+
+
+def _is_set_aside(task: Json) -> bool:
+    return task_status(task) not in {TASK_REQUESTED, *TERMINAL_TASK_STATUSES}
 
 
 async def read_lines(exchange: Exchange, known: KnownOrder, *, strict: bool = True) -> tuple[Json, ...]:

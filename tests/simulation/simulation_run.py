@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from lab_agent.domain.ids import LineKey, OrderKey, line_key
 from lab_agent.domain.job_records import JobKind
@@ -93,9 +93,15 @@ class Simulation:
             await self._report_open_lines(last)
             await self.world.drain(last, until=timedelta(seconds=10))
             quiet = quiet + 1 if await self._all_closed() else 0
-            if quiet > QUIET_TURNS:
-                return
             self.world.clock.advance(200)
+            if quiet > QUIET_TURNS:
+                if not (checks := await self._next_checks()):
+                    return
+                self.world.clock.time, quiet = max(self.world.clock.now(), *checks), 0
+
+    async def _next_checks(self) -> list[datetime]:
+        """When ended orders are looked at again."""
+        return [at for each in await self.known_orders() if (at := (await self.world.stored_order(each.task))[0].recheck_at)]
 
     async def _decide_as_operator(self) -> None:
         """Where the program cannot tell whether the laboratory has an order, a person asks there."""

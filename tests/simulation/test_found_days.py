@@ -29,3 +29,15 @@ async def test_worker_that_stood_still_writes_over_no_later_version() -> None:
         (70261, "correction", 2, 0, "number", 0),
     ]
     await replay(308, steps)
+
+
+async def test_line_that_was_set_aside_is_seen_after_the_end_of_its_order() -> None:
+    """It comes late, somebody else takes it on, the other lines get their results, and then it is requested again."""
+    steps = [
+        (39065, "order", 1, 12, None, 0),
+        (40845, "late_line", 1, 0, None, 44),
+        (41265, "set_aside", 1, 3, "in-progress", 45),
+        (44045, "result", 1, 0, "lines", 0),
+        (63478, "result", 1, 1, "number", 0),
+    ]
+    await replay(4401, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -262,6 +263,47 @@ async def test_ended_order_is_looked_at_once(make_scenario: MakeScenario) -> Non
     scenario = make_scenario(1)
     await hand_over_and_report(scenario)
     assert (await scenario.order_record()).recheck_at is not None
+    await recheck(scenario)
+    assert (await scenario.order_record()).recheck_at is None
+
+
+async def test_line_that_was_set_aside_is_held_once_it_is_requested(make_scenario: MakeScenario) -> None:
+    """It came, and somebody put it on hold, before the order ended: it is no line yet, and is looked for while it is open."""
+    scenario = make_scenario(1)
+    await scenario.process_all()
+    late = await place_late_line(scenario)
+    scenario.world.force_task(late, status="on-hold")
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    closed = await scenario.order_record()
+    assert (closed.state, scenario.status()) == (OrderState.CLOSED, "completed")
+    ages = []
+    for _ in range(12):
+        due = (await scenario.order_record()).recheck_at
+        assert due is not None
+        ages.append(due - closed.changed_at)
+        scenario.world.clock.time = due
+        await scenario.agent.poll.run()
+        await scenario.world.drain(scenario.agent)
+    assert ages[:4] == [timedelta(minutes=minutes) for minutes in (5, 10, 20, 40)]
+    assert ages[-1] - ages[-2] == timedelta(days=1)
+    request_again(scenario, late)
+    scenario.world.clock.advance(24 * 3600)
+    await scenario.agent.poll.run()
+    await scenario.world.drain(scenario.agent)
+    line = (await scenario.lines())[1]
+    assert (line.task_id, line.state) == (late, LineState.HELD)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_line_that_was_set_aside_and_ended_is_looked_for_no_more(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    await hand_over_and_report(scenario)
+    late = await place_late_line(scenario)
+    scenario.world.force_task(late, status="draft")
+    await recheck(scenario)
+    assert (await scenario.order_record()).recheck_at is not None
+    scenario.world.force_task(late, status="cancelled")
     await recheck(scenario)
     assert (await scenario.order_record()).recheck_at is None
 
