@@ -170,6 +170,7 @@ async def show_orders(
         contracts=context.contracts(),
         cause=AlertKey(ConditionId.ORDERS_HELD, cause) if cause else None,
         max_matched=MAX_MATCHED,
+        max_exported=MAX_EXPORTED,
         test_name=context.test_name,
         flash=flash,
     )

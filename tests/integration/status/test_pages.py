@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import replace
 from html import unescape
@@ -14,15 +15,17 @@ import pytest
 import lab_agent.status
 from lab_agent.accounts import Role
 from lab_agent.domain import jobs
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.job_records import AttemptRecord, JobKind, ServiceMessage
 from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import StoreUnreachableError
+from lab_agent.status import order_list
 from lab_agent.status.app import create_app
-from tests.integration.status.conftest import GOOD, HOSTILE, NOW
+from tests.integration.status.conftest import GOOD, HELD, HOSTILE, NOW, SECRETS
+from tests.integration.status.test_audit_page import records
 
-SECRETS = ("Petrova", "Anna", "1961-04-12")
 PAGES = (
     "/",
     "/orders",
@@ -157,6 +160,26 @@ async def test_paged_list_keeps_the_search(pages: Any):
     assert path == ""
     for nonsense in ("0", "-1", "x", "9" * 30, "²", "99999999"):
         assert (await client.get("/orders", params={"page": nonsense})).status_code == 200
+
+
+async def test_export_holds_the_list_without_names_and_is_recorded(seeded: Any):
+    client = await seeded.signed_in_client(Role.VIEWER)
+    answer = await client.get("/orders.csv?state=held&state=handed_over")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    heading, *lines = csv.reader(answer.text.removeprefix("\ufeff").splitlines())
+    assert heading[:2] == ["order", "state"]
+    assert [line[:2] for line in lines] == [[HELD, "held"], [GOOD, "handed_over"]]
+    assert [secret for secret in SECRETS if secret in answer.text] == []
+    exported = await records(seeded, AuditAction.ORDERS_EXPORTED)
+    assert [(each.actor, each.details) for each in exported] == [("viewer", '{"orders":2}')]
+
+
+async def test_export_ends_where_the_page_says_that_it_does(seeded: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(order_list, "MAX_EXPORTED", 2)
+    monkeypatch.setattr(order_list, "_EXPORT_PORTION", 1)
+    client = await seeded.signed_in_client(Role.VIEWER)
+    assert "the first 2 of the list at most" in (await client.get("/orders")).text
+    assert len((await client.get("/orders.csv")).text.splitlines()) == 1 + 2
 
 
 async def test_order_page_shows_everything_about_it(seeded: Any):
