@@ -42,7 +42,7 @@ VARIANTS: tuple[Mutant, ...] = (
         old="            if self._renewal is None or self._renewal.done():",
         new="            if self._renewal is None:",
         found_by="bad_service",
-        tests=("integration/exchange/test_authenticator.py",),
+        tests=("integration/exchange/test_authenticator.py::test_token_that_is_rejected_at_once_is_renewed_again",),
     ),
     Mutant(
         name="leases_end_by_the_clock",
