@@ -22,10 +22,10 @@ test: lint
 
 # What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
 # and goes on where it was interrupted. SHORT=1 runs a twentieth of each; ONLY="kills soak" names single proofs; AGAIN=1 runs what
-# has held before, too; WRITE=1 puts the table into docs/reliability.md.
+# held before, too, VARIANTS=1 only its known-bad variants; WRITE=1 puts the table into docs/reliability.md.
 proof: .venv/.dev .venv/.mutation
 	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m tests.proof $(ONLY) --jobs $(if $(SHORT),4,$(JOBS)) \
-		$(if $(AGAIN),--again) $(if $(WRITE),--write)
+		$(if $(AGAIN),--again) $(if $(VARIANTS),--variants) $(if $(WRITE),--write)
 
 # About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes;
 # WRITE=1 puts the table into docs/performance.md.
