@@ -52,10 +52,10 @@ held |
 | an order from before `worker.ignore_before` | nothing |
 
 A closed order is checked once more five minutes after its end, and whenever the poll finds its Task requested two minutes or
-more after its end: a search index may be that slow. While it has a line that somebody has set aside (on hold, a draft), it is checked
-again after as long again as it has been closed, and at least once a day: that line may be requested yet. Any other line that is put
-back or added later, in an order whose own Task stays ended, is not seen: the laboratory picks up orders by their order-level Task
-alone (interface: States).
+more after its end: a search index may be that slow. While it has a line that somebody has set aside (on hold, a draft), it is
+checked again after as long again as it has been closed, and at least once a day: that line may be requested yet. Any other line
+that is put back or added later, in an order whose own Task stays ended, is not seen: the laboratory picks up orders by their
+order-level Task alone (interface: States).
 """
 
 
