@@ -32,6 +32,7 @@ for _processor in structlog.get_config()["processors"]:
     if isinstance(_processor, structlog.dev.ConsoleRenderer):
         _processor.exception_formatter = structlog.dev.plain_traceback
 """Where nothing is set, structlog draws an exception with the variables of each frame, which takes seconds."""
+_LOG_SETTINGS = structlog.get_config()
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +48,9 @@ def sent_bodies_are_valid_stu3(request: pytest.FixtureRequest) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def log_settings_end_with_their_test() -> Iterator[None]:
+def log_is_as_it_was_at_first() -> None:
     """A program that a test runs in this process says how all of it logs; the next test has to know nothing of it."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
+    structlog.configure(**_LOG_SETTINGS)
 
 
 @pytest.fixture(scope="session")
