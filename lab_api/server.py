@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from fastapi import FastAPI
 
 from lab_agent import sd_notify, web_server
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
 from lab_agent.worker.worker import BackgroundTaskFailed
@@ -90,7 +91,7 @@ class ApiServer(web_server.UvicornServer):
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """A part that failed stops the server; else it would serve an old catalogue for ever, and nobody would notice."""
         self._background_tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
+        if (error := retrieve_error(task)) is None:
             return
         _log.error("background task failed; the API stops", action="api.failed", task=task.get_name(), error=error)
         self._failure = self._failure or (task.get_name(), error)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import AuthenticationRequired, LeaseLostError, ServiceUnavailable
 from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
@@ -153,7 +154,7 @@ class Authenticator:
         while True:
             if self._renewal is None or self._renewal.done():  # to wait for one that is done would not let go of the loop
                 self._renewal = asyncio.create_task(self._renew(generation), name="token renewal")
-                self._renewal.add_done_callback(_retrieve_error)
+                self._renewal.add_done_callback(retrieve_error)
             token = await asyncio.shield(self._renewal)
             if token.generation > generation:
                 return token
@@ -287,12 +288,6 @@ class Authenticator:
         if self._cached is None or self._cached.token != token:
             self._cached = _CachedToken(token, self.clock.now())
         return self._cached
-
-
-def _retrieve_error(task: asyncio.Task[StoredToken]) -> None:
-    """Tell asyncio that the error of a renewal is known, where nobody waits for that any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _bearer_credential(token: StoredToken) -> Credential:

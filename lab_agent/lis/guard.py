@@ -18,6 +18,7 @@ import structlog
 from pydantic import BaseModel
 from typing_extensions import override
 
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.call_trace import traced_call
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabMessage
@@ -345,8 +346,7 @@ class GuardedAdapter:
 
     def _on_abandoned_done(self, task: asyncio.Task[Any]) -> None:
         self._abandoned.pop(task, None)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not report it a second time
+        retrieve_error(task)  # it was told when the call was given up
 
     def _log_failure(self, call: str, error: BaseException | None) -> None:
         """Log a failure of the adapter once, until the same call has worked again."""

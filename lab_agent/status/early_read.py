@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions
 
 T = TypeVar("T")
@@ -26,14 +27,8 @@ class EarlyRead(Generic[T]):
         sessions: Sessions = request.app.state.sessions
         if sessions.has_session(request.cookies.get(SESSION_COOKIE)):
             self._task = asyncio.create_task(read())
-            self._task.add_done_callback(_note_error)
+            self._task.add_done_callback(retrieve_error)  # without a user, nobody asks for it
 
     async def result(self) -> T:
         """What was read; read now, where it was not begun. Raises what reading raises."""
         return await (self._read() if self._task is None else self._task)
-
-
-def _note_error(task: asyncio.Task[Any]) -> None:
-    """Where there is no user, nobody asks for the error of a read, and asyncio would log it."""
-    if not task.cancelled():
-        task.exception()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lab_agent import sd_notify
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.errors import Failure, LabAgentError
 from lab_agent.ports.lis import AdapterSource, Inbox
 from lab_agent.worker.dispatcher import JobDispatcher
@@ -77,13 +78,13 @@ class Worker:
         failed = [task for task in ended if task is not stopping]
         sd_notify.notify_stopping("finishing running jobs")
         if failed:  # before anything else: the process may not get to its end
-            await self.presence.tell_fault(failed[0].get_name(), _error_of(failed[0]))
+            await self.presence.tell_fault(failed[0].get_name(), retrieve_error(failed[0]))
         await self._shut_down(dispatcher, background | {stopping})
         await self.presence.tell_stopped(self._stopped_by)
         log.info("worker stopped", action="worker_stopped")
         if failed:
             names = ", ".join(task.get_name() for task in failed)
-            raise BackgroundTaskFailed(f"{names} ended by itself; the worker stops") from _error_of(failed[0])
+            raise BackgroundTaskFailed(f"{names} ended by itself; the worker stops") from retrieve_error(failed[0])
 
     async def _start_adapters(self) -> None:
         """Start the LIS adapters concurrently; one that cannot start now is tried again when it is needed."""
@@ -128,8 +129,3 @@ class Worker:
         """Wait for what is running, also where the dispatcher has failed and waits for nothing."""
         await asyncio.wait({dispatcher})
         await self.dispatcher.drain()
-
-
-def _error_of(task: asyncio.Task[object]) -> BaseException | None:
-    """What a task that has ended by itself ended with."""
-    return None if task.cancelled() else task.exception()

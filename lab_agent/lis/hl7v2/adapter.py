@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import structlog
 from pydantic import BaseModel
 
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.lab_order import LabOrder
@@ -226,7 +227,7 @@ class Hl7v2Adapter:
 
     def _on_alert_written(self, task: asyncio.Task[None]) -> None:
         self._alert_tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
+        if error := retrieve_error(task):
             log.error("alert not stored", action="hl7_alert_not_stored", adapter=self._name, error=error)
 
     def _on_input_aborted(self, holder: InputHolder, size: int) -> None:

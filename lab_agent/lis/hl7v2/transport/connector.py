@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.errors import LabAgentError, LisUnavailable
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, TlsSettings
 from lab_agent.lis.hl7v2.transport.connection import ConnectionLimits, FrameHandler, MllpConnection, enable_keep_alive
@@ -215,7 +216,7 @@ class MllpConnector:
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
+        if error := retrieve_error(task):
             self._failure_reason = f"connecting failed with {type(error).__name__}"
             log.error("background task failed", action="hl7_task_ended", adapter=self._name, error=error)
 
