@@ -98,7 +98,14 @@ _HTTP_ERROR_MESSAGES = {404: marked("Page not found."), 405: marked("This addres
 
 def create_app(context: StatusContext) -> FastAPI:
     """Make the application."""
-    app = FastAPI(title="Status of the lab agent", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Status of the lab agent",
+        routes=[route for module in PAGE_MODULES for route in module.router.routes],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
     app.state.context = context
     app.state.renderer = TemplateRenderer(context)
     lifetime = timedelta(hours=context.settings.session_hours)
@@ -108,8 +115,6 @@ def create_app(context: StatusContext) -> FastAPI:
     app.state.oidc_throttle = oidc.make_throttle()
     app.state.notice_board = NoticeBoard(context.store)
     app.state.change_feed = live.ChangeFeed(context.queries)
-    for module in PAGE_MODULES:
-        app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     app.add_exception_handler(LoginRequired, _redirect_to_login)
     app.add_exception_handler(OwnPasswordRequired, _redirect_to_account)
