@@ -5,6 +5,7 @@ A variant is one edit of one file, made in a copy of the tree; the copy's tests 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import dataclass
@@ -55,20 +56,29 @@ class Mutant:
 
 
 def make_tree(folder: Path, mutant: Mutant | None = None) -> None:
-    """Make the tree anew, of hard links, but for the file that the variant edits. Raises `StaleMutantError`."""
+    """Make the tree anew, of hard links on the same disk, but for the file that the variant edits. Raises `StaleMutantError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for part in _PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, copy_function=os.link)
+            shutil.copytree(source, folder / part, copy_function=_link_or_copy)
         elif source.exists():
-            (folder / part).hardlink_to(source)
+            _link_or_copy(source, folder / part)
     if mutant is not None:
         edited = mutant.edit()
         target = folder / mutant.file
         target.unlink()  # the other name of the file keeps its text
         target.write_text(edited)
+
+
+def _link_or_copy(source: Path | str, target: Path | str) -> None:
+    try:
+        os.link(source, target)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        shutil.copy2(source, target)
 
 
 class StaleMutantError(Exception):

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,7 @@ class OrderFolder:
     def prepare(self, key: str, data: bytes) -> None:
         """Write the part, unless the order was submitted before. In a folder that was not opened, nothing is written."""
         part, marker = self._part_path(key), self._marker_path(key)
-        self._check_opened()
-        if marker.exists() and not part.exists():
+        if self.was_received(key):
             return
         write_atomically(part, transcode_json(data, self.encoding), self.mode)
         if not marker.exists():
@@ -62,38 +62,49 @@ class OrderFolder:
     def submit(self, key: str, name: str) -> None:
         """Rename the part to `name`; a success too if it was renamed before."""
         part, final = self._part_path(key), self.folder / name
-        try:
-            if part.exists() and final.exists():
+        match self.was_received(key):
+            case None:
+                raise LisUnavailable(f"order {key} was not prepared in this orders folder: is the share mounted?")
+            case False if final.exists():
                 part.unlink()  # a late duplicate of the file that exists already
-            else:
+            case False:
                 part.rename(final)
-        except FileNotFoundError:
-            if not self._marker_path(key).exists():
-                raise LisUnavailable(f"order {key} was not prepared in this orders folder: is the share mounted?") from None
         sync_folder(self.folder)
 
     def was_received(self, key: str) -> bool | None:
-        """Whether the order was submitted; None if this folder knows nothing of it."""
-        if self._part_path(key).exists():
-            return False
-        return True if self._marker_path(key).exists() else None
+        """Whether the order was submitted; None if this folder knows nothing of it.
+
+        Both names are looked for in one folder that is held open: a share that is mounted or unmounted in between would show the
+        marker without the part. Raises `LisUnavailable` where this is not the folder of the start, `OSError` where there is none.
+        """
+        part, marker = (path.relative_to(self.folder) for path in (self._part_path(key), self._marker_path(key)))
+        with self._held_open() as folder:
+            if _exists(part, folder):
+                return False
+            return True if _exists(marker, folder) else None
 
     def cancel(self, key: str, lines: Sequence[str], reason: str) -> None:
         """Write the cancel file; lines in one that the LIS has not picked up yet are kept."""
-        self._check_opened()
         final = self.folder / self.cancel_name.replace("{key}", _validate_key(key))
-        reasons = dict.fromkeys(lines, reason) | _read_cancelled_lines(final, self.encoding)
-        entries = [{"line": line, "reason": why} for line, why in reasons.items()]
-        body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
-        write_atomically(final, transcode_json(exact_json.dumps(body), self.encoding), self.mode)
+        with self._held_open():
+            reasons = dict.fromkeys(lines, reason) | _read_cancelled_lines(final, self.encoding)
+            entries = [{"line": line, "reason": why} for line, why in reasons.items()]
+            body: dict[str, Any] = {"kind": "cancel", "order": key, "lines": entries}
+            write_atomically(final, transcode_json(exact_json.dumps(body), self.encoding), self.mode)
 
-    def _check_opened(self) -> None:
-        """Raise where this is not the folder of the start: nobody may pick up what is written to it."""
-        if self.folder.is_dir() and not (self.folder / _MARKER_FOLDER).is_dir():
-            raise LisUnavailable(
-                f"the folder for orders lacks {_MARKER_FOLDER}, so it is not the one of the start: "
-                "mount that again, or restart the agent if this one replaces it"
-            )
+    @contextmanager
+    def _held_open(self) -> Iterator[int]:
+        """Its descriptor. Raises `LisUnavailable` where it is not the folder of the start: nobody may look at what is there."""
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not _exists(Path(_MARKER_FOLDER), descriptor):
+                raise LisUnavailable(
+                    f"the folder for orders lacks {_MARKER_FOLDER}, so it is not the one of the start: "
+                    "mount that again, or restart the agent if this one replaces it"
+                )
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _remove_stale(self, now: float) -> None:
         for leftover in self.folder.glob(".*.tmp"):
@@ -107,6 +118,14 @@ class OrderFolder:
 
     def _marker_path(self, key: str) -> Path:
         return self.folder / _MARKER_FOLDER / _validate_key(key)
+
+
+def _exists(path: Path, folder: int) -> bool:
+    try:
+        os.stat(path, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def transcode_json(data: bytes, encoding: str) -> bytes:

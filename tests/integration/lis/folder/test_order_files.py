@@ -91,9 +91,37 @@ def test_folder_without_prepared_order_not_trusted(orders: OrderFolder, tmp_path
     orders.prepare(KEY, b"{}")
     for path in tmp_path.iterdir():  # the share is gone, its mount point is an empty folder
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for call in (lambda: orders.was_received(KEY), lambda: orders.submit(KEY, f"{KEY}.json")):
+        with pytest.raises(LisUnavailable, match=r"lacks \.prepared.*mount that again"):
+            call()
+    orders.open()  # the agent was started again with it
     assert orders.was_received(KEY) is None
     with pytest.raises(LisUnavailable, match="is the share mounted"):
         orders.submit(KEY, f"{KEY}.json")
+
+
+def test_share_away_for_a_moment_hides_no_order(orders: OrderFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The share goes before the part is looked for, and comes back before the marker is: the order waits in it all the same."""
+    orders.prepare(KEY, b"{}")
+    share, real_stat = orders.folder, os.stat
+    elsewhere = share.with_name("elsewhere")
+
+    def stat_without_share(path: object, **options: object) -> os.stat_result:
+        if not str(path).endswith(".part"):
+            return real_stat(path, **options)  # type: ignore[call-overload, no-any-return]
+        share.rename(elsewhere)
+        share.mkdir()
+        try:
+            return real_stat(path, **options)  # type: ignore[call-overload, no-any-return]
+        finally:
+            share.rmdir()
+            elsewhere.rename(share)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat_without_share)
+        assert orders.was_received(KEY) is False
+    orders.submit(KEY, f"{KEY}.json")
+    assert (share / f"{KEY}.json").read_bytes() == b"{}"
 
 
 def test_nothing_written_to_folder_that_was_not_opened(orders: OrderFolder) -> None:
@@ -141,9 +169,9 @@ def test_invalid_order_key_rejected(orders: OrderFolder, key: str) -> None:
 
 async def test_missing_folder_is_temporary_failure(adapter: FolderAdapter, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "orders")
-    with pytest.raises(LisUnavailable, match=r"a folder of \[lis.folder\] cannot be used"):
-        await adapter.prepare(ORDER)
-    assert await adapter.was_received(OrderKey(KEY)) is None
+    for call in (adapter.prepare(ORDER), adapter.submit(ORDER), adapter.was_received(OrderKey(KEY))):
+        with pytest.raises(LisUnavailable, match=r"a folder of \[lis.folder\] cannot be used"):
+            await call
 
 
 @pytest.mark.parametrize("name", ["order.json", "{key}/x.json", ".{key}.json", "{key}.part", "{key}{key}"])
