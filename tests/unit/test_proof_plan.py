@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.harness.paths import ROOT
 from tests.harness.proof import Figures
-from tests.proof.__main__ import ProofRun, choose_in_turn
 from tests.proof.mutants import Mutant, StaleMutantError
 from tests.proof.plan import HEADLINES, PROOFS, Headline, Proof
 from tests.proof.results import (
     Result,
+    Verdict,
     format_headlines,
     format_table,
     load_published,
     load_result,
+    missing_reasons,
     read_figures,
     save_published,
 )
+from tests.proof.runner import ProofRun, choose_in_turn
 from tests.proof.variants import MUTANTS
 
 SHARE_IGNORED = Mutant(
@@ -38,7 +42,7 @@ def test_every_long_test_belongs_to_one_proof():
     marked = {
         str(file.relative_to(ROOT / "tests"))
         for file in (ROOT / "tests").rglob("test_*.py")
-        if "mark.proof" in file.read_text() and file.name != "test_proof_plan.py"
+        if "mark.proof" in file.read_text() and file.name not in {"test_proof_plan.py", "test_proof_runner.py"}
     }
     assert Counter(each for proof in PROOFS for each in proof.tests) == Counter(marked)
 
@@ -74,34 +78,65 @@ def test_figures_of_several_tests_are_one(tmp_path):
         figures.progress(kills, 10)
     with file.open("a") as unfinished:
         unfinished.write('{"add": {"ki')
-    assert read_figures(file) == ({"kills": 7, "lost": 0, "longest_wait_s": 1.5}, (4, 10))
+        unfinished.write("\n")
+    Figures(file).test_ended()
+    told = read_figures(file)
+    assert (told.figures, told.progress, told.tests) == ({"kills": 7, "lost": 0, "longest_wait_s": 1.5}, (4, 10), 1)
+
+
+def made(**changes: Any) -> Result:
+    """A full run whose two tests passed."""
+    given = {"name": "ages", "share": 1.0, "date": "2026-01-31", "exit_code": 0, "passed": 2, "commit": "1a2b3c4d"} | changes
+    return Result(**given)
+
+
+def row_of(result: Result, **proof: Any) -> str:
+    (row,) = format_table([Proof(name="ages", claim="Ages are told", tests=(), **proof)], {"ages": result}).splitlines()[2:]
+    return row
 
 
 def test_result_is_read_as_it_was_kept_and_shown_in_the_table(tmp_path):
-    proof = Proof(name="ages", claim="Ages are told", tests=())
-    result = Result(name="ages", tree="x", share=1, passed=2, figures={"kills": 1000, "lost": 0}, seconds=90, mutants={"a": True})
-    result.date = "2026-01-31"
+    result = made(figures={"kills": 1000, "lost": 0}, test_seconds=80, variant_seconds=10, variants_tried={"a": True}, variants=1)
     result.save(tmp_path)
     assert load_result(tmp_path, "ages") == result
     assert load_result(tmp_path, "other") is None
-    (row,) = format_table([proof], {"ages": result}).splitlines()[2:]
-    assert row == "| `ages` | Ages are told | 1,000 kills · 0 lost | 1 of 1 | full | 1.5 min, 2026-01-31 | holds |"
+    assert json.loads((tmp_path / "ages.json").read_text())["verdict"] == "holds"
+    took = "1.5 min, 2026-01-31, `1a2b3c4d`"
+    assert row_of(result) == f"| `ages` | Ages are told | 1,000 kills · 0 lost | 1 of 1 | full | {took} | holds |"
     headline = Headline("ages", "kills", "kills")
     assert format_headlines([headline], {"ages": result}).splitlines()[2:] == ["| 1,000 | kills |"]
-    assert format_headlines([headline], {"ages": replace(result, failed=("x",))}).splitlines()[2:] == []
+    failing = replace(result, failed=("tests.test_ages::test_leap_year: assert 1 == 2",))
+    assert format_headlines([headline], {"ages": failing}).splitlines()[2:] == []
+    assert "| failed: `tests.test_ages::test_leap_year` |" in row_of(failing)
+
+
+def test_length_of_a_shorter_run_is_what_was_done_of_all():
+    assert "| 40 of 8,000 orders |" in row_of(made(share=0.2, figures={"orders": 40}), in_full=("orders", 8000))
+    assert "| 0.2 of it |" in row_of(made(share=0.2))
 
 
 @pytest.mark.parametrize(
     ("changes", "verdict"),
     [
-        ({"passed": 1}, "holds"),
-        ({"passed": 1, "failed": ("a",)}, "FAILS"),
-        ({"passed": 1, "mutants": {"a": False}}, "MUTANT LIVES"),
-        ({"skipped": ("no JDK",)}, "skipped"),
+        ({}, Verdict.HOLDS),
+        ({"missing": ("no JDK",)}, Verdict.IN_PART),
+        ({"passed": 0, "missing": ("no JDK",)}, Verdict.SKIPPED),
+        ({"failed": ("a",), "exit_code": 1}, Verdict.FAILS),
+        ({"exit_code": 1}, Verdict.FAILS),
+        ({"exit_code": -9}, Verdict.FAILS),
+        ({"exit_code": 5, "passed": 0}, Verdict.FAILS),
+        ({"exit_code": 5, "passed": 0, "share": 0.05}, Verdict.IN_FULL_ONLY),
+        ({"exit_code": None}, Verdict.INTERRUPTED),
+        ({"exit_code": None, "date": ""}, Verdict.NOT_RUN),
+        ({"variants_tried": {"a": True, "b": False}, "variants": 2}, Verdict.VARIANT_LIVES),
+        ({"variants_tried": {"a": True}, "variants": 2}, Verdict.INTERRUPTED),
+        ({"variants": 2, "share": 0.05}, Verdict.HOLDS),
     ],
 )
 def test_verdict(changes, verdict):
-    assert Result(name="ages", tree="x", share=1, **changes).verdict == verdict
+    result = made(**changes)
+    assert result.verdict is verdict
+    assert result.fails is (verdict in {Verdict.FAILS, Verdict.VARIANT_LIVES})
 
 
 @pytest.mark.parametrize(
@@ -112,37 +147,48 @@ def test_verdict(changes, verdict):
         ({"date": "2025-12-31"}, False),
         ({"share": 1.0, "date": "2025-12-31"}, True),
         ({"share": 0.05, "date": "2026-02-01"}, False),
-        ({"share": 1.0, "failed": ("a",)}, False),
+        ({"missing": ("no JDK",)}, False),
+        ({"share": 1.0, "missing": ("no JDK",)}, True),
+        ({"variants_tried": {}, "date": "2026-02-01"}, False),
+        ({"failed": ("a",), "exit_code": 1, "date": "2026-02-01"}, True),
+        ({"failed": ("a",), "exit_code": 1, "share": 0.05, "date": "2026-02-01"}, False),
+        ({"exit_code": None, "share": 1.0}, False),
+        ({"passed": 0, "missing": ("no JDK",), "share": 1.0}, False),
     ],
 )
 def test_fuller_or_newer_result_is_published(changes, is_better):
-    published = Result(name="ages", tree="x", share=0.2, passed=1, date="2026-01-31")
+    published = made(share=0.2, variants_tried={"a": True}, variants=1)
     assert replace(published, **changes).is_better_than(published) is is_better
     assert published.is_better_than(None)
+    failing = replace(published, failed=("a",), exit_code=1)
+    assert replace(published, date="2026-02-01").is_better_than(failing)
+    assert not replace(published, date="2025-12-31").is_better_than(failing)
 
 
 def test_published_results_are_kept_for_known_proofs(tmp_path):
-    results = {name: Result(name=name, tree="x", share=1, passed=1, skipped=("no JDK",)) for name in ("ages", "gone")}
+    results = {name: made(name=name, missing=("no JDK",)) for name in ("ages", "gone")}
     assert load_published(tmp_path / "page.json") == {}
     save_published(tmp_path / "page.json", [Proof(name="ages", claim="", tests=())], results)
     assert load_published(tmp_path / "page.json") == {"ages": results["ages"]}
+    assert missing_reasons(results.values()) == ["ages, gone: no JDK"]
 
 
-def test_each_variant_has_its_turn_within_as_many_as_there_are(tmp_path):
+def test_each_variant_has_its_turn_within_as_many_as_there_are():
     lives = replace(SHARE_IGNORED, name="comment")
     chosen = [choose_in_turn([SHARE_IGNORED, lives], turn) for turn in (1, 2)]
     assert sorted(each.name for (each,) in chosen) == ["comment", "share_is_ignored"]
     assert choose_in_turn([], 1) == []
-    result = Result(name="ages", tree="x", share=0.05, passed=1, mutants={"a": True}, variants=3)
-    (row,) = format_table([Proof(name="ages", claim="", tests=())], {"ages": result}).splitlines()[2:]
-    assert "| 1 of 1: `a`; 3 in turn |" in row
+    assert "| 1 of 1: `a`; 3 in turn |" in row_of(made(share=0.05, variants_tried={"a": True}, variants=3))
+    assert "| 0 of 3 tried |" in row_of(made(share=0.05, variants=3))
+    assert "| has none |" in row_of(made())
 
 
 @pytest.mark.timeout(200)
 def test_variant_is_found_only_by_a_test_that_fails_beside_it(tmp_path, monkeypatch):
     """The runner on a proof of one quick test: a variant that it must find, and one that nobody can."""
     lives = replace(SHARE_IGNORED, name="comment", old="As many of", new="So many of")
-    monkeypatch.setattr("tests.proof.__main__.MUTANTS", (SHARE_IGNORED, lives))
-    monkeypatch.setattr("tests.proof.__main__.SHARE", 1.0)
-    run = ProofRun(tmp_path, again=False)
-    assert run._try_mutants(Proof(name="share", claim="", tests=())) == {"share_is_ignored": True, "comment": False}
+    monkeypatch.setattr("tests.proof.runner.MUTANTS", (SHARE_IGNORED, lives))
+    result = made(name="share", variants=2)
+    ProofRun(tmp_path)._try_variants(Proof(name="share", claim="", tests=()), result)
+    assert result.variants_tried == {"share_is_ignored": True, "comment": False}
+    assert load_result(tmp_path, "share") == result

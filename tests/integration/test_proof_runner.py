@@ -1,0 +1,144 @@
+"""`make proof` on small proofs of a tree of its own: what is not at its end is never taken for a proof that holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.harness.clock import DEADLINE
+from tests.harness.paths import ROOT
+from tests.proof.plan import Proof
+from tests.proof.results import Result, Verdict
+from tests.proof.runner import ProofRun
+
+GOOD = """
+import pytest
+pytestmark = pytest.mark.proof
+def test_it(): pass
+"""
+MIXED = f"""{GOOD}
+def test_missing(): pytest.skip("no JDK")
+@pytest.mark.in_full
+def test_long(): pass
+"""
+BAD = f"""{GOOD}
+def test_bad(): assert 1 == 2, "a value was lost"
+"""
+SLOW = f"""{GOOD}
+import subprocess, sys, time
+def test_slow(tmp_path):
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    try:
+        open("program", "w").write(str(program.pid))
+        time.sleep(600)
+    finally:
+        program.kill()
+        program.wait()
+"""
+SETTINGS = """
+[pytest]
+addopts = -p no:cacheprovider --import-mode=importlib
+markers =
+    proof: of a proof
+    in_full: without a short form
+"""
+TWO_PROOFS = """
+import signal, sys
+from pathlib import Path
+from tests.proof.plan import Proof
+from tests.proof.runner import ProofRun
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+tree = Path(sys.argv[1])
+proofs = [Proof(name=name, claim="", tests=("test_it.py",), short_seconds=left) for name, left in (("ages", 2), ("other", 1))]
+run = ProofRun(tree.parent / "kept", root=tree)
+results = run.run(proofs, jobs=1)
+print(run.is_interrupted, *(each.verdict for each in results.values()), sep=";")
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "tree" / "tests").mkdir(parents=True)
+    (tmp_path / "tree" / "pytest.ini").write_text(SETTINGS)
+    return tmp_path / "tree"
+
+
+def prove(tree: Path, text: str, **options: object) -> Result:
+    (tree / "tests" / "test_it.py").write_text(text)
+    run = ProofRun(tree.parent / "kept", root=tree, **options)  # type: ignore[arg-type]
+    return run.run([proof()], jobs=1)["ages"]
+
+
+def proof(name: str = "ages", test: str = "test_it.py") -> Proof:
+    return Proof(name=name, claim="Ages are told", tests=(test,))
+
+
+def test_what_passed_is_not_run_again_until_a_file_changes(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert prove(tree, GOOD).verdict is Verdict.HOLDS
+    assert prove(tree, GOOD).passed == 1
+    assert "not run again" in capfd.readouterr().out
+    assert prove(tree, f"{GOOD}\n# another state\n").verdict is Verdict.HOLDS
+    assert prove(tree, GOOD, again=True).verdict is Verdict.HOLDS
+    assert "not run again" not in capfd.readouterr().out
+
+
+def test_what_could_not_run_is_in_part_and_run_again(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        result = prove(tree, MIXED)
+        assert (result.verdict, result.passed, len(result.missing)) == (Verdict.IN_PART, 2, 1)
+        assert "no JDK" in result.missing[0]
+    assert "not run again" not in capfd.readouterr().out
+
+
+def test_failure_is_kept_with_its_reason(tree: Path) -> None:
+    result = prove(tree, BAD)
+    assert result.verdict is Verdict.FAILS
+    assert re.fullmatch(r"tests\.test_it::test_bad: AssertionError: a value was lost.*", *result.failed)
+    assert json.loads((tree.parent / "kept" / "ages.json").read_text())["verdict"] == "FAILS"
+
+
+def test_pytest_that_does_not_begin_or_is_killed_fails_whatever_ran_before(tree: Path) -> None:
+    assert prove(tree, GOOD).verdict is Verdict.HOLDS
+    assert prove(tree, "this is no python").verdict is Verdict.FAILS
+    assert prove(tree, GOOD).verdict is Verdict.HOLDS
+    killed = prove(tree, f"{GOOD}\nimport os, signal\ndef test_killed(): os.kill(os.getpid(), signal.SIGKILL)\n")
+    assert (killed.verdict, killed.failed) == (Verdict.FAILS, ("pytest itself, which ended with -9: see the log",))
+
+
+def test_variants_alone_are_not_tried_of_what_never_ran(tree: Path) -> None:
+    assert prove(tree, GOOD, variants_only=True).verdict is Verdict.NOT_RUN
+    assert not (tree.parent / "kept" / "ages.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_interrupted_run_leaves_nothing_and_is_begun_again(tree: Path, number: signal.Signals) -> None:
+    """The signal comes to the runner alone, as `kill` sends it; its tests end what they had started."""
+    (tree / "tests" / "test_it.py").write_text(SLOW)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", TWO_PROOFS, str(tree)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as runner:
+        started = psutil.Process(wait_for_number(tree / "program"))
+        tests = psutil.Process(runner.pid).children(recursive=True)
+        runner.send_signal(number)
+        output, _ = runner.communicate(timeout=DEADLINE)
+    assert output.splitlines()[-1] == "True;interrupted;not run"
+    assert [each for each in (started, *tests) if each.is_running()] == []
+    assert not (tree.parent / "kept" / "ages.json").exists()
+    assert prove(tree, GOOD).verdict is Verdict.HOLDS
+
+
+def wait_for_number(file: Path) -> int:
+    end = time.monotonic() + DEADLINE
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < end, f"{file.name} is not there"
+        time.sleep(0.02)
+    return int(file.read_text())
