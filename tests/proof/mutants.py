@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.harness.paths import ROOT
 
+SHARE_OF_VARIANTS = 0.02
 _PARTS = (
     "lab_agent",
     "lab_api",
@@ -36,7 +37,8 @@ _PARTS = (
 class Mutant:
     """A variant that does `what` is wrong: in `file`, the text `old`, which is there once, becomes `new`.
 
-    `found_by` is the name of the proof, and `tests` are those of its tests (with `::name`, or whole files) that must fail.
+    `found_by` is the name of the proof, and `tests` are those of its tests (with `::name`, or whole files) of which one must fail
+    within such a share of their full length.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Mutant:
     new: str
     found_by: str
     tests: tuple[str, ...]
+    share: float = SHARE_OF_VARIANTS
 
     def edit(self) -> str:
         """The text of the file with the edit. Raises `StaleMutantError` where the programs have moved on."""

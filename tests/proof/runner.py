@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.harness.paths import ROOT
-from tests.proof.mutants import Mutant, make_tree
+from tests.proof.mutants import SHARE_OF_VARIANTS, Mutant, make_tree
 from tests.proof.plan import PROOFS, Proof
 from tests.proof.results import (
     PYTEST_FAILED,
@@ -44,7 +44,6 @@ _ENDING_SECONDS = 60
 _TEST_TIMEOUT = 4 * 3600
 _VARIANT_TIMEOUT = 600
 """A known-bad variant may hang; a test with a limit of its own keeps that."""
-_VARIANT_SHARE = 0.02
 _TURNS = 4
 """Days until a shorter run tries a known-bad variant of the same proof again."""
 
@@ -199,7 +198,8 @@ class ProofRun:
         tree = self._folder / "trees" / name
         make_tree(tree, variant)
         try:
-            return self._pytest(tree, [f"tests/{each}" for each in tests], f"tree-{name}", _VARIANT_SHARE, "-x")
+            share = SHARE_OF_VARIANTS if variant is None else variant.share
+            return self._pytest(tree, [f"tests/{each}" for each in tests], f"tree-{name}", share, "-x")
         finally:
             shutil.rmtree(tree)
 

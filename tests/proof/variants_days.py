@@ -12,8 +12,12 @@ VARIANTS: tuple[Mutant, ...] = (
         what="lets the laboratory's system forget a result while it is being stored",
         file="lab_agent/workflow/result_inbox.py",
         old="        new = await self.store.run(lambda uow: self._store_message(uow, message, content))\n",
-        new="        new = True\n"
-        "        asyncio.ensure_future(self.store.run(lambda uow: self._store_message(uow, message, content)))\n",
+        new="        new = True\n\n"
+        "        async def store() -> None:\n"
+        "            for _ in range(20):\n"
+        "                await asyncio.sleep(0)\n"
+        "            await self.store.run(lambda uow: self._store_message(uow, message, content))\n\n"
+        "        asyncio.ensure_future(store())\n",
         found_by="days",
         tests=_DAYS,
     ),
@@ -25,6 +29,7 @@ VARIANTS: tuple[Mutant, ...] = (
         new="            uow.jobs.release(replace(ended, fencing_token=uow.jobs.get(ended.id).fencing_token))\n",
         found_by="days",
         tests=_DAYS,
+        share=0.11,  # a day in twenty shows it
     ),
     Mutant(
         name="unknown_outcome_not_verified",
