@@ -3,11 +3,10 @@
 #                                     run the daily flow on this machine (LIS: folder, http, hl7v2 or sql)
 #   make bench [ONLY=intake] [QUICK=1] [LARGE=1]
 #                                     measure the programs against their floors; the table is in build/ too
-#   make test                         check formatting, types and import rules, and run the tests
+#   make test [JOBS=4]                check formatting, types and import rules, and run the tests
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-JOBS ?= 3
 LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,13 +17,14 @@ demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist load -m "not proof"
+	$(BIN)/python -m pytest -n $(or $(JOBS),4) --dist load -m "not proof"
 
 # What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
 # and goes on where it was interrupted. SHORT=1 is SHARE=0.05, the share of its full length that each runs; ONLY="kills soak" names
 # single proofs; AGAIN=1 runs what held before, too, VARIANTS=1 only its known-bad variants; WRITE=1 puts the table into the pages.
 proof: .venv/.dev .venv/.mutation
-	$(BIN)/python -m tests.proof $(ONLY) --share $(or $(SHARE),$(if $(SHORT),0.05,1)) --jobs $(if $(SHORT),4,$(JOBS)) $(if $(AGAIN),--again) $(if $(VARIANTS),--variants) $(if $(WRITE),--write)
+	$(BIN)/python -m tests.proof $(ONLY) --share $(or $(SHARE),$(if $(SHORT),0.05,1)) --jobs $(or $(JOBS),$(if $(SHORT),4,3)) \
+		$(if $(AGAIN),--again) $(if $(VARIANTS),--variants) $(if $(WRITE),--write)
 
 # About eight minutes. ONLY names single benchmarks; QUICK=1 is a look of two minutes; LARGE=1 adds what takes many minutes;
 # WRITE=1 puts the table into docs/performance.md.

@@ -17,6 +17,8 @@ from tests.proof.plan import Headline, Proof
 PYTEST_PASSED, PYTEST_FAILED, PYTEST_FOUND_NOTHING = 0, 1, 5
 """Exit codes of pytest; any other one says that it did not get to its end."""
 
+_UNITS = {"s": "s", "h": "h", "mb": "MB"}
+
 
 class Verdict(StrEnum):
     """What a run says of its proof."""
@@ -176,7 +178,14 @@ def format_figures(result: Result) -> str:
         return "failed: " + " · ".join(f"`{each.partition(': ')[0]}`" for each in result.failed)
     if not result.figures:
         return f"{result.passed:,} tests"
-    return " · ".join(f"{_number(number)} {name.replace('_', ' ')}" for name, number in result.figures.items())
+    return " · ".join(_describe_figure(name, number) for name, number in result.figures.items())
+
+
+def _describe_figure(name: str, number: float) -> str:
+    """`412 orders`; with a unit at the end of its name, `16 s longest takeover`."""
+    rest, _, unit = name.rpartition("_")
+    words = f"{_UNITS[unit]} {rest}" if rest and unit in _UNITS else name
+    return f"{_number(number)} {words.replace('_', ' ')}"
 
 
 def format_table(proofs: Sequence[Proof], results: Mapping[str, Result]) -> str:

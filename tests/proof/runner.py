@@ -184,7 +184,8 @@ class ProofRun:
             variants = [] if is_rest else choose_in_turn(variants, turn)
             passing = {each.tests: True for each in variants}
         begun, before = time.monotonic(), result.variant_seconds
-        for variant in variants:
+        for number, variant in enumerate(variants, 1):
+            say(f"{proof.name}: known-bad variant {number} of {len(variants)}: {variant.name}")
             if variant.tests not in passing:
                 passing[variant.tests] = self._run_in_copy(f"{proof.name}-unchanged", variant.tests, None) == PYTEST_PASSED
             was_found = passing[variant.tests] and self._run_in_copy(variant.name, variant.tests, variant) == PYTEST_FAILED
