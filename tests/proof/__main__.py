@@ -66,9 +66,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parse_share(text: str) -> float:
-    share = float(text)
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
     if not 0 < share <= 1:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0 and up to 1, such as 0.2 for a fifth")
     return share
 
 

@@ -170,7 +170,7 @@ PROOFS = (
 HEADLINES = (
     Headline("kills", "kills", "kills of every program, by each adapter, on both databases: no order lost, none done twice"),
     Headline("adapters", "kills", "kills of each adapter alone: nothing handed over twice, no result lost"),
-    Headline("system_calls", "faults", "system calls of an intake and a delivery that failed, or were the last one"),
+    Headline("system_calls", "faults", "faults of the system calls of an intake and a delivery: one fails, or is the last one"),
     Headline("days", "days", "simulated days with outages, edits, withdrawals and restarts: every law kept at every step"),
     Headline("workers", "stopped_beyond_the_lease", "workers stopped beyond their leases, PostgreSQL restarted and failed over"),
     Headline("bad_service", "pairs_of_faults", "pairs of faults of the service: every order came to the same end as without"),

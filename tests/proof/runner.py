@@ -159,13 +159,16 @@ class ProofRun:
     def _tell(self, result: Result) -> Result:
         with self._lock:
             self._running.pop(result.name, None)
-        say(f"{result.name}: {result.verdict}, {result.seconds:.0f} s; {self._folder}/{result.name}.log")
+        say(f"{result.name}: {result.verdict}, {result.seconds:.0f} s; {self._log_of(result.name)}")
         for each in result.failed:
             say(f"{result.name}:   failed: {each}")
         for name, was_found in result.variants_tried.items():
             if not was_found:
-                say(f"{result.name}:   not found: the known-bad variant {name}; {self._folder}/tree-{name}.log")
+                say(f"{result.name}:   not found: the known-bad variant {name}; {self._log_of('tree-' + name)}")
         return result
+
+    def _log_of(self, name: str) -> str:
+        return os.path.relpath(self._folder / f"{name}.log")
 
     def _not_run(self, proof: Proof) -> Result:
         variants = len(_variants_of(proof))
