@@ -111,7 +111,7 @@ class ProofRun:
             if kept is None or not kept.tests_passed:
                 say(f"{proof.name}: its tests have not passed before, so no known-bad variant is tried")
                 return self._not_run(proof)
-            kept.variants_tried = {}
+            kept.variants_tried, kept.variant_seconds = {}, 0.0
             return self._conclude(proof, kept)
         if kept is not None and is_kept and not self._again:
             if kept.verdict in {Verdict.HOLDS, Verdict.IN_FULL_ONLY}:
