@@ -147,7 +147,7 @@ def _parse_result(read: Mapping[str, Any]) -> Result:
 
 @dataclass(slots=True)
 class Told:
-    """What the tests of a proof have told so far: sums, how far the last test is, and how many have ended."""
+    """What the tests of a proof have told so far: sums, how far one that runs has come, and how many have ended."""
 
     figures: dict[str, float] = field(default_factory=dict)
     progress: tuple[int, int] | None = None
@@ -168,7 +168,8 @@ def read_figures(file: Path) -> Told:
             told.figures[name] = max(told.figures.get(name, number), number)
         if "progress" in line:
             told.progress = (line["progress"][0], line["progress"][1])
-        told.tests += line.get("tests", 0)
+        if "tests" in line:
+            told.tests, told.progress = told.tests + line["tests"], None
     return told
 
 

@@ -241,8 +241,8 @@ class ProofRun:
                 running = dict(self._running)
             for name, begun in running.items():
                 read = read_figures(self._folder / f"{name}.figures")
-                tests = f"{read.tests:,} tests have ended, " if read.tests else ""
-                far = f"the last one tells {read.progress[0]:,} of {read.progress[1]:,}, " if read.progress else ""
+                tests = f"tests ended: {read.tests:,}, " if read.tests else ""
+                far = f"one has come to {read.progress[0]:,} of {read.progress[1]:,}, " if read.progress else ""
                 say(f"{name}: {tests}{far}{time.monotonic() - begun:.0f} s")
 
 
