@@ -56,7 +56,8 @@ import signal, sys
 from pathlib import Path
 from tests.proof.plan import Proof
 from tests.proof.runner import ProofRun
-signal.signal(signal.SIGTERM, signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler)
 tree = Path(sys.argv[1])
 proofs = [Proof(name=name, claim="", tests=("test_it.py",), short_seconds=left) for name, left in (("ages", 2), ("other", 1))]
 run = ProofRun(tree.parent / "kept", root=tree)

@@ -35,7 +35,8 @@ def main() -> int:
     chosen = [each for each in PROOFS if not given.names or each.name in given.names]
     folder = _folder(given.share)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)
     run = ProofRun(folder, share=given.share, again=given.again, variants_only=given.variants)
     results = run.run(chosen, given.jobs)
     kept = {each.name: found for each in PROOFS if (found := load_result(folder, each.name)) is not None} | results

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import pytest
 
 from tests.harness.proof import FIGURES, SHARE
@@ -24,6 +27,8 @@ class ProofReporter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell sets it to be ignored by what runs in its background
     config.pluginmanager.register(ProofReporter(config))
 
 
