@@ -127,10 +127,13 @@ def test_interrupted_run_leaves_nothing_and_is_begun_again(tree: Path, number: s
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", TWO_PROOFS, str(tree)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as runner:
-        started = psutil.Process(wait_for_number(tree / "program"))
-        tests = psutil.Process(runner.pid).children(recursive=True)
-        runner.send_signal(number)
-        output, _ = runner.communicate(timeout=DEADLINE)
+        try:
+            started = psutil.Process(wait_for_number(tree / "program"))
+            tests = psutil.Process(runner.pid).children(recursive=True)
+            runner.send_signal(number)
+            output, _ = runner.communicate(timeout=DEADLINE)
+        finally:
+            runner.kill()
     assert output.splitlines()[-1] == "True;interrupted;not run"
     assert [each for each in (started, *tests) if each.is_running()] == []
     assert not (tree.parent / "kept" / "ages.json").exists()
