@@ -7,7 +7,7 @@ is wrong with one of them is wrong with the installation, not with the clinic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from random import Random
 from typing import Any
@@ -26,6 +26,8 @@ from lab_agent.ports.exchange import Json
 
 _MOST_TESTS = 6
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
+_DRAWS = 1_000
+"""How often a second barcode is drawn anew where another order has it."""
 _CLINIC = "00000000-0000-4000-8000-000000000001"
 """The guid of a clinic, where the settings name none for the contract."""
 _REQUISITIONS, _LINE_NUMBERS = "https://clinic.invalid/requisitions", "https://clinic.invalid/lines"
@@ -116,6 +118,7 @@ class OrderMaker:
     labels_issued: int = 0
     _made: int = 0
     _own_labels: int = 0
+    _second_labels: set[str] = field(default_factory=set)
 
     async def make(self, basket: Sequence[OrderUnit], now: datetime) -> MadeOrder:
         """Make an order of a basket. Raises `PoolEmptyError` where the pools have no labels left, and `StoreError`."""
@@ -138,6 +141,14 @@ class OrderMaker:
         """A barcode as a clinic has it that uses its own."""
         self._own_labels += 1
         return f"{9_000_000_000 + self._own_labels}"
+
+    def next_second_label(self, pattern: IdentifierPattern) -> str:
+        """A second barcode of that pattern which no order has yet, while there are any: who prints them sees to that."""
+        for _ in range(_DRAWS):
+            if (label := self.fill(pattern)) not in self._second_labels:
+                break
+        self._second_labels.add(label)
+        return label
 
     def fill(self, pattern: IdentifierPattern) -> str:
         """Something that fits the pattern."""
@@ -217,7 +228,7 @@ class _OrderBuilder:
 
     def _specimen(self, number: int, tube: Tube, labels: TubeLabels, collected_at: datetime) -> dict[str, Any]:
         systems, kind = self.maker.systems, tube.kind
-        second = labels.second or tuple(map(self.maker.fill, second_label_patterns(self.basket, tube)))
+        second = labels.second or tuple(map(self.maker.next_second_label, second_label_patterns(self.basket, tube)))
         identifiers = [{"system": systems.labels.url, "value": labels.first or self.maker.next_own_label()}]
         if systems.second_labels is not None:
             identifiers += [{"system": systems.second_labels.url, "value": value} for value in second]
