@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -73,14 +74,10 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
-def prove(tree: Path, text: str, **options: object) -> Result:
+def prove(tree: Path, text: str, **options: Any) -> Result:
     (tree / "tests" / "test_it.py").write_text(text)
-    run = ProofRun(tree.parent / "kept", root=tree, **options)  # type: ignore[arg-type]
-    return run.run([proof()], jobs=1)["ages"]
-
-
-def proof(name: str = "ages", test: str = "test_it.py") -> Proof:
-    return Proof(name=name, claim="Ages are told", tests=(test,))
+    run = ProofRun(tree.parent / "kept", root=tree, **options)
+    return run.run([Proof(name="ages", claim="Ages are told", tests=("test_it.py",))], jobs=1)["ages"]
 
 
 def test_what_passed_is_not_run_again_until_a_file_changes(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -59,6 +58,7 @@ class ProofRun:
         self._folder, self._share, self._root = folder, share, root
         self._again, self._variants_only = again, variants_only
         self._commit, self._machine = describe_commit(root), describe_machine()
+        self._tree = _hash_files(root, _ABOUT, self._machine)
         self._running: dict[str, float] = {}
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -104,16 +104,15 @@ class ProofRun:
                     os.killpg(process.pid, number)
 
     def _prove(self, proof: Proof) -> Result:
-        tree = _hash_tree(self._root, proof)
+        tree = _hash_files(self._root, proof.about, self._tree)
         kept = load_result(self._folder, proof.name)
-        is_kept = kept is not None and (kept.tree, kept.share) == (tree, self._share)
         if self._variants_only:
             if kept is None or not kept.tests_passed:
                 say(f"{proof.name}: its tests have not passed before, so no known-bad variant is tried")
                 return self._not_run(proof)
             kept.variants_tried, kept.variant_seconds = {}, 0.0
             return self._conclude(proof, kept)
-        if kept is not None and is_kept and not self._again:
+        if kept is not None and (kept.tree, kept.share) == (tree, self._share) and not self._again:
             if kept.verdict in {Verdict.HOLDS, Verdict.IN_FULL_ONLY}:
                 say(f"{proof.name}: {kept.verdict}: run before with the same files, not run again")
                 return kept
@@ -144,6 +143,7 @@ class ProofRun:
     def _conclude(self, proof: Proof, result: Result) -> Result:
         """Try the variants of a proof whose tests have passed, and keep and tell what came of all."""
         self._begin(proof)
+        result.variants = len(_variants_of(proof))  # a kept result may have been of fewer
         result.save(self._folder)
         if result.tests_passed:
             self._try_variants(proof, result)
@@ -273,10 +273,10 @@ def _read_report(file: Path, result: Result) -> None:
     result.failed, result.missing = tuple(failed), tuple(missing)
 
 
-def _hash_tree(root: Path, proof: Proof) -> str:
-    """The state of everything that a proof is about, and of the Python that runs it."""
-    found = hashlib.sha256(json.dumps([describe_machine(), proof.name]).encode())
-    for part in (*_ABOUT, *proof.about):
+def _hash_files(root: Path, parts: Sequence[str], before: str) -> str:
+    """The state of these files and folders, and of what comes before them."""
+    found = hashlib.sha256(before.encode())
+    for part in parts:
         files = sorted((root / part).rglob("*")) if (root / part).is_dir() else [root / part]
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts and file.name not in _WRITTEN:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -106,13 +107,13 @@ def test_share_away_for_a_moment_hides_no_order(orders: OrderFolder, monkeypatch
     share, real_stat = orders.folder, os.stat
     elsewhere = share.with_name("elsewhere")
 
-    def stat_without_share(path: object, **options: object) -> os.stat_result:
+    def stat_without_share(path: Any, **options: Any) -> os.stat_result:
         if not str(path).endswith(".part"):
-            return real_stat(path, **options)  # type: ignore[call-overload, no-any-return]
+            return real_stat(path, **options)
         share.rename(elsewhere)
         share.mkdir()
         try:
-            return real_stat(path, **options)  # type: ignore[call-overload, no-any-return]
+            return real_stat(path, **options)
         finally:
             share.rmdir()
             elsewhere.rename(share)
