@@ -37,6 +37,7 @@ RESULT_HOLDS = {
     "defect": "they cannot be sent in this form",
     "waits_for_version": "another version of the same report goes first",
     "patient_mismatch": "they name another patient than their order",
+    "conflicting_version": "they differ from the delivered version, and their time or number contradicts their order of arrival",
     "superseded_by_newer": "a newer version was delivered without what they say",
 }
 """What holds results, by its code."""

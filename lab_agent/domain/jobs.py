@@ -84,9 +84,9 @@ def match_report(report: ReportRecord, order_reference: str, now: datetime) -> N
     )
 
 
-def match_report_after_accession(report: ReportRecord, order_reference: str, order: OrderKey, now: datetime) -> NewJob:
-    """Match a report again that came before the laboratory's own numbers of that `order`."""
-    return replace(match_report(report, order_reference, now), dedup_key=f"match_report:{report.key}:{order}")
+def match_report_of_new_order(report: ReportRecord, order: OrderKey, now: datetime) -> NewJob:
+    """Match a report again that came before `order`, or before the number by which it names that order."""
+    return replace(match_report(report, order, now), dedup_key=f"match_report:{report.key}:{order}:{now.isoformat()}")
 
 
 def match_version_again(report: ReportRecord, after: ReportKey, now: datetime) -> NewJob:

@@ -127,8 +127,9 @@ class LabReport:
     what it covers by `lines` or `items` (nomenclature or laboratory codes), else by the tube's `barcode` or a line's `accession`,
     else the whole order. `completes` lists line keys or item codes that it completes, or repeats `accession`, `barcode` or
     `order`: then it completes the line that this means, and nothing if it means several. None is the default: a final report
-    completes what it covers. Versions are ordered by `version` if all have it, else by `issued`, else by arrival. `effective`
-    may be a date without a time, `issued` is a moment.
+    completes what it covers. Versions are ordered by `version` if all have it, else by `issued`, else by arrival. `correction`
+    says that it corrects what was sent before it, as an observation with the status `amended` does. `effective` may be a date
+    without a time, `issued` is a moment.
     """
 
     report_id: str
@@ -146,6 +147,12 @@ class LabReport:
     documents: tuple[Document, ...] = ()
     not_performed: tuple[NotPerformed, ...] = ()
     patient: ReportedPatient | None = None
+    correction: bool = False
+
+    @property
+    def is_correction(self) -> bool:
+        """Whether its sender says that it corrects what was sent before."""
+        return self.correction or any(one.status is ObservationStatus.AMENDED for one in self.observations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

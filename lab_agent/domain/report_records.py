@@ -27,6 +27,7 @@ class HoldReason(StrEnum):
     DEFECT = "defect"  # it has no legal form: no release can send it
     WAITS_FOR_VERSION = "waits_for_version"  # another version of the report goes first; it follows by itself
     PATIENT_MISMATCH = "patient_mismatch"  # it names another patient than its order
+    CONFLICTING_VERSION = "conflicting_version"  # its time or number says that it is older than what arrived before it
     SUPERSEDED_BY_NEWER = "superseded_by_newer"  # what it says is missing in a newer version that was delivered
 
 

@@ -56,6 +56,24 @@ def _implausible_reference_range(reference_range: ReferenceRange, where: str) ->
         yield Problem(f"{where}.age", "has a negative age", "give ages of zero or more")
 
 
+def exists_twice(moment: datetime) -> bool:
+    """True for a local time that its zone has twice (or never), where the clocks are changed: nothing says which is meant."""
+    return moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
+
+
+def is_repeat(message: LabReport, before: LabReport, earlier: ReportRecord, newest: ReportRecord) -> bool:
+    """Decide whether a message of the same name and content as an `earlier` one, which said `before`, is that one sent again.
+
+    It is if nothing else about its report has arrived since (`newest` is what did last). Otherwise only its own number or time
+    can say so: where they are those of the earlier one, and before those of the newest.
+    """
+    if newest.sequence <= earlier.sequence:
+        return True
+    if message.version is not None and newest.version is not None:
+        return message.version == before.version and message.version < newest.version
+    return newest.issued is not None and message.issued == before.issued and message.issued < newest.issued
+
+
 @dataclass(frozen=True, slots=True)
 class VersionOrder:
     """The one order of all versions of a report: by `version` if every one carries it, else by `issued`, else by arrival.

@@ -181,6 +181,8 @@ LABEL_RELEASING = frozenset({LineState.REJECTED, LineState.WITHDRAWN})
 """Lines that do not use their labels any more."""
 
 REPORTS_NEEDING_OPERATOR = frozenset({ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.HELD})
+REPORTS_OF_THEIR_ORDER = frozenset({ReportState.MATCHED, ReportState.DELIVERED, ReportState.SUPERSEDED})
+"""Reports that went to their order, or are on the way: a further version of one is of the same order."""
 FINISHED_REPORTS = frozenset({ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED})
 """Reports whose documents are not needed any more."""
 UNFINISHED_REPORTS = frozenset(ReportState) - FINISHED_REPORTS

@@ -6,7 +6,7 @@ the catalogue and of credentials have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
@@ -223,9 +223,7 @@ class OrderRepository(Protocol):
         ...
 
     def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
-        """Orders whose accepted lines at this laboratory system use this label, newest first; where there is none, those whose
-        withdrawn lines used it.
-        """
+        """Orders whose accepted or withdrawn lines at this laboratory system use this label, newest first."""
         ...
 
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -268,8 +266,24 @@ class ReportRepository(Protocol):
         """Read a report and lock it until the unit of work ends. Raises `StoreError` if it is unknown."""
         ...
 
-    def exists(self, source: str, message: str) -> bool:
-        """Whether a message of that adapter is stored."""
+    def find(self, source: str, message: str) -> ReportRecord | None:
+        """The message with that name of an adapter; None if none is stored."""
+        ...
+
+    def newest(self, source: str, report_id: str) -> ReportRecord | None:
+        """The message about a report of a laboratory system that arrived last, whatever became of it; None if there is none."""
+        ...
+
+    def orders_of(self, source: str, report_id: str) -> tuple[OrderKey, ...]:
+        """The orders to which versions of a report of a laboratory system were delivered, or are on their way."""
+        ...
+
+    def await_names(self, report: ReportKey, names: Iterable[str]) -> None:
+        """Note by which names of an order, none of which may be known yet, a report is to be found again."""
+        ...
+
+    def awaiting(self, names: Collection[str]) -> tuple[ReportRecord, ...]:
+        """Unmatched reports that wait for an order of one of these names, by arrival."""
         ...
 
     def save(self, report: ReportRecord) -> None:

@@ -21,10 +21,10 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
-from lab_agent.ports.read_models import Page, ReportSummary
+from lab_agent.ports.read_models import OrderSummary, Page, ReportSummary
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
-from lab_agent.status.formatting import ResultView, load_result
+from lab_agent.status.formatting import ResultView, load_result, order_references
 from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash, SearchText, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
@@ -161,6 +161,16 @@ async def show_result(user: Viewer, context: Context, renderer: Renderer, report
     )
 
 
+async def _find_candidates(context: StatusContext, names: Sequence[str]) -> Page[OrderSummary] | None:
+    """The orders of the first of these names that any order has."""
+    found: Page[OrderSummary] | None = None
+    for name in names:
+        found = await context.queries.orders(search=name, limit=_MAX_CANDIDATES)
+        if found.items:
+            break
+    return found
+
+
 def _can_dismiss(report: ReportRecord, jobs: Sequence[Job]) -> bool:
     """Whether it can be dismissed: it is waiting for an operator, or its delivery is."""
     is_stalled = any(job.state in JOBS_NEEDING_OPERATOR for job in jobs)
@@ -180,22 +190,22 @@ def _history_entries(report: ReportRecord, events: tuple[Event, ...]) -> tuple[H
 async def show_assign_form(
     user: Operator, context: Context, renderer: Renderer, report: Report, search: SearchText, order: str = ""
 ) -> Response:
-    """The way to the order of a result: search, select, tick lines."""
+    """The way to the order of a result: the orders that it names, or a search; select one, tick lines."""
     if report.state not in REPORTS_NEEDING_OPERATOR:
         return RedirectResponse(f"/results/{report.key}", 303)
     await note_look(context.store, AuditAction.RESULT_SHOWN, report.key, by=user.name, now=context.clock.now())
-    candidates = await context.queries.orders(search=search, limit=_MAX_CANDIDATES) if search else None
-    order_key = one_line(order)
+    result, order_key = load_result(report), one_line(order)
+    names = [search] if search else [] if order_key else [value for _, value in order_references(result)]
+    candidates = await _find_candidates(context, names)
     if not order_key and candidates is not None and candidates.total == 1:
         order_key = candidates.items[0].key
-    result = load_result(report)
     return await renderer.render_page(
         "assign_result.html",
         user,
         result=result,
         report=report,
         search=search,
-        candidates=candidates,
+        candidates=candidates if search or (candidates and candidates.items) else None,
         order_key=order_key,
         selected_order=await context.queries.order(OrderKey(order_key)) if order_key else None,
         accepts_lines=isinstance(result.message, LabReport | LabRejection),

@@ -21,7 +21,6 @@ from lab_agent.domain.state_machines import (
     UNDONE_LINES,
     WAITING_LINES,
     WITHDRAWN_LINES,
-    LineState,
     OrderState,
 )
 from lab_agent.domain.work_orders import WorkOrder
@@ -107,12 +106,6 @@ def _select_newest_first(keys: Any) -> Query:
     return Query(select(orders.c.key).where(orders.c.key.in_(keys)).order_by(orders.c.seen_at.desc(), orders.c.key))
 
 
-def _select_by_barcode(states: frozenset[LineState]) -> Query:
-    uses = select(label_uses.c.order_key).join(lines, lines.c.key == label_uses.c.line)
-    named = (label_uses.c.barcode == bindparam("name"), lines.c.adapter == bindparam("adapter_name"))
-    return _select_newest_first(uses.where(*named, in_states(lines.c.state, states)))
-
-
 _BY_ACCESSION = _select_newest_first(
     union_all(
         *(
@@ -121,8 +114,12 @@ _BY_ACCESSION = _select_newest_first(
         )
     )
 )
-_BY_BARCODE_AT_LABORATORY = _select_by_barcode(AT_LABORATORY)
-_BY_BARCODE_WITHDRAWN = _select_by_barcode(WITHDRAWN_LINES)
+_BY_BARCODE = _select_newest_first(
+    select(label_uses.c.order_key)
+    .join(lines, lines.c.key == label_uses.c.line)
+    .where(label_uses.c.barcode == bindparam("name"), lines.c.adapter == bindparam("adapter_name"))
+    .where(in_states(lines.c.state, AT_LABORATORY | WITHDRAWN_LINES))
+)
 
 
 def _unknown_order(key: str = "") -> StoreError:
@@ -325,8 +322,7 @@ class SqlOrderRepository(OrderRepository):
 
     @override
     def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
-        at_laboratory = self._fetch_keys(_BY_BARCODE_AT_LABORATORY, barcode, adapter)
-        return at_laboratory or self._fetch_keys(_BY_BARCODE_WITHDRAWN, barcode, adapter)
+        return self._fetch_keys(_BY_BARCODE, barcode, adapter)
 
     @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,13 @@ from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.report_records import HoldReason, HostedDocument, ReportRecord, UploadRecord
-from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, REPORTS_OF_THEIR_ORDER, ReportState
 from lab_agent.errors import StoreError
 from lab_agent.ports.repositories import ReportRepository, UploadRepository
 from lab_agent.ports.vault import HostedDocumentRepository
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, update_row, upsert_by
 from lab_agent.store.session import Query, Session, Write
-from lab_agent.store.tables import reports, uploads
+from lab_agent.store.tables import awaited_names, reports, uploads
 from lab_agent.store.vault_tables import hosted_documents
 
 _REPORTS = RecordMapping(ReportRecord, reports)
@@ -33,9 +33,20 @@ _SELECT = select(*_REPORTS.columns).order_by(reports.c.sequence)
 _REPORT = Query(_SELECT.where(reports.c.key == bindparam("of")))
 _REPORT_LOCKED = Query(_SELECT.where(reports.c.key == bindparam("of")).with_for_update())
 _MESSAGE = Query(
-    select(reports.c.sequence)
-    .where(reports.c.source == bindparam("sender"), reports.c.message == bindparam("named"))
-    .limit(literal_column("1"))
+    _SELECT.where(reports.c.source == bindparam("sender"), reports.c.message == bindparam("named")).limit(literal_column("1"))
+)
+_OF_REPORT = (reports.c.source == bindparam("sender"), reports.c.report_id == bindparam("named"))
+_NEWEST = Query(_SELECT.order_by(None).order_by(reports.c.sequence.desc()).where(*_OF_REPORT).limit(literal_column("1")))
+_ORDERS_OF_REPORT = Query(
+    select(reports.c.order_key)
+    .distinct()
+    .where(*_OF_REPORT, reports.c.order_key.is_not(None), in_states(reports.c.state, REPORTS_OF_THEIR_ORDER))
+)
+_AWAITING = Query(
+    _SELECT.where(
+        reports.c.key.in_(select(awaited_names.c.report).where(awaited_names.c.name.in_(bindparam("names", expanding=True)))),
+        in_states(reports.c.state, {ReportState.UNMATCHED}),
+    )
 )
 _VERSIONS = Query(
     _SELECT.where(
@@ -54,6 +65,7 @@ _WAITING = Query(
 _NEEDING_OPERATOR = Query(_SELECT.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR)))
 _ADD_REPORT = Write.insert(reports, lambda insert: insert.on_conflict_do_nothing().returning(reports.c.sequence))
 _SAVE_REPORT = Write.of(reports, update_row(reports), missing=_unknown_report)
+_AWAIT_NAME = Write.insert(awaited_names, lambda insert: insert.on_conflict_do_nothing())
 _UPLOADS_NAMED = Query(select(*_UPLOADS.columns).where(uploads.c.identifier.in_(bindparam("names", expanding=True))))
 _UPLOAD = Query(select(*_UPLOADS.columns).where(uploads.c.identifier == bindparam("named")))
 _SAVE_UPLOAD = Write.insert(uploads, upsert_by("identifier"))
@@ -86,8 +98,27 @@ class SqlReportRepository(ReportRepository):
         return found[0]
 
     @override
-    def exists(self, source: str, message: str) -> bool:
-        return self._session.execute(_MESSAGE, {"sender": source, "named": message}).scalar() is not None
+    def find(self, source: str, message: str) -> ReportRecord | None:
+        return next(iter(self._fetch(_MESSAGE, {"sender": source, "named": message})), None)
+
+    @override
+    def newest(self, source: str, report_id: str) -> ReportRecord | None:
+        return next(iter(self._fetch(_NEWEST, {"sender": source, "named": report_id})), None)
+
+    @override
+    def orders_of(self, source: str, report_id: str) -> tuple[OrderKey, ...]:
+        rows = self._session.execute(_ORDERS_OF_REPORT, {"sender": source, "named": report_id})
+        return tuple(map(OrderKey, rows.scalars()))
+
+    @override
+    def await_names(self, report: ReportKey, names: Iterable[str]) -> None:
+        if rows := [{"report": report, "name": name} for name in dict.fromkeys(names)]:
+            self._session.send(_AWAIT_NAME, rows)
+
+    @override
+    def awaiting(self, names: Collection[str]) -> tuple[ReportRecord, ...]:
+        found = {each.key: each for batch in chunked(sorted(set(names))) for each in self._fetch(_AWAITING, {"names": batch})}
+        return tuple(sorted(found.values(), key=lambda each: each.sequence))
 
     @override
     def save(self, report: ReportRecord) -> None:

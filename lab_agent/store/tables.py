@@ -207,6 +207,7 @@ class ReportRow(TableRow, table=True):
     __tablename__ = "reports"
     __table_args__ = (
         Index("ix_reports_source_message", "source", "message"),
+        partial_index("ix_reports_source_report_id", "report_id IS NOT NULL", "source", "report_id", "sequence"),
         Index("ix_reports_source_received_at", "source", "received_at"),
         partial_index("ix_reports_order_key_report_id", "order_key IS NOT NULL", "order_key", "report_id"),
         Index("ix_reports_state", "state", "sequence"),
@@ -234,6 +235,16 @@ class ReportRow(TableRow, table=True):
     changed_at: datetime = Field(sa_type=UtcDateTime)
     body: bytes
     outgoing_body: bytes | None
+
+
+class AwaitedNameRow(TableRow, table=True):
+    """A name of an order by which a report was unmatched, so that it is found when an order of that name comes."""
+
+    __tablename__ = "awaited_names"
+    __table_args__ = (Index("ix_awaited_names_report", "report"),)
+
+    name: str = Field(sa_type=IndexableText, primary_key=True)
+    report: str = Field(sa_type=PlainText, foreign_key="reports.key", ondelete="CASCADE", primary_key=True)
 
 
 class UploadRow(TableRow, table=True):
@@ -360,6 +371,7 @@ lines: Table = METADATA.tables["lines"]
 label_uses: Table = METADATA.tables["label_uses"]
 jobs: Table = METADATA.tables["jobs"]
 reports: Table = METADATA.tables["reports"]
+awaited_names: Table = METADATA.tables["awaited_names"]
 uploads: Table = METADATA.tables["uploads"]
 events: Table = METADATA.tables["events"]
 rejections: Table = METADATA.tables["rejections"]

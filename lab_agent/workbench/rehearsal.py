@@ -105,7 +105,7 @@ class Rehearsal:
         if not self.has_orders:
             return self._rehearse_on_stand_in(uow, part, content)
         addressed = content if self.order is None else address_to(content, self.order)
-        if uow.reports.exists(self.source, part.message_id):
+        if uow.reports.find(self.source, part.message_id) is not None:
             return self._outcome_of(
                 uow, part, uow.reports.get_for_update(report_key(self.source, part.message_id)), repeated=True
             )
@@ -144,7 +144,7 @@ class Rehearsal:
 
     def _with_values(self, uow: UnitOfWork, outcome: PartOutcome, adapter: str) -> PartOutcome:
         """Add what each value becomes, and what is missing."""
-        report, tables = outcome.content, self.matcher.checks.planner.mappings.current() or MappingTables()
+        report, tables = outcome.content, self.matcher.checks.planner.tables
         if not isinstance(report, LabReport):
             return outcome
         outcome = replace(

@@ -5,20 +5,16 @@ A report may then name its order by any of them. A line without a number of its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.text import shorten
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.serialization import load_stored_message
-from lab_agent.workflow.order_lookup import OrderPart, load_part
+from lab_agent.workflow.order_lookup import OrderPart, load_part, rematch_awaiting
 
 
 class UnknownNumberTarget(LookupError):
@@ -38,23 +34,7 @@ def save_submit_accessions(uow: UnitOfWork, key: OrderKey, adapter: str, submit_
 def rematch_waiting_reports(uow: UnitOfWork, key: OrderKey, adapter: str, submit_result: SubmitResult, now: datetime) -> None:
     """Let reports that came before the numbers of a handover's answer, and name their order by one of them, be matched again."""
     numbers = {submit_result.accession, *submit_result.tube_accessions.values(), *submit_result.line_accessions.values()}
-    for report, number in reports_waiting_for(uow, adapter, numbers - {None}):
-        uow.jobs.add(jobs.match_report_after_accession(report, number, key, now))
-
-
-def reports_waiting_for(uow: UnitOfWork, adapter: str, numbers: Collection[str | None]) -> tuple[tuple[ReportRecord, str], ...]:
-    """The reports that wait because their accession number, one of `numbers`, was unknown, each with it; by arrival.
-
-    Only those of the laboratory system that gave the numbers: another one may use the same.
-    """
-    found = uow.reports.needing_operator() if numbers else ()
-    waiting = [each for each in found if each.state is ReportState.UNMATCHED and each.source == adapter]
-    named = (
-        (each, message.accession)
-        for each in waiting
-        if not isinstance(message := load_stored_message(each.body), AccessionUpdate)
-    )
-    return tuple((each, accession) for each, accession in named if accession and accession in numbers)
+    rematch_awaiting(uow, key, numbers, {adapter}, now)
 
 
 def save_accession_update(uow: UnitOfWork, part: OrderPart, update: AccessionUpdate) -> None:

@@ -20,6 +20,10 @@ _SENTENCES: Mapping[HoldReason, str] = {
     HoldReason.DEFECT: "{detail} — it cannot be sent in this form",
     HoldReason.WAITS_FOR_VERSION: "waits for result {detail}, another version of this report, and follows once that is settled",
     HoldReason.PATIENT_MISMATCH: "names another patient than the order ({detail}); released, it counts for this one",
+    HoldReason.CONFLICTING_VERSION: (
+        "differs from the version that was delivered in {detail}, and its time or number contradicts its order of arrival: which "
+        "of the two is right? Released, this one is delivered after the other"
+    ),
     HoldReason.SUPERSEDED_BY_NEWER: (
         "a newer version of this report was delivered without {detail} — have the laboratory system send that again in a new "
         "version; released, this one is superseded"
@@ -41,6 +45,9 @@ _HELD_NEXT_STEPS: Mapping[HoldReason, str] = {
     HoldReason.PATIENT_MISMATCH: (
         "compare the patient in the laboratory system with the order's: if it is another person, dismiss the result and have it "
         "sent under its own order; release it only if it is the same person"
+    ),
+    HoldReason.CONFLICTING_VERSION: (
+        "look which version is right in the laboratory system: release this one if it is, or dismiss it with a note"
     ),
     HoldReason.SUPERSEDED_BY_NEWER: "have what it says sent again in a new version; or release this one, which supersedes it",
 }

@@ -25,6 +25,7 @@ from lab_agent.workflow.known_patients import known_patient
 from lab_agent.workflow.line_lifecycle import advance_order, close_order
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import AssessedOrder
+from lab_agent.workflow.order_lookup import rematch_awaiting
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 
 OTHER_LINE_REJECTED = "not performed: another line of this order was rejected, and this laboratory takes orders only whole"
@@ -167,7 +168,10 @@ def _accept(
         expected_at=_expected_at(assessed, decision),
     )
     uow.orders.save(order)
-    _save_work_orders(uow, order, {line.adapter for line in lines if line.adapter and line.state is LineState.ACCEPTED}, now)
+    adapters = {line.adapter for line in lines if line.adapter and line.state is LineState.ACCEPTED}
+    _save_work_orders(uow, order, adapters, now)
+    names = {order.key, *(line.key for line in lines), *(label.barcode for label in labels)}
+    rematch_awaiting(uow, order.key, names, adapters, now)
     return order
 
 

@@ -5,20 +5,25 @@ Everything here is about what one laboratory system has of an order: numbers of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from lab_agent import exact_json
+from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, WorkOrderKey, work_order_key
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_coverage import OrderCodes
+from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.repositories import UnitOfWork
 
 _OWN_KINDS = frozenset({"order", "line"})
+_STRONG_KINDS = _OWN_KINDS | {"report"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +87,14 @@ class OrderPart:
 
 
 def load_part(uow: UnitOfWork, key: OrderKey, adapter: str, *, source: str | None = None) -> OrderPart:
-    """What a laboratory system has of an order. Raises `StoreError` if the order is unknown."""
-    order, lines = uow.orders.get_for_update(key), uow.orders.lines(key)
+    """Lock an order, and give what a laboratory system has of it. Raises `StoreError` if the order is unknown."""
+    uow.orders.get_for_update(key)
+    return read_part(uow, key, adapter, source=source)
+
+
+def read_part(uow: UnitOfWork, key: OrderKey, adapter: str, *, source: str | None = None) -> OrderPart:
+    """Give what a laboratory system has of an order that is only looked at. Raises `StoreError` if the order is unknown."""
+    order, lines = uow.orders.get(key), uow.orders.lines(key)
     return OrderPart(
         order=order,
         adapter=adapter,
@@ -94,28 +105,50 @@ def load_part(uow: UnitOfWork, key: OrderKey, adapter: str, *, source: str | Non
     )
 
 
-def find_order(uow: UnitOfWork, message: LabMessage, adapter: str) -> LookupResult:
-    """Find the one order that a message of the laboratory system `adapter` names, among those of which it has a part.
+Choose = Callable[[Collection[OrderKey], str], LookupResult]
+"""Chooses one of several orders that a message names (second: how it names them) by what the message is about."""
 
-    Our own keys must be known. An accession or a barcode may be new, but whatever is known must agree: about a result that names
-    two orders an operator decides.
+
+def find_order(uow: UnitOfWork, message: LabMessage, report: ReportRecord, choose: Choose) -> LookupResult:
+    """Find the one order that a message of a laboratory system names, among those of which that system has a part.
+
+    The strongest name decides, and all others must agree: our own keys, which must be known; then the id of a report that went
+    to its order before; then an accession or a barcode, which may be new, or that of several orders: those are for `choose`.
+    About a message that names two orders an operator decides.
     """
-    names = tuple(_find_references(uow, message, adapter))
-    if foreign := [problem for name in names if (problem := _foreign_problem(uow, name, adapter))]:
+    names = tuple(_find_references(uow, message, report.adapter))
+    if foreign := [problem for name in names if (problem := _foreign_problem(uow, name, report.adapter))]:
         return LookupResult(problem=foreign[0])
-    said = join_limited(map(str, names))
     unknown = tuple(name for name in names if not name.orders)
     if len(unknown) == len(names) or any(name.kind in _OWN_KINDS for name in unknown):
         return LookupResult(problem=f"{join_limited(map(str, unknown)) or 'no name'}: no order here is known by it")
-    common = set.intersection(*(set(name.orders) for name in names if name.orders))
+    known = [name for name in (*names, *_find_earlier_versions(uow, message, report)) if name.orders]
+    common = set.intersection(*(set(name.orders) for name in known))
     if not common:
-        return LookupResult(problem=f"{said}: they name different orders")
-    if len(common) == 1:
+        return LookupResult(problem=f"names different orders: {join_limited(map(_describe, known), '; ')}")
+    if report.order in common and report.state is not ReportState.UNMATCHED:
+        return LookupResult(report.order, unknown=unknown)  # decided before: it is about that one, whatever came since
+    if len(common) == 1 and any(name.kind in _STRONG_KINDS for name in known):
         return LookupResult(common.pop(), unknown=unknown)
-    known = [name for name in names if name.orders]
-    if [name.kind for name in known] == ["barcode"]:
-        return LookupResult(known[0].orders[0], unknown=unknown)  # tubes are labelled anew after years: the newest order is meant
-    return LookupResult(problem=f"{said}: {len(common)} orders are known by it")
+    newest_first = [key for key in known[0].orders if key in common]
+    return replace(choose(newest_first, join_limited(map(str, known))), unknown=unknown)
+
+
+def awaited_names(message: LabMessage) -> tuple[str, ...]:
+    """The names by which a message means its order: it can be matched once an order of such a name is there."""
+    names: list[str | None] = [message.order, message.barcode, *_named_lines(message)]
+    if not isinstance(message, AccessionUpdate):
+        names.append(message.accession)
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def rematch_awaiting(
+    uow: UnitOfWork, order: OrderKey, names: Collection[str | None], adapters: Collection[str], now: datetime
+) -> None:
+    """Let the reports of these laboratory systems be matched again that came before the order of these names."""
+    for report in uow.reports.awaiting([name for name in names if name]):
+        if report.adapter in adapters:
+            uow.jobs.add(jobs.match_report_of_new_order(report, order, now))
 
 
 def find_foreign_name(part: OrderPart, message: LabMessage) -> str | None:
@@ -156,15 +189,36 @@ def _find_references(uow: UnitOfWork, message: LabMessage, adapter: str) -> Iter
     if message.order:
         key = OrderKey(message.order)
         yield OrderReference("order", key, (key,) if uow.orders.lines(key) else ())
-    reasons = message.not_performed if isinstance(message, LabRejection) and not message.order else ()
-    lines = message.lines if isinstance(message, LabReport) else tuple(one.line for one in reasons if one.line)
-    for line in dict.fromkeys(() if message.order else lines):
+    for line in () if message.order else _named_lines(message):
         known = uow.orders.line(LineKey(line))
         yield OrderReference("line", line, (known.order,) if known else ())
     if message.accession and not isinstance(message, AccessionUpdate):
         yield OrderReference("accession", message.accession, uow.orders.by_accession(message.accession, adapter))
     if message.barcode:
         yield OrderReference("barcode", message.barcode, uow.orders.by_barcode(message.barcode, adapter))
+
+
+def _named_lines(message: LabMessage) -> tuple[str, ...]:
+    """The keys of lines by which a message may name its order."""
+    if isinstance(message, LabReport):
+        return tuple(dict.fromkeys(message.lines))
+    reasons = message.not_performed if isinstance(message, LabRejection) else ()
+    return tuple(dict.fromkeys(each.line for each in reasons if each.line))
+
+
+def _find_earlier_versions(uow: UnitOfWork, message: LabMessage, report: ReportRecord) -> Iterator[OrderReference]:
+    """The order to which the report went before: it stays that one's, whatever else names another order now.
+
+    An id that is made of a number beside it says no more than the number. Nor is it asked about what was matched before.
+    """
+    if not isinstance(message, LabReport) or (report.order is not None and report.order == message.order):
+        return
+    if not any(number and number in message.report_id for number in (message.accession, message.barcode)):
+        yield OrderReference("report", message.report_id, uow.reports.orders_of(report.source, message.report_id))
+
+
+def _describe(name: OrderReference) -> str:
+    return f"{name} of {join_limited(name.orders)}"
 
 
 def submitted_order(order: OrderRecord) -> Mapping[str, Any]:

@@ -40,6 +40,15 @@ def check_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, settin
     return _judge(find_differences(load_reported_patient(reported), ordered, settings.unknown_birth_dates), mode)
 
 
+def names_another_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, settings: ResultsSettings) -> bool:
+    """Whether a report names a patient who is not the order's, as far as both are known."""
+    reported = None if settings.patient_mismatch == "ignore" else uow.vault.reported_patient(report.key)
+    ordered = None if reported is None else _load_order_patient(uow, order)
+    if reported is None or ordered is None:
+        return False
+    return bool(find_differences(load_reported_patient(reported), ordered, settings.unknown_birth_dates))
+
+
 def confirm_patient(report: ReportRecord, order: OrderKey) -> ReportRecord:
     """Record that an operator released the report although it names another patient: that is not asked again for this order."""
     return replace(report, patient_confirmed_for=order)

@@ -169,7 +169,7 @@ class RefusedMessageDesk:
         inbox = StoreInbox(self.store, self.clock, message.source)
 
         def write(uow: UnitOfWork) -> _Acceptance:
-            if uow.reports.exists(message.source, part.message_id):
+            if uow.reports.find(message.source, part.message_id) is not None:
                 return _Acceptance.KNOWN
             if not over_newer and _later_message(uow, message, part) is not None:
                 return _Acceptance.OVERTAKEN
@@ -316,7 +316,7 @@ def _is_needed(uow: UnitOfWork, message: RefusedMessage, suggestion: MapSuggesti
 
 
 def _preview_part(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> PreviewedPart:
-    was_accepted = part.content is not None and uow.reports.exists(message.source, part.message_id)
+    was_accepted = part.content is not None and uow.reports.find(message.source, part.message_id) is not None
     return PreviewedPart(part, was_accepted, _later_message(uow, message, part))
 
 

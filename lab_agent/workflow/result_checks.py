@@ -40,7 +40,7 @@ from lab_agent.workflow.result_versions import OtherVersions
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 _ENDED_WITHOUT_RESULT = frozenset({LineState.REJECTED, LineState.WITHDRAWN, LineState.CANCELLED})
-_ABOUT_OTHER_VERSIONS = frozenset({HoldReason.WAITS_FOR_VERSION, HoldReason.SUPERSEDED_BY_NEWER})
+_ABOUT_OTHER_VERSIONS = frozenset({HoldReason.WAITS_FOR_VERSION, HoldReason.CONFLICTING_VERSION, HoldReason.SUPERSEDED_BY_NEWER})
 
 
 @dataclass(frozen=True, slots=True)

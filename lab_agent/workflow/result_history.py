@@ -9,7 +9,7 @@ message tells a value that was withdrawn from one that was only not repeated. So
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from lab_agent.domain.ids import LineKey, WorkOrderKey
 from lab_agent.domain.lab_messages import LabReport, NotPerformed, ReportedObservation, ReportStatus
@@ -23,6 +23,8 @@ from lab_agent.fhir.report_builder import FINAL_STATUSES, observation_identifier
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.workflow.line_lifecycle import lines_with_result
+
+_VALUES = tuple(each.name for each in fields(ReportedObservation) if each.name.startswith("value_"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,21 @@ def lost_content(older: ReportVersion, newer: ReportVersion) -> str:
     if any(_entry_name(each) not in named for each in before.not_performed):
         found.append("what was not performed")
     return join_limited(found)
+
+
+def differing_content(one: ReportVersion, other: ReportVersion) -> str:
+    """What both versions say finally, and say differently; empty for nothing."""
+    before, after = (_final_values(each.sent) for each in (one, other))
+    found = list(map(shorten, (name for name, value in before.items() if name in after and after[name] != value)))
+    documents = {each.file or each.url for each in one.sent.documents}, {each.file or each.url for each in other.sent.documents}
+    if all(documents) and documents[0] != documents[1]:
+        found.append("a document")
+    return join_limited(found)
+
+
+def _final_values(message: LabReport) -> dict[str, tuple[object, ...]]:
+    named = _observations_by_name(message).items()
+    return {name: tuple(getattr(one, each) for each in _VALUES) for name, one in named if one.status in FINAL_STATUSES}
 
 
 def _lost_values(older: ReportVersion, newer: ReportVersion) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
 import structlog
 
@@ -15,13 +16,14 @@ from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
 from lab_agent.domain.records import Alert
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
-from lab_agent.domain.report_documents import documents_of, map_documents
+from lab_agent.domain.report_documents import map_documents
 from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.report_versions import exists_twice, is_repeat
 from lab_agent.errors import CryptoError, Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.serialization import dump_message, dump_reported_patient
+from lab_agent.serialization import dump_message, dump_reported_patient, load_stored_message
 from lab_agent.workflow.refused_messages import record_refusal
 
 log = structlog.get_logger(__name__)
@@ -94,7 +96,7 @@ class StoreInbox:
     async def find_accepted(self, messages: Collection[str]) -> frozenset[str]:
         """Those of these names whose messages were stored before."""
         return await self.store.run_read_only(
-            lambda uow: frozenset(name for name in messages if uow.reports.exists(self.source, name))
+            lambda uow: frozenset(name for name in messages if uow.reports.find(self.source, name) is not None)
         )
 
     async def reject(self, message: str, reason: str, *, raw: bytes | None = None) -> None:
@@ -152,18 +154,19 @@ class StoreInbox:
         return True
 
     def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
-        """Write a message and the job to match it, uncommitted; None where it was stored before."""
-        if isinstance(content, LabReport) and documents_of(content) and uow.reports.exists(self.source, message):
-            return None  # before its documents are encrypted once more
+        """Write a message and the job to match it, uncommitted; None for the repeat of one that was stored before."""
+        name = self._find_free_name(uow, message, content)
+        if name is None:
+            return None
         now = self.clock.now()
         lean, patient = _take_patient_out(self._move_documents_to_vault(uow, content))
         record = ReportRecord(
-            key=report_key(self.source, message),
+            key=report_key(self.source, name),
             source=self.source,
-            message=message,
+            message=name,
             report_id=content.report_id if isinstance(content, LabReport) else None,
             version=content.version if isinstance(content, LabReport) else None,
-            issued=content.issued if isinstance(content, LabReport) else None,
+            issued=content.issued if isinstance(content, LabReport) and not exists_twice(content.issued) else None,
             received_at=now,
             changed_at=now,
             body=dump_message(lean),
@@ -174,6 +177,25 @@ class StoreInbox:
             uow.vault.save_reported_patient(record.key, dump_reported_patient(patient), at=now)
         uow.jobs.add(jobs.match_report(record, _order_reference(content), now))
         return record
+
+    def _find_free_name(self, uow: UnitOfWork, message: str, content: LabMessage) -> str | None:
+        """The name under which a message is new; None for a repeat.
+
+        Names are made of control ids and content, and a sender may use both again: values that go from A to B and back to A are
+        three versions of a report. So a report of a known name is a repeat of the last one of that name, or it is new.
+        """
+        earlier = name = None
+        for number in count(1):
+            name = message if number == 1 else f"{message}~{number}"
+            found = uow.reports.find(self.source, name)
+            if found is None:
+                break
+            earlier = found
+        if earlier is None or not isinstance(content, LabReport):
+            return name if earlier is None else None
+        newest = uow.reports.newest(self.source, content.report_id)
+        said = load_stored_message(earlier.body)
+        return None if newest is None or not isinstance(said, LabReport) or is_repeat(content, said, earlier, newest) else name
 
     def _move_documents_to_vault(self, uow: UnitOfWork, content: LabMessage) -> LabMessage:
         """Move the documents' bytes to the vault, where `file` then names them: they may name the patient (law 7)."""

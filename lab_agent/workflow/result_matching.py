@@ -15,7 +15,7 @@ import structlog
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
+from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_only_not_performed
 from lab_agent.domain.report_records import HoldReason, ReportRecord
@@ -27,19 +27,30 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
-from lab_agent.workflow.accession_numbers import UnknownNumberTarget, reports_waiting_for, save_accession_update
+from lab_agent.workflow.accession_numbers import UnknownNumberTarget, save_accession_update
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmatched
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, describe_existing_result, lines_with_result
-from lab_agent.workflow.order_lookup import LookupResult, OrderPart, find_foreign_name, find_order, load_part
+from lab_agent.workflow.order_candidates import OrderCandidates
+from lab_agent.workflow.order_lookup import (
+    LookupResult,
+    OrderPart,
+    awaited_names,
+    find_foreign_name,
+    find_order,
+    load_part,
+    rematch_awaiting,
+)
 from lab_agent.workflow.patient_check import check_patient, confirm_patient
 from lab_agent.workflow.result_checks import ClearedReport, MatchedReport, ReleaseChecks
 from lab_agent.workflow.result_versions import (
     find_running_match,
     load_other_versions,
+    place_correction,
     queue_behind,
     rematch_waiting_versions,
     settle_late_version,
     settle_older_versions,
+    stand_after,
     take_back_stuck_deliveries,
 )
 
@@ -76,21 +87,21 @@ class ReportMatcher:
 
     def _match(self, uow: UnitOfWork, report: ReportRecord, now: datetime, *, released: bool) -> ReportRecord:
         message = load_stored_message(report.body)
-        found = find_order(uow, message, report.adapter)
+        found = find_order(uow, message, report, OrderCandidates(uow, report, message, self.checks.planner).choose)
         if found.order is None:
-            return hold_report(uow, report, unmatched(found.problem), now)
+            return _hold_unmatched(uow, report, message, found.problem, now)
         part = load_part(uow, found.order, report.adapter, source=report.source)
         order, lines = part.order, part.lines
         if report.order != order.key:  # else it was said when the report was first matched
             _warn_unknown_references(uow, report, found, part, now)
         report = replace(report, order=order.key)
         if (foreign := find_foreign_name(part, message)) is not None:
-            return hold_report(uow, report, unmatched(foreign), now)
+            return _hold_unmatched(uow, report, message, foreign, now)
         if isinstance(message, AccessionUpdate):
             return self._apply_accession_update(uow, report, part, message, now)
         coverage = determine_coverage(message, lines, part.codes)
         if coverage.problem:
-            return hold_report(uow, report, unmatched(coverage.problem), now)
+            return _hold_unmatched(uow, report, message, coverage.problem, now)
         report = replace(report, lines=coverage.lines)
         if released and report.hold_reason is HoldReason.PATIENT_MISMATCH:  # asked first: every other question is still to come
             report, released = confirm_patient(report, order.key), False
@@ -116,6 +127,7 @@ class ReportMatcher:
         """Let a message have its effect on the lines that it is about."""
         if isinstance(message, LabRejection):
             return _cancel_rejected_lines(uow, report, message, given.coverage, now, override=released)
+        report = place_correction(uow, report, message)
         matched_report = MatchedReport(
             report=report,
             message=message,
@@ -137,9 +149,8 @@ class ReportMatcher:
             return hold_report(uow, report, unmatched(str(unknown)), now)
         done = report.transition_to(ReportState.MATCHED, now).transition_to(ReportState.DELIVERED, now)
         _save(uow, done, now, "the laboratory gave its own numbers")
-        numbers = {update.accession, *(each.number for each in update.accessions)} - {None}
-        for early, _ in reports_waiting_for(uow, part.adapter, numbers):
-            self.match(uow, early.key, now)
+        numbers = {update.accession, *(each.number for each in update.accessions)}
+        rematch_awaiting(uow, part.order.key, numbers, {part.adapter}, now)
         return done
 
     def _match_version(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
@@ -151,11 +162,24 @@ class ReportMatcher:
                     f"result {ahead.key}, another version of this report, is delivered first; release this one after it"
                 )
             return queue_behind(uow, report, ahead, now)
-        if others.delivered is not None and others.order.is_older(report, others.delivered.record):
-            return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
+        if others.delivered is not None:
+            conflict = others.find_conflict(matched_report.version)
+            is_older = others.order.is_older(report, others.delivered.record)
+            if conflict and matched_report.answered is not HoldReason.CONFLICTING_VERSION:
+                return hold_report(uow, report, held(HoldReason.CONFLICTING_VERSION, conflict), now)
+            if is_older and not conflict:
+                return settle_late_version(uow, matched_report.version, others.delivered, now, matched_report.answered)
+            if is_older:
+                report = stand_after(report, others.delivered.record)
+                matched_report = replace(matched_report, report=report)
         blocking = others.find_blocking(matched_report.version, is_incremental=self._is_incremental)
         if blocking is not None and matched_report.answered is None:
             return hold_report(uow, report, held(HoldReason.WAITS_FOR_VERSION, blocking.key), now)
+        return self._let_go(uow, matched_report, now)
+
+    def _let_go(self, uow: UnitOfWork, matched_report: MatchedReport, now: datetime) -> ReportRecord:
+        """Check a version whose turn has come, and deliver it."""
+        report = matched_report.report
         if is_only_not_performed(matched_report.message) and not matched_report.any_uploaded:
             return self._apply_rejection(uow, matched_report, now)
         whole = matched_report.merge_with_previous() if self._is_incremental else matched_report
@@ -234,6 +258,12 @@ def _start_delivery(uow: UnitOfWork, matched_report: MatchedReport, cleared: Cle
     _save(uow, report, now, text)
     take_back_stuck_deliveries(uow, report, matched_report.others, now)
     return report
+
+
+def _hold_unmatched(uow: UnitOfWork, report: ReportRecord, message: LabMessage, problem: str, now: datetime) -> ReportRecord:
+    """Hold a report until a person, or an order that it may be of, says whose it is."""
+    uow.reports.await_names(report.key, awaited_names(message))
+    return hold_report(uow, report, unmatched(problem), now)
 
 
 def _add_delivery_job(uow: UnitOfWork, report: ReportRecord, order: OrderKey, now: datetime) -> None:

@@ -1,5 +1,8 @@
 """The rule for versions of one report: one goes at a time, oldest first, and none takes with it what another has to say.
 
+Which is older is said by their numbers or times, and by their order of arrival. Where these contradict each other, and what they
+say differs, a correction stands after what it corrects, and a person decides about anything else.
+
 A version waits while another one is on its way, and while an older one waits that says something which it does not. Once a
 version is delivered, every older one is superseded, or held as a question if it says something that was not delivered.
 """
@@ -14,6 +17,7 @@ from itertools import count
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.report_versions import VersionOrder
@@ -26,7 +30,7 @@ from lab_agent.domain.state_machines import (
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.hold_reasons import held, hold_report
 from lab_agent.workflow.line_lifecycle import reopen_lines
-from lab_agent.workflow.result_history import ReportVersion, load_version, lost_content
+from lab_agent.workflow.result_history import ReportVersion, differing_content, load_version, lost_content
 
 _SUPERSEDED = "a newer version was delivered"
 
@@ -53,6 +57,19 @@ class OtherVersions:
         behind a newer one. That one then does the same, until the oldest has gone.
         """
         return self.on_its_way or next((each for each in reversed(self.queued) if self.order.is_older(each, report)), None)
+
+    def find_conflict(self, version: ReportVersion) -> str:
+        """What a version says differently from the delivered one, if it is older but arrived later, or the other way round.
+
+        A clock may have been put right, or a message may have been late: neither its time nor its arrival is believed then. Only
+        a higher number is, of a version that waited while one before it arrived.
+        """
+        if self.delivered is None:
+            return ""
+        record, delivered = version.record, self.delivered.record
+        is_older, arrived_later = self.order.is_older(record, delivered), record.sequence > delivered.sequence
+        is_numbered = not is_older and self.order.has_versions and record.version != delivered.version
+        return "" if is_older is not arrived_later or is_numbered else differing_content(version, self.delivered)
 
     def find_blocking(self, version: ReportVersion, *, is_incremental: bool) -> ReportRecord | None:
         """The last of the older versions that have to go before this one; a part of a report goes after all older parts.
@@ -89,6 +106,29 @@ def load_other_versions(uow: UnitOfWork, report: ReportRecord) -> OtherVersions:
         waiting=tuple(version for each in waiting if (version := load_version(each))),
         stuck_deliveries={each.key: stuck[each.key] for each in others if each.key in stuck},
     )
+
+
+def place_correction(uow: UnitOfWork, report: ReportRecord, message: LabReport) -> ReportRecord:
+    """Let a correction stand after what it corrects, though its time says that it is older: a clock was put right in between.
+
+    It stays before other corrections of a later time, and before higher version numbers.
+    """
+    if not message.is_correction:
+        return report
+    order, others = _sort_others(uow, report)
+    for other in reversed(others):
+        is_numbered = order.has_versions and other.version != report.version
+        if is_numbered or other.sequence > report.sequence or not order.is_older(report, other):
+            continue
+        version = load_version(other)
+        if version is not None and not version.sent.is_correction:
+            return stand_after(report, other)
+    return report
+
+
+def stand_after(report: ReportRecord, other: ReportRecord) -> ReportRecord:
+    """The place of a version that arrived after another one is behind that, whatever its own time and number are."""
+    return replace(report, version=other.version if report.version is not None else None, issued=other.issued)
 
 
 def load_delivered_version(uow: UnitOfWork, report: ReportRecord) -> ReportVersion | None:

@@ -55,6 +55,11 @@ class UploadPlanner:
     own_guid: str | None = None
     """Our own guid, where uploads must grant us the rights to them."""
 
+    @property
+    def tables(self) -> MappingTables:
+        """The mapping tables in force; empty ones where they cannot be read."""
+        return self.mappings.current() or MappingTables()
+
     def unmapped_reason(self, message: LabReport) -> str | None:
         """Why the mapping tables cannot translate the report; None if they can."""
         tables = self.mappings.current()
@@ -66,7 +71,7 @@ class UploadPlanner:
 
     def exchange_codes(self, message: LabReport) -> tuple[str, ...]:
         """The exchange's code of each observation, for people to read; empty if none is known."""
-        tables = self.mappings.current() or MappingTables()
+        tables = self.tables
         concepts = (tables.code(each.code) for each in message.observations)
         return tuple(concept.coding[0].code if concept else "" for concept in concepts)
 

@@ -53,6 +53,7 @@ from lab_agent.domain.state_machines import (
     OPEN_JOBS,
     ORDERS_BEFORE_HANDOVER,
     REPORTS_NEEDING_OPERATOR,
+    REPORTS_OF_THEIR_ORDER,
     UNDONE_LINES,
     WAITING_LINES,
     WITHDRAWN_LINES,
@@ -103,6 +104,7 @@ class MemoryData:
     jobs: dict[int, Job] = field(default_factory=dict)
     dedup_keys: set[str] = field(default_factory=set)
     reports: dict[str, ReportRecord] = field(default_factory=dict)
+    awaited_names: set[tuple[str, str]] = field(default_factory=set)
     uploads: dict[str, UploadRecord] = field(default_factory=dict)
     identities: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
@@ -968,10 +970,7 @@ class MemoryOrderRepository(OrderRepository):
     def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
         lines = {key: line for key, line in self._data.lines.items() if line.adapter == adapter}
         used = [label for label in self._data.label_uses if label.barcode == barcode and label.line in lines]
-        taken, gone = (
-            {label.order for label in used if lines[label.line].state in states} for states in (AT_LABORATORY, WITHDRAWN_LINES)
-        )
-        return self._newest_first(taken or gone)
+        return self._newest_first({label.order for label in used if lines[label.line].state in AT_LABORATORY | WITHDRAWN_LINES})
 
     @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
@@ -1141,8 +1140,30 @@ class MemoryReportRepository(ReportRepository):
         return self._data.reports[key]
 
     @override
-    def exists(self, source: str, message: str) -> bool:
-        return any(report.source == source and report.message == message for report in self._data.reports.values())
+    def find(self, source: str, message: str) -> ReportRecord | None:
+        return next((each for each in self._data.reports.values() if (each.source, each.message) == (source, message)), None)
+
+    @override
+    def newest(self, source: str, report_id: str) -> ReportRecord | None:
+        return max(self._about(source, report_id), key=lambda each: each.sequence, default=None)
+
+    @override
+    def orders_of(self, source: str, report_id: str) -> tuple[OrderKey, ...]:
+        settled = (each for each in self._about(source, report_id) if each.order and each.state in REPORTS_OF_THEIR_ORDER)
+        return tuple(dict.fromkeys(OrderKey(str(each.order)) for each in settled))
+
+    @override
+    def await_names(self, report: ReportKey, names: Iterable[str]) -> None:
+        self._data.awaited_names |= {(name, report) for name in names}
+
+    @override
+    def awaiting(self, names: Collection[str]) -> tuple[ReportRecord, ...]:
+        wanted = {report for name, report in self._data.awaited_names if name in names}
+        found = (each for key, each in self._data.reports.items() if key in wanted and each.state is ReportState.UNMATCHED)
+        return tuple(sorted(found, key=lambda each: each.sequence))
+
+    def _about(self, source: str, report_id: str) -> list[ReportRecord]:
+        return [each for each in self._data.reports.values() if (each.source, each.report_id) == (source, report_id)]
 
     @override
     def save(self, report: ReportRecord) -> None:

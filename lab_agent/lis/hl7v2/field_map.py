@@ -23,7 +23,7 @@ from lab_agent.settings.sources import deep_merge
 
 OrderMessageType = Literal["OML", "ORM"]
 _SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
-_REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "refused", "held"})
+_REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "corrected", "refused", "held"})
 _VALUE_TYPES = frozenset({"NM", "SN", "ST", "TX", "FT", "IS", "ID", "CE", "CWE", "CNE", "TM", "DT", "TS", "DTM", "ED", "RP"})
 _OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
 _CANCELLATIONS = frozenset({"refused", "held", ""})

@@ -90,10 +90,12 @@ async def test_unchanged_report_is_not_sent_again(bench: ResultsBench) -> None:
     assert len(await bench.resource_versions("Observation", "RORDER.rep.other")) == 1
 
 
-async def test_late_older_version_overwrites_nothing(bench: ResultsBench) -> None:
+@pytest.mark.parametrize(("value", "hold_reason"), [("2", None), ("1", HoldReason.CONFLICTING_VERSION)])
+async def test_late_older_version_overwrites_nothing(bench: ResultsBench, value: str, hold_reason: HoldReason | None) -> None:
+    """What it says already is superseded; where it differs, its number alone is no reason to drop it."""
     await bench.receive(make_report(haemoglobin("2"), version=2))
-    late = await bench.receive(make_report(haemoglobin("1"), version=1))
-    assert late.state is ReportState.SUPERSEDED
+    late = await bench.receive(make_report(haemoglobin(value), version=1))
+    assert (late.state is ReportState.SUPERSEDED, late.hold_reason) == (hold_reason is None, hold_reason)
     assert len(await bench.resource_versions("Observation", "RORDER.rep.hb")) == 1
 
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.worker.claiming import ClaimedJob
 from lab_sandbox.faults.plan import FaultRule
@@ -94,8 +95,8 @@ async def test_each_of_many_versions_is_matched_twice(bench: ResultsBench) -> No
     assert len(matches) <= 2 * versions
 
 
-async def test_versions_stored_before_any_is_matched_go_in_order(bench: ResultsBench) -> None:
-    """Ordered by `issued` where one of them carries no `version`."""
+async def test_versions_whose_times_contradict_arrival_held(bench: ResultsBench) -> None:
+    """Ordered by `issued` where one of them carries no `version`; but time alone lets none that came first go last."""
     said = [(3, 30), (None, 40), (1, 10), (2, 20)]
     bench.inject_faults(SERVICE_AWAY)
     await bench.accept(make_report(haemoglobin("0"), version=0, issued=NOW - timedelta(minutes=60)))
@@ -106,7 +107,9 @@ async def test_versions_stored_before_any_is_matched_go_in_order(bench: ResultsB
         await bench.run_due_jobs()
     bench.inject_faults()
     await bench.run_until_idle(100)
-    assert await sent_values(bench) == ["0", "10", "20", "30", "40"]
+    assert await sent_values(bench) == ["0", "10", "20"]
+    held = [await bench.get_report(f"m{number}") for number in (2, 3)]
+    assert [each.hold_reason for each in held] == [HoldReason.CONFLICTING_VERSION] * 2
 
 
 @pytest.mark.parametrize("seed", range(8))

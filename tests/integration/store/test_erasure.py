@@ -128,7 +128,7 @@ async def test_keys_and_states_stay(filled):
         (),
     )
     assert await filled.run(lambda uow: uow.orders.existing(["task-1"])) == {"task-1"}
-    assert await filled.run(lambda uow: uow.reports.exists("folder", f"m-{MINE}"))
+    assert await filled.run(lambda uow: uow.reports.find("folder", f"m-{MINE}"))
 
 
 async def test_other_orders_are_left_alone(filled):

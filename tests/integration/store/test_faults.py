@@ -275,7 +275,7 @@ async def test_very_long_identifiers_are_stored(transact_sql, factory):
     assert await transact_sql(lambda uow: uow.orders.existing([long, long + "x"])) == {long}
     assert await transact_sql(lambda uow: uow.orders.by_accession(long, "folder")) == (order.key,)
     assert await transact_sql(lambda uow: uow.orders.by_accession(long + "x", "folder")) == ()
-    assert await transact_sql(lambda uow: (uow.reports.exists("folder", long), uow.jobs.add(factory.job(long)))) == (
+    assert await transact_sql(lambda uow: (uow.reports.find("folder", long) is not None, uow.jobs.add(factory.job(long)))) == (
         True,
         False,
     )

@@ -32,8 +32,8 @@ async def test_message_is_stored_once(transact, factory):
     await transact(lambda uow: uow.reports.add(report))
     assert await transact(lambda uow: uow.reports.add(replace(report, body=b"other"))) is False
     assert (await transact(lambda uow: uow.reports.get_for_update(report.key))).body == b"{}"
-    assert await transact(lambda uow: uow.reports.exists("folder", "file-1"))
-    assert not await transact(lambda uow: uow.reports.exists("other", "file-1"))
+    assert await transact(lambda uow: uow.reports.find("folder", "file-1")) is not None
+    assert await transact(lambda uow: uow.reports.find("other", "file-1")) is None
 
 
 async def test_versions_are_ordered_by_arrival(transact, factory):

@@ -67,11 +67,11 @@ def report(order: OrderKey | None = ORDER) -> ReportRecord:
             },
         ),
         (
-            jobs.match_report_after_accession(report(), "A-1", ORDER, NOW),
+            jobs.match_report_of_new_order(report(), ORDER, NOW),
             {
                 "kind": JobKind.MATCH_REPORT,
-                "dedup_key": "match_report:P1:R1",
-                "ordering_key": "match_report:lis:A-1",
+                "dedup_key": f"match_report:P1:R1:{NOW.isoformat()}",
+                "ordering_key": "match_report:lis:R1",
                 "target": "P1",
                 "order": None,
             },

@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import permutations
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.lab_messages import Document, LabReport, NotPerformed, ReferenceRange, ReportedObservation, ReportStatus
 from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.report_versions import VersionOrder, implausible_values
+from lab_agent.domain.report_versions import VersionOrder, exists_twice, implausible_values, is_repeat
 from lab_agent.domain.values import Coding, PartialDate, Quantity, Range
 
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
@@ -120,3 +121,28 @@ def test_versions_with_and_without_number_have_one_order() -> None:
 
 def record(**more: Any) -> ReportRecord:
     return ReportRecord(key=ReportKey("P"), source="s", message="m", received_at=NOW, changed_at=NOW, body=b"{}", **more)
+
+
+@pytest.mark.parametrize(
+    ("message", "before", "newest", "expected"),
+    [
+        ({}, {}, {"sequence": 1}, True),
+        ({"issued": NOW + HOUR}, {}, {"sequence": 1}, True),
+        ({}, {}, {"sequence": 2, "issued": NOW + HOUR}, True),
+        ({}, {}, {"sequence": 2, "issued": NOW}, False),
+        ({"issued": NOW + 2 * HOUR}, {}, {"sequence": 2, "issued": NOW + HOUR}, False),
+        ({"issued": NOW - HOUR}, {}, {"sequence": 2, "issued": NOW + HOUR}, False),
+        ({}, {}, {"sequence": 2, "issued": None}, False),
+        ({"version": 1}, {"version": 1}, {"sequence": 2, "version": 2, "issued": NOW}, True),
+        ({"version": 2}, {"version": 2}, {"sequence": 2, "version": 2, "issued": NOW + HOUR}, False),
+        ({"version": 1}, {"version": 1}, {"sequence": 2, "issued": NOW + HOUR}, True),
+    ],
+)
+def test_message_repeated_unless_something_came_between(message, before, newest, expected) -> None:
+    assert is_repeat(report(**message), report(**before), record(sequence=1), record(**newest)) is expected
+
+
+def test_local_time_exists_twice_when_clocks_go_back() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    twice = [exists_twice(datetime(2026, 10, 25, hour, 30, tzinfo=zone)) for zone in (berlin, UTC) for hour in (1, 2, 3)]
+    assert twice == [False, True, False, False, False, False]

@@ -58,7 +58,7 @@ VALUES: dict[type[StrEnum], str] = {
     RefusedState: "waiting replayed dismissed",
     HoldReason: """
         unexpected question document_mismatch line_has_result lines_ended defect waits_for_version patient_mismatch
-        superseded_by_newer
+        conflicting_version superseded_by_newer
     """,
     PatientField: "birth_date sex identifier",
     RestoreSign: "command older_than_mark other_database own_reports",

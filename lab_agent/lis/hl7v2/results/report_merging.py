@@ -93,6 +93,7 @@ def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
         items=tuple(dict.fromkeys((*first.items, *second.items))),
         observations=(*first.observations, *second.observations),
         documents=(*first.documents, *second.documents),
+        correction=first.correction or second.correction,
     )
 
 

@@ -43,6 +43,9 @@ _SAME_REPORT = (
     "has the number and the test of other OBR that are told apart by specimen, time of collection or number, and lacks it: "
     "have the laboratory system send it in each of them"
 )
+_CORRECTED = "corrected"
+_FINAL = frozenset({"final", _CORRECTED})
+"""Meanings of `[tables.report_status]` that end a report."""
 _CANCELLED_REASON = "the laboratory cancelled this test"
 
 
@@ -147,7 +150,7 @@ class ResultReader:
         code = group.find_first(paths["status"])
         says_something = group.obx_entries or group.skipped or group.doubt or len(group.notes) > group.shared_notes
         is_silent = not (says_something or group.find_first(paths["reject"]) or read_cancellation(group, field_map))
-        if not is_silent or (code and field_map.table("report_status").get(code) != "final"):
+        if not is_silent or (code and field_map.table("report_status").get(code) not in _FINAL):
             return False
         references = read_order_references(group, field_map)
         is_parent = not _order_numbers(group).isdisjoint(with_results.parents)
@@ -166,7 +169,7 @@ class ResultReader:
         status = self._read_status(group)
         if rejection := self._read_rejection(group, references, status):
             return ParsedReport(group.number, rejection)
-        notes = prepare_entries(group, self.value_reader.field_map, final=status == "final")
+        notes = prepare_entries(group, self.value_reader.field_map, final=status in _FINAL)
         if not name:
             raise InvalidValueError(_SAME_REPORT)
         report = self._build_report(group, name, references, status)
@@ -250,7 +253,7 @@ class ResultReader:
         )
 
     def _build_report(self, group: ObrGroup, report_id: str, references: OrderReferences, status: str) -> LabReport:
-        content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status == "final")
+        content = ObxReader(self.value_reader, lambda: self.load_open_report(report_id)).read(group, final=status in _FINAL)
         issued = self._read_issued(group)
         completes = self._read_completes(group, references)
         whole_order = bool(references.order) and not references.lines and bool(content.documents) and not content.observations
@@ -269,6 +272,7 @@ class ResultReader:
             observations=content.observations,
             documents=content.documents,
             patient=read_patient(group, self.value_reader.field_map),
+            correction=status == _CORRECTED,
         )
 
     def _report_id(self, group: ObrGroup, references: OrderReferences) -> str:
@@ -319,7 +323,7 @@ def _report_status(status: str, observations: Sequence[ReportedObservation]) -> 
     open_ones = [one for one in observations if one.status not in done]
     if not status:
         return ReportStatus.PRELIMINARY if open_ones or not observations else ReportStatus.FINAL
-    given = ReportStatus(status)
+    given = ReportStatus.FINAL if status in _FINAL else ReportStatus(status)
     return ReportStatus.PARTIAL if given is ReportStatus.FINAL and open_ones else given
 
 

@@ -1,0 +1,116 @@
+"""Which of the orders that a message may mean, by a number that is not ours, it can mean. Pure.
+
+Accession numbers and barcodes name more than one order: a tube serves two of them, a label is used again years later, a counter
+starts over. The newest is no better than the others, so what the message says decides, and where it does not, a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_messages import LabReport
+from lab_agent.domain.report_coverage import Coverage
+from lab_agent.domain.state_machines import LineState
+from lab_agent.domain.values import latest_moment
+
+_COLLECTION_TOLERANCE = timedelta(hours=24)
+"""More than any time zone that was mistaken for another."""
+
+
+class Misfit(StrEnum):
+    """Why an order cannot be meant, or is less likely meant than another one; in the words in which people read it."""
+
+    ANOTHER_PATIENT = "another patient"
+    ANOTHER_TEST = "another test"
+    COLLECTED_LATER = "collected after this result"
+    WITHDRAWN = "withdrawn"
+    HAS_RESULTS = "has its results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An order that a message may mean, at the laboratory system that sent it.
+
+    `coverage` is what the message would be about there, `states` those of the order's lines. `tests` are the exchange's codes
+    under which results of a line are known to come; empty where that is not known. `collected_at` is when the first specimen was
+    taken. `has_report`: it has a version of the report.
+    """
+
+    order: OrderKey
+    coverage: Coverage
+    states: Mapping[LineKey, LineState]
+    tests: Mapping[LineKey, frozenset[str]]
+    collected_at: datetime | None
+    is_another_patient: bool
+    has_report: bool
+
+    @property
+    def waits(self) -> bool:
+        """Whether a line that the message is about waits for a result."""
+        return any(self.states[key] is LineState.ACCEPTED for key in self.coverage.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The one order that is meant, or None; and why each of the others is not."""
+
+    order: OrderKey | None
+    misfits: Mapping[OrderKey, Misfit]
+
+
+def choose_order(candidates: Sequence[Candidate], report: LabReport | None, codes: Collection[str]) -> Choice:
+    """Choose the one order that a message can mean. `codes` are the exchange's codes of the report's values.
+
+    First falls out what is contradicted: another patient, another test, a specimen that was taken later. Of several that are
+    left, those at the laboratory come before withdrawn ones, then those that wait for a result, or have a version of the report.
+    An order whose test is named is not replaced by one that is only left over.
+    """
+    misfits = {each.order: misfit for each in candidates if (misfit := _find_misfit(each, report, codes))}
+    left = [each for each in candidates if each.order not in misfits]
+    if any(_names_test(each, codes) for each in candidates):
+        left = _prefer(left, [each for each in left if _names_test(each, codes)], Misfit.ANOTHER_TEST, misfits, strict=True)
+    left = _prefer(left, [each for each in left if not _is_withdrawn(each)], Misfit.WITHDRAWN, misfits)
+    left = _prefer(left, [each for each in left if each.waits or each.has_report], Misfit.HAS_RESULTS, misfits)
+    return Choice(left[0].order if len(left) == 1 else None, misfits)
+
+
+def _prefer(
+    left: list[Candidate], better: list[Candidate], reason: Misfit, misfits: dict[OrderKey, Misfit], *, strict: bool = False
+) -> list[Candidate]:
+    """Keep the better ones, if there are any (or `strict`), and note why the others fell out."""
+    if not better and not strict:
+        return left
+    misfits.update({each.order: reason for each in left if each not in better})
+    return better
+
+
+def _find_misfit(candidate: Candidate, report: LabReport | None, codes: Collection[str]) -> Misfit | None:
+    if candidate.is_another_patient:
+        return Misfit.ANOTHER_PATIENT
+    if candidate.coverage.problem or _is_other_test(candidate, codes):
+        return Misfit.ANOTHER_TEST
+    taken = candidate.collected_at
+    if report is not None and taken is not None and latest_moment(report.effective) < taken - _COLLECTION_TOLERANCE:
+        return Misfit.COLLECTED_LATER
+    return None
+
+
+def _tests(candidate: Candidate) -> Iterable[frozenset[str]]:
+    return (candidate.tests.get(key, frozenset()) for key in candidate.coverage.lines)
+
+
+def _names_test(candidate: Candidate, codes: Collection[str]) -> bool:
+    return any(not tests.isdisjoint(codes) for tests in _tests(candidate))
+
+
+def _is_other_test(candidate: Candidate, codes: Collection[str]) -> bool:
+    """Whether the results of all lines that are meant come under codes that are known, and the report has none of them."""
+    return bool(codes) and all(_tests(candidate)) and not _names_test(candidate, codes)
+
+
+def _is_withdrawn(candidate: Candidate) -> bool:
+    return all(candidate.states[key] is LineState.WITHDRAWN for key in candidate.coverage.lines)

@@ -1,0 +1,65 @@
+"""Which of several orders a number means: what is contradicted falls out, and one must be left."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.lab_messages import LabReport, ReportStatus
+from lab_agent.domain.order_choice import Candidate, Misfit, choose_order
+from lab_agent.domain.report_coverage import Coverage
+from lab_agent.domain.state_machines import LineState
+
+NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
+GLUCOSE, CREATININE = frozenset({"2345-7", "GLU"}), frozenset({"2160-0", "CREA"})
+REPORT = LabReport(report_id="R", status=ReportStatus.FINAL, effective=NOW, issued=NOW)
+
+
+def candidate(order: str, state: LineState = LineState.ACCEPTED, tests: frozenset[str] = frozenset(), **other: Any) -> Candidate:
+    line = LineKey(f"L-{order}")
+    given: dict[str, Any] = {
+        "coverage": Coverage(lines=(line,)),
+        "collected_at": NOW,
+        "is_another_patient": False,
+        "has_report": False,
+    }
+    return Candidate(order=OrderKey(order), states={line: state}, tests={line: tests}, **{**given, **other})
+
+
+DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
+
+
+@pytest.mark.parametrize(
+    ("candidates", "codes", "order", "misfits"),
+    [
+        ([candidate("A")], (), "A", {}),
+        ([candidate("A"), candidate("B")], (), None, {}),
+        ([candidate("A"), candidate("B", is_another_patient=True)], (), "A", {"B": Misfit.ANOTHER_PATIENT}),
+        ([candidate("A"), candidate("B", coverage=Coverage(problem="no item"))], (), "A", {"B": Misfit.ANOTHER_TEST}),
+        ([candidate("A"), candidate("B", collected_at=NOW + timedelta(days=2))], (), "A", {"B": Misfit.COLLECTED_LATER}),
+        ([candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=23))], (), None, {}),
+        ([candidate("A"), candidate("B", GONE)], (), "A", {"B": Misfit.WITHDRAWN}),
+        ([candidate("A", GONE), candidate("B", GONE)], (), None, {}),
+        ([candidate("A"), candidate("B", DONE)], (), "A", {"B": Misfit.HAS_RESULTS}),
+        ([candidate("A"), candidate("B", DONE, has_report=True)], (), None, {}),
+        ([candidate("A", DONE), candidate("B", DONE)], (), None, {}),
+        ([candidate("A", tests=GLUCOSE), candidate("B", tests=CREATININE)], GLUCOSE, "A", {"B": Misfit.ANOTHER_TEST}),
+        ([candidate("A", tests=GLUCOSE), candidate("B")], GLUCOSE, "A", {"B": Misfit.ANOTHER_TEST}),
+        ([candidate("A", DONE, tests=GLUCOSE), candidate("B")], GLUCOSE, "A", {"B": Misfit.ANOTHER_TEST}),
+        ([candidate("B", tests=CREATININE)], GLUCOSE, None, {"B": Misfit.ANOTHER_TEST}),
+        ([candidate("B", tests=CREATININE)], GLUCOSE | CREATININE, "B", {}),
+        (
+            [candidate("A", tests=GLUCOSE, is_another_patient=True), candidate("B")],
+            GLUCOSE,
+            None,
+            {"A": Misfit.ANOTHER_PATIENT, "B": Misfit.ANOTHER_TEST},
+        ),
+    ],
+)
+def test_choice_leaves_one_order_or_says_why_not(candidates, codes, order, misfits):
+    found = choose_order(candidates, REPORT, codes)
+    assert found.order == order
+    assert dict(found.misfits) == misfits
