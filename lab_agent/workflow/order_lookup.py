@@ -122,7 +122,7 @@ def find_order(uow: UnitOfWork, message: LabMessage, report: ReportRecord, choos
     unknown = tuple(name for name in names if not name.orders)
     if len(unknown) == len(names) or any(name.kind in _OWN_KINDS for name in unknown):
         return LookupResult(problem=f"{join_limited(map(str, unknown)) or 'no name'}: no order here is known by it")
-    known = [name for name in (*names, *_find_earlier_versions(uow, message, report)) if name.orders]
+    known = [name for name in (*names, *_find_earlier_versions(uow, message, report, names)) if name.orders]
     common = set.intersection(*(set(name.orders) for name in known))
     if not common:
         return LookupResult(problem=f"names different orders: {join_limited(map(_describe, known), '; ')}")
@@ -206,14 +206,16 @@ def _named_lines(message: LabMessage) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.line for each in reasons if each.line))
 
 
-def _find_earlier_versions(uow: UnitOfWork, message: LabMessage, report: ReportRecord) -> Iterator[OrderReference]:
+def _find_earlier_versions(
+    uow: UnitOfWork, message: LabMessage, report: ReportRecord, names: Iterable[OrderReference]
+) -> Iterator[OrderReference]:
     """The order to which the report went before: it stays that one's, whatever else names another order now.
 
-    An id that is made of a number beside it says no more than the number. Nor is it asked about what was matched before.
+    An id that is made of a number of several orders says no more than the number. Nor is it asked about what was matched before.
     """
     if not isinstance(message, LabReport) or (report.order is not None and report.order == message.order):
         return
-    if not any(number and number in message.report_id for number in (message.accession, message.barcode)):
+    if not any(name.value in message.report_id for name in names if len(name.orders) > 1):
         yield OrderReference("report", message.report_id, uow.reports.orders_of(report.source, message.report_id))
 
 
