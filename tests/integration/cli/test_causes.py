@@ -107,7 +107,7 @@ def test_jobs_of_one_system_or_kind_are_dismissed(cli: Cli, lab: LaboratoryFolde
         (("orders", "retry", "--cause", "no_contrct"), "did you mean 'no_contract'?"),
         (("orders", "release", "--note", "x", "--cause", "tube.label-time"), "did you mean 'tube.label-times'?"),
         (("results", "release", "--note", "x", "--cause", "questoin"), "did you mean 'question'?"),
-        (("results", "dismiss", "--note", "x", "--cause", "nonsense"), "there are defect, "),
+        (("results", "dismiss", "--note", "x", "--cause", "nonsense"), "there are conflicting_version, defect, "),
         (("outbox", "retry"), "either the number of a job or --cause"),
         (("orders", "retry", "R1", "--cause", "no_contract"), "either the key of an order or --cause"),
     ],
