@@ -18,7 +18,8 @@ from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_table import CsvTable, Row, data_error, read_table, row_fields
 from lab_agent.lis.folder.settings import CsvSettings
 from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
-from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, to_observation
+from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, read_observations
+from lab_agent.lis.value_reading import ValueRules
 from lab_agent.serialization import load_message
 
 _PARTIAL_DATE = re.compile(r"\d{4}(-\d\d){0,2}", re.ASCII)
@@ -116,20 +117,23 @@ class _ReportReader:
         parts = {
             "lines": _distinct_values(rows, "line"),
             "items": _distinct_values(rows, "item") if not _distinct_values(rows, "line") else None,
-            "observations": [_observation(fields, self.settings) for _, fields in rows if has_value(fields)],
+            "observations": self._observations(rows),
             "not_performed": list(_not_performed(rows)),
         }
         return drop_none({**head, **{name: item for name, item in parts.items() if item}})
 
+    def _observations(self, rows: Sequence[NumberedRow]) -> list[dict[str, Any]]:
+        """The values. Raises `DataInvalidError`, with all that cannot be read for certain."""
+        system = {"code_system": self.settings.code_system}
+        given = [{name: fields[name] for name in OBSERVATION_FIELDS if name in fields} for _, fields in rows if has_value(fields)]
+        read = read_observations(({**system, **fields} for fields in given), ValueRules(self.settings.decimal_comma))
+        if read.problems:
+            raise DataInvalidError(read.problems)
+        return read.observations
+
     def _issued(self, effective: str | None) -> str | None:
         """When a report was issued that does not say it: at the time of its values, or, if that is a day, of its file."""
         return self.file_time.isoformat() if effective and _PARTIAL_DATE.fullmatch(effective) else effective
-
-
-def _observation(fields: Mapping[str, str], settings: CsvSettings) -> dict[str, Any]:
-    return to_observation(
-        {"code_system": settings.code_system, **{name: fields[name] for name in OBSERVATION_FIELDS if name in fields}}
-    )
 
 
 def has_value(fields: Mapping[str, str]) -> bool:

@@ -15,10 +15,10 @@ from lab_agent.lis.folder.csv_results import parse_csv
 from lab_agent.lis.folder.csv_table import CsvTable, detect_encoding, read_table
 from lab_agent.lis.folder.settings import CsvSettings
 from lab_agent.lis.raw_messages import time_zone_suggestion
+from lab_agent.lis.value_reading import suggests_decimal_comma
 from lab_agent.ports.lis import MapSuggestion
 
 _DELIMITERS = (";", ",", "\t", "|")
-_DECIMAL_COMMA = re.compile(r"(?:[<>]=?)?\s*[+-]?\d+,\d+")
 _DATES = (
     (re.compile(r"\d\d?\.\d\d?\.\d{4}\b.*"), "%d.%m.%Y"),
     (re.compile(r"\d{4}\.\d\d?\.\d\d?\b.*"), "%Y.%m.%d"),
@@ -130,8 +130,10 @@ def _letters(heading: str) -> str:
 
 
 def _numbers(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
-    if not settings.decimal_comma and any(_DECIMAL_COMMA.fullmatch(text) for text in _cells(table, ("value", "low", "high"))):
-        yield "decimal_comma", True, "numbers have a decimal comma: without this line they are text"
+    comma = False if settings.decimal_comma else suggests_decimal_comma(_cells(table, ("value", "low", "high")))
+    if comma is not False:
+        reason = "numbers have a decimal comma" if comma else "numbers have a comma before three digits: decimals, or thousands?"
+        yield "decimal_comma", comma, reason
 
 
 def _dates(table: CsvTable, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:

@@ -1,4 +1,4 @@
-"""A CSV file as rows of named fields: its encoding, delimiter and headings, and numbers and dates as spreadsheets write them.
+"""A CSV file as rows of named fields: its encoding, delimiter and headings, and dates as spreadsheets write them.
 
 Pure. What the file says of itself wins over the settings: a byte order mark, and a first line such as `sep=;`.
 """
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.settings import CsvSettings
 
-_NUMERIC_FIELDS = ("value", "low", "high")
 _DATE_FIELDS = ("effective", "issued", "observed_at", "patient_birth_date")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -26,19 +25,6 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SEPARATOR_LINE = re.compile(r'"?sep=(?P<delimiter>[^"\r\n])"?(?P<end>\r\n|\r|\n|$)', re.IGNORECASE)
-_COMMA_NUMBER = re.compile(
-    r"(?P<before>(?:[<>]=?)?\s*[+-]?)(?P<whole>[1-9]\d{0,2}(?:[.\s]\d{3})+|\d+)(?:,(?P<fraction>\d+))?(?P<exponent>[eE][+-]?\d+)?"
-)
-_AMBIGUOUS_NUMBER = re.compile(r"(?:[<>]=?)?\s*[+-]?[1-9]\d{0,2}\.\d{3}")
-"""1.234: with a decimal comma one thousand and more, but a system that mixes both means a little more than one."""
-
-_VALUE_FIELDS = ("value", "low", "high", "range_text", "unit")
-_SPREADSHEET_ERROR = re.compile(
-    r"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!|SPILL!|CALC!|BEZUG!|WERT!|ZAHL!|NV|ДЕЛ/0!|Н/Д|ИМЯ\?|ПУСТО!|ЧИСЛО!|ССЫЛКА!|ЗНАЧ!|#+)"
-    r"|Err:\d{3}",
-    re.IGNORECASE,
-)
-"""What Excel (in English, German and Russian) and LibreOffice write for a formula without a value, or a column too narrow."""
 _CUT_OFF_HINT = "have it written again; if the LIS never ends the last row, set csv.last_line_end to false"
 
 Row = Sequence[str]
@@ -116,17 +102,8 @@ def read_table(data: bytes, settings: CsvSettings) -> CsvTable:
 
 
 def row_fields(table: CsvTable, row: Row, settings: CsvSettings) -> dict[str, str]:
-    """The fields of a row that are not empty, its numbers and dates in the form of the published schema.
-
-    What cannot be read so stays as it is. Raises `DataInvalidError` for a number of which nobody can say what it means, and for
-    an error of the spreadsheet in the place of a value.
-    """
+    """The fields of a row that are not empty, its dates in the form of the published schema; others stay as they are."""
     fields = table.cells(row)
-    for name in _VALUE_FIELDS:
-        if _SPREADSHEET_ERROR.fullmatch(text := fields.get(name, "")):
-            raise data_error(name, f"is {text}, an error of the spreadsheet", "mend the formula, and write the value itself")
-    if settings.decimal_comma:
-        fields |= {name: _with_point(name, fields[name]) for name in _numeric_fields(fields)}
     if settings.dates is not None:
         dates = (*_DATE_FIELDS, *(["value"] if fields.get("value_type") == "datetime" else []))
         fields |= {name: settings.dates.to_iso(fields[name]) for name in dates if name in fields}
@@ -177,24 +154,6 @@ def _column_indexes(settings: CsvSettings, head: Row | None) -> dict[str, int]:
             what = "is missing" if column not in headings else "occurs more than once"
             raise data_error("row 1", f"the column for {name} {what}", "set csv.columns to the headings that the LIS uses")
     return {name: headings.index(column) for name, column in settings.columns.items()}
-
-
-def _numeric_fields(fields: Mapping[str, str]) -> list[str]:
-    typed = fields.get("value_type", "quantity") != "quantity"
-    return [name for name in _NUMERIC_FIELDS if name in fields and not (typed and name == "value")]
-
-
-def _with_point(name: str, text: str) -> str:
-    """A number with a decimal comma as one with a point, without the separators of its thousands; all its digits stay."""
-    if _AMBIGUOUS_NUMBER.fullmatch(text):
-        what = "has a point before three digits, where numbers have a decimal comma: thousands, or a decimal point?"
-        raise data_error(name, what, "write it with a decimal comma, or without a separator of thousands")
-    found = _COMMA_NUMBER.fullmatch(text)
-    if found is None:
-        return text
-    whole = re.sub(r"[.\s]", "", found["whole"])
-    fraction = f".{found['fraction']}" if found["fraction"] else ""
-    return f"{found['before']}{whole}{fraction}{found['exponent'] or ''}"
 
 
 def data_error(where: str, what: str, hint: str) -> DataInvalidError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from lab_agent.domain.ids import is_line_key, is_order_key
 from lab_agent.domain.text import shorten
@@ -14,10 +14,10 @@ from lab_agent.lis.hl7v2.results.obx_values import CODE_STRING_TYPES, CODED_TYPE
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, SplitMessage, split_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
+from lab_agent.lis.value_reading import suggests_decimal_comma
 from lab_agent.ports.lis import MapSuggestion
 
 _ZONE = re.compile(r"[+-]\d{4}\Z")
-_COMMA_NUMBER = re.compile(r"(?:<=|>=|<|>)?\s*[+-]?\d+,\d+\Z")
 _LOINC_LIKE = re.compile(r"\d{1,7}-\d\Z", re.ASCII)
 _LOINC = "http://loinc.org"
 _TIME_TYPES = frozenset({"DT", "TM", "DTM", "TS"})
@@ -39,6 +39,7 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
     """What is missing for a message of results; `name` is the adapter's. Each line once."""
     found: list[MapSuggestion] = []
     looked_at = 0
+    numbers: list[str] = []
     for group in split_groups(message, settings.field_map)[:_MAX_GROUPS]:
         if looked_at > _MAX_OBX:
             break
@@ -48,10 +49,11 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
         found += _suggest_for_group(group, settings)
         for entry in group.obx_entries[:_MAX_OBX]:
             found += _suggest_for_obx(entry.obx, settings)
+            numbers += _numbers(entry.obx, settings)
         if settings.zone is None and any(map(_lacks_zone, _times(group, settings))):
             reason = "times have no zone; name the laboratory's, such as Europe/Berlin"
             found.append(MapSuggestion(table=f"lis.{name}", key="time_zone", reason=reason))
-    found += _suggest_unused_segments(message, settings)
+    found += (*_suggest_decimal_comma(numbers), *_suggest_unused_segments(message, settings))
     return tuple({(each.table, each.key, each.if_barcode): each for each in reversed(found)}.values())[::-1]
 
 
@@ -168,10 +170,23 @@ def _suggest_for_obx(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSugge
     if obx.repetitions(5) and kind not in _VALUE_TYPES and kind not in field_map.table("value_types"):
         reason = f"OBX-2 is {shorten(kind) or 'empty'}; name the type that such values are of, such as ST or NM"
         yield MapSuggestion(table="tables.value_types", key=kind, reason=reason)
-    texts = [obx.text(5)] if kind == "NM" else [obx.text(5, part) for part in (2, 4)] if kind == "SN" else []
-    if not field_map.results.decimal_comma and any(map(_COMMA_NUMBER.match, texts)):
-        yield MapSuggestion(table="results", key="decimal_comma", value="true", reason="numbers have a decimal comma")
     yield from _suggest_code_systems(obx, settings)
+
+
+def _numbers(obx: Segment, settings: Hl7v2Settings) -> list[str]:
+    """The texts that are read as numbers; none where their notation is known already."""
+    kind = obx.text(2).upper()
+    is_text = kind in TEXT_TYPES | CODE_STRING_TYPES and settings.field_map.results.numeric_text and obx.raw(6)
+    if settings.field_map.results.decimal_comma:
+        return []
+    return [obx.text(5)] if kind == "NM" or is_text else [obx.text(5, part) for part in (2, 4)] if kind == "SN" else []
+
+
+def _suggest_decimal_comma(numbers: Sequence[str]) -> Iterator[MapSuggestion]:
+    comma = suggests_decimal_comma(numbers)
+    if comma is not False:
+        reason = "numbers have a decimal comma" if comma else "numbers have a comma before three digits: decimals, or thousands?"
+        yield MapSuggestion(table="results", key="decimal_comma", value="true" if comma else None, reason=reason)
 
 
 def _suggest_code_systems(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSuggestion]:

@@ -28,6 +28,7 @@ from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
 from lab_agent.lis.hl7v2.transport.mllp import CR, FS, VT
+from lab_agent.lis.value_reading import UnreadableValueError
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})
@@ -191,7 +192,7 @@ def describe_obx(obx: Segment, reader: ObxValueReader) -> str:
     meaning = reader.field_map.table("observation_status").get(status, "unknown") if status else "that of the report"
     try:
         value = _describe_value(obx, reader, kind, code)
-    except (InvalidValueError, InvalidTimestampError) as error:
+    except (InvalidValueError, InvalidTimestampError, UnreadableValueError) as error:
         value = f"invalid: {error}"
     flags = ", ".join(each.component_text(1) for each in obx.repetitions(8))
     return "; ".join(

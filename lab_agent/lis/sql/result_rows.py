@@ -17,17 +17,19 @@ from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.raw_messages import message_id
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.staging_tables import StagingTables
-from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, to_observation
+from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, TabularValues, drop_none, read_observations
+from lab_agent.lis.value_reading import ValueRules
 from lab_agent.serialization import load_message
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A result as read: the id of its row, its stable message id, and its JSON."""
+    """A result as read: the id of its row, its stable message id, its JSON, and what cannot be read of its values."""
 
     id: int
     message_id: str
     data: bytes
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,14 @@ class ResultTables:
         """Read a result with all its rows. Raises `DataInvalidError` if its documents are too large."""
         results = self.tables.results
         row = connection.execute(select(results).where(results.c.id == row_id)).one()
-        data = row.document.encode("utf-8") if row.document else exact_json.dumps(self._to_json(connection, row))
-        return ResultRow(row_id, message_id(f"row-{row_id}:{row.created_at}", data), data)
+        values = self._values(connection, row)
+        data = row.document.encode("utf-8") if row.document else exact_json.dumps(self._to_json(connection, row, values))
+        return ResultRow(row_id, message_id(f"row-{row_id}:{row.created_at}", data), data, values.problems)
 
     def parse(self, result_row: ResultRow) -> LabMessage:
         """Parse it into a message. Raises `DataInvalidError`, naming every invalid field."""
+        if result_row.problems:
+            raise DataInvalidError(result_row.problems)
         return load_message(result_row.data, time_zone=self.settings.zone)
 
     def mark_processed(self, connection: Connection, row_id: int) -> None:
@@ -83,12 +88,17 @@ class ResultTables:
         ours = or_(columns.claimed_by.is_(None), columns.claimed_by == self.settings.claimed_by, columns.claimed_at < lapsed)
         return and_(columns.ready == 1, columns.processed_at.is_(None), columns.fault.is_(None), ours)
 
-    def _to_json(self, connection: Connection, row: Row[Any]) -> dict[str, Any]:
+    def _values(self, connection: Connection, row: Row[Any]) -> TabularValues:
+        is_report = row.kind == "report" and not row.document
+        rows = self._child_rows(connection, self.tables.values, row.id) if is_report else []
+        return read_observations(({name: one[name] for name in OBSERVATION_FIELDS} for one in rows), ValueRules())
+
+    def _to_json(self, connection: Connection, row: Row[Any], values: TabularValues) -> dict[str, Any]:
         head = row._mapping  # noqa: SLF001 — SQLAlchemy's public name for a row's columns by name
         references = _strip_padding({"order": head["order_key"], "barcode": head["barcode"], "accession": head["accession"]})
         match head["kind"]:
             case "report":
-                body = {**self._report(connection, head), "patient": to_patient(_patient_columns(head))}
+                body = {**self._report(connection, head, values), "patient": to_patient(_patient_columns(head))}
             case "rejection":
                 collect_again = bool(head["collect_again"])
                 body = {
@@ -102,8 +112,7 @@ class ResultTables:
                 body = {}
         return drop_none({"kind": head["kind"], **references, **body})
 
-    def _report(self, connection: Connection, head: Mapping[Any, Any]) -> dict[str, Any]:
-        values = self._child_rows(connection, self.tables.values, head["id"])
+    def _report(self, connection: Connection, head: Mapping[Any, Any], values: TabularValues) -> dict[str, Any]:
         return {
             **_strip_padding({"report_id": head["report_id"]}),
             "version": head["version"],
@@ -113,7 +122,7 @@ class ResultTables:
             "completes": _split_words(head["completes"]),
             "effective": head["effective_at"],
             "issued": head["issued_at"],
-            "observations": [to_observation({name: row[name] for name in OBSERVATION_FIELDS}) for row in values],
+            "observations": values.observations,
             "documents": self._documents(connection, head["id"]),
             "not_performed": self._not_performed(connection, head["id"]),
         }

@@ -14,7 +14,6 @@ from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.results.obx_flags import read_flags, unknown_flags
 from lab_agent.lis.hl7v2.results.obx_repeats import text_key
-from lab_agent.lis.hl7v2.results.obx_texts import readable_text
 from lab_agent.lis.hl7v2.results.obx_times import times_of_values
 from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.organisms import sub_id
@@ -22,6 +21,7 @@ from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.report_merging import describe_repeated, find_repeated
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
+from lab_agent.lis.value_reading import UnreadableValueError, readable_text
 
 OpenReportLookup = Callable[[str], LabReport | None]
 TextKey = tuple[str, ...]
@@ -58,7 +58,7 @@ class ObxReader:
                     continue
                 is_line = _is_line(text_keys, place)
                 one = self._read_observation(entry, status, specimen, is_line=is_line)
-            except InvalidValueError as error:
+            except (InvalidValueError, UnreadableValueError) as error:
                 raise InvalidValueError(f"OBX {entry.number} {error}") from error
             except InvalidTimestampError as error:
                 raise InvalidValueError(f"OBX {entry.number} has a time that {error}") from error

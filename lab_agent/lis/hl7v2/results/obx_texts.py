@@ -1,13 +1,11 @@
-"""Texts of a result as a person should read them, and units whose carets are no separators (OBX-6)."""
+"""Codes and units of a result: what a reason may name, and carets that are no separators (OBX-6)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-_LINE_END = re.compile("\r\n?|[\n\x0b\x0c\x1e\x85\u2028\u2029]")
-_NO_BREAK_SPACE = re.compile("[\xa0\u2007\u202f]")
-_INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff\ufffe\uffff]")
+from lab_agent.lis.value_reading import has_invisible
 
 _SHORT_CODE = re.compile(r"[!-~]{1,20}\Z")
 
@@ -17,14 +15,6 @@ _UNIT_NAME = re.compile(r".*[^\W\d_]\)?\Z", re.DOTALL)
 _EXPONENT_OF_UNIT = re.compile(r"(?:-[1-9]|[234])(?:\Z|\s*[/*.)])", re.ASCII)
 
 
-def readable_text(text: str) -> str:
-    """Give a text without what nobody can read: line ends become LF, no-break spaces blanks, other control characters go.
-
-    FHIR's string allows no control character but tab, LF and CR (STU3, Data Types).
-    """
-    return _INVISIBLE.sub("", _NO_BREAK_SPACE.sub(" ", _LINE_END.sub("\n", text))).strip()
-
-
 def quotable_code(text: str) -> str:
     """A code of a message as a reason may name it; empty if it may be a free text, which may name the patient (law 7)."""
     return text if _SHORT_CODE.match(text) else ""
@@ -32,7 +22,7 @@ def quotable_code(text: str) -> str:
 
 def has_control_character(text: str) -> bool:
     """Whether a code or unit holds a character that it cannot mean; unlike a text, it is not repaired."""
-    return _INVISIBLE.search(text) is not None or any(char in "\t\r\n\x0b\x0c\x85" for char in text)
+    return has_invisible(text) or any(char in "\t\r\n\x0b\x0c\x85" for char in text)
 
 
 def join_powers(parts: Sequence[str], separator: str) -> list[str]:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from lab_agent.lis.hl7v2.parser import Segment
-from lab_agent.lis.hl7v2.results.obx_texts import readable_text
 from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
+from lab_agent.lis.value_reading import readable_text
 
 _SEVERAL_TIMES = (
     "has values of one code and different times (OBX-14), and a report has one time: have the laboratory system send an OBR for "

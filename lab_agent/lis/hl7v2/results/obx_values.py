@@ -5,7 +5,6 @@ No value loses its unit: a text that is a number and has a unit is a quantity, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -15,19 +14,24 @@ from typing import Any
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
-from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, quotable_code, readable_text
+from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, quotable_code
 from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
+from lab_agent.lis.value_reading import (
+    COMPARATORS,
+    Declared,
+    Number,
+    UnreadableValueError,
+    ValueFault,
+    ValueRules,
+    add_unit,
+    check_spreadsheet,
+    is_amount,
+    read_number,
+    read_text,
+    read_value,
+    readable_text,
+)
 
-NUMBER_PATTERN = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
-_NUMBER_WITH_COMPARATOR = re.compile(rf"(<=|>=|=<|=>|<|>|≤|≥|=)?\s*({NUMBER_PATTERN})\Z", re.ASCII)
-_GRADE = re.compile(r"\s*\+")
-"""A text that begins with a plus is a grade (`+1`), and no number."""
-_AMOUNT = re.compile(r"[<>=≤≥~±+-]*\s*\d")
-_DIGIT = re.compile(r"\d")
-_COMPARATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "=": None, "": None, None: None}
-_OTHER_NOTATION = re.compile(r"\s*[<>=≤≥+-]*\s*\d[\d.,'\s]*,[\d.,'\s]*\Z", re.ASCII)
-"""A number in another notation than the map's (`4,9`): it must not become a text, since the map mends it."""
-_UNREADABLE_NUMBER = "has an invalid number"
 LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
@@ -40,14 +44,16 @@ class InvalidValueError(ValueError):
 
 def is_text_for_number(text: str, field_map: FieldMap) -> bool:
     """Whether an OBX-5 of type NM is a text for a number that there is not: `****`, `neg`."""
-    is_number = _NUMBER_WITH_COMPARATOR.match(normalize_decimal(text, field_map)) or _OTHER_NOTATION.match(text)
-    return is_number is None and bool(readable_text(text))
+    try:
+        read = read_value(text, None, value_rules(field_map), Declared.NUMBER)
+    except UnreadableValueError:
+        return False
+    return isinstance(read, str) and bool(read)
 
 
-def normalize_decimal(text: str, field_map: FieldMap) -> str:
-    """The text with a point for a decimal comma, where the map says that the LIS writes one."""
-    text = text.strip()
-    return text.replace(",", ".") if field_map.results.decimal_comma and text.count(",") == 1 else text
+def value_rules(field_map: FieldMap) -> ValueRules:
+    """How values are written, as the map says it."""
+    return ValueRules(field_map.results.decimal_comma, field_map.results.numeric_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,13 @@ class ObxValueReader:
     def read_value(self, obx: Segment, *, is_line: bool = False) -> dict[str, Any]:
         """Return the value as a field of `ReportedObservation`. `is_line`: it is one line of a longer text.
 
-        Raises `InvalidValueError`, `InvalidTimestampError`.
+        Raises `InvalidValueError`, `InvalidTimestampError`, `UnreadableValueError`.
         """
         kind, values = obx.text(2).upper(), obx.repetitions(5)
         if not values:
             raise InvalidValueError("has no value")
+        if not is_line and len(values) == 1 and _says_about(obx) and is_amount(values[0].text.lstrip(obx.separators.component)):
+            raise UnreadableValueError(ValueFault.ABOUT)
         if kind in TEXT_TYPES or kind in CODE_STRING_TYPES:
             return self._read_text(obx, values, is_line=is_line)
         if kind in CODED_TYPES:
@@ -97,9 +105,12 @@ class ObxValueReader:
                 yield self._build_coding(code, display, system, "OBX-6")
 
     def read_number(self, text: str) -> Decimal | None:
-        """Read a decimal; None if it is not one."""
-        found = _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text))
-        return Decimal(found[2]) if found and not found[1] else None
+        """Read a decimal; None if it is not one for certain."""
+        try:
+            found = read_number(text, value_rules(self.field_map))
+        except UnreadableValueError:
+            return None
+        return found.value if found and not found.comparator else None
 
     def read_codings(self, value: FieldValue) -> Iterator[Coding]:
         """The codings of a coded value: the first triple and the alternative one."""
@@ -123,7 +134,7 @@ class ObxValueReader:
     def _read_single(self, kind: str, obx: Segment, value: FieldValue) -> dict[str, Any]:
         match kind:
             case "NM":
-                return {"value_quantity": self._read_quantity(obx, value.text)}
+                return self._read_plain(obx, value.text, Declared.NUMBER)
             case "SN":
                 return self._read_structured_numeric(obx, value)
             case "DT" | "DTM" | "TS":
@@ -136,30 +147,32 @@ class ObxValueReader:
                 raise InvalidValueError(f"has the unsupported type {named}".rstrip() + " in OBX-2")
 
     def _read_text(self, obx: Segment, values: Sequence[FieldValue], *, is_line: bool) -> dict[str, Any]:
-        text = readable_text("\n".join(value.text for value in values))
-        if not text and not is_line:  # an empty line parts two paragraphs
+        text = "\n".join(value.text for value in values)
+        if not is_line:
+            return self._read_plain(obx, text, Declared.TEXT)
+        text = read_text(text)  # may be empty: such a line parts two paragraphs
+        return {"value_string": self._with_unit(text, obx) if is_amount(text) else text}
+
+    def _read_plain(self, obx: Segment, text: str, declared: Declared) -> dict[str, Any]:
+        unit = self.read_unit(obx)
+        read = read_value(text, unit.get("unit"), value_rules(self.field_map), declared)
+        if isinstance(read, Number):
+            return {"value_quantity": Quantity(value=read.value, comparator=read.comparator, **unit)}
+        if not read:
             raise InvalidValueError("has no value")
-        if self.field_map.results.numeric_text and not is_line and self._has_unit(obx) and self._is_number(text):
-            return {"value_quantity": self._read_quantity(obx, text)}
-        is_amount = (_AMOUNT.match if is_line else _DIGIT.search)(text) is not None
-        return {"value_string": self._with_unit(text, obx) if is_amount else text}
+        return {"value_string": read}
 
     def _has_unit(self, obx: Segment) -> bool:
         return bool(self.read_unit(obx).get("unit"))
 
-    def _is_number(self, text: str) -> bool:
-        return _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text)) is not None and not _GRADE.match(text)
-
     def _with_unit(self, text: str, obx: Segment) -> str:
-        """Give an amount that is no number with its unit, unless it says it itself: `5-10 /HPF`, `1:40 titre`."""
-        unit = self.read_unit(obx).get("unit")
-        return text if unit is None or _says_unit(text, unit) else f"{text} {unit}"
+        return add_unit(text, self.read_unit(obx).get("unit"))
 
     def _read_concept(self, obx: Segment, values: Sequence[FieldValue]) -> CodeableConcept:
         codings = tuple(coding for value in values for coding in self._concept_codings(value))
-        texts = (readable_text(self._concept_text(value)) for value in values)
+        texts = (read_text(self._concept_text(value)) for value in values)
         text = "\n".join(text for text in texts if text)
-        return CodeableConcept(coding=codings, text=(self._with_unit(text, obx) if _AMOUNT.match(text) else text) or None)
+        return CodeableConcept(coding=codings, text=(self._with_unit(text, obx) if is_amount(text) else text) or None)
 
     def _concept_codings(self, value: FieldValue) -> Iterator[Coding]:
         """The codings of an answer; `10^5 CFU/mL` without a code system is a text whose caret was not escaped."""
@@ -175,32 +188,32 @@ class ObxValueReader:
         mark = value.separators.component
         return value.raw.count(mark) == 1 and len(join_powers(value.raw.split(mark), mark)) == 1
 
-    def _read_quantity(self, obx: Segment, text: str, comparator: str | None = None) -> Quantity:
-        found = _NUMBER_WITH_COMPARATOR.match(self._normalize_decimal(text))
-        if found is None:
-            raise InvalidValueError(_UNREADABLE_NUMBER)
-        sign = comparator or _COMPARATORS.get(found[1], found[1])
-        return Quantity(value=Decimal(found[2]), comparator=sign, **self.read_unit(obx))
-
     def _read_structured_numeric(self, obx: Segment, value: FieldValue) -> dict[str, Any]:
-        """SN as a quantity, range or ratio; what is none of them is a text: `2+`, or a titre with a unit of its own."""
+        """SN as a quantity, range or ratio; what is none of them is a text: `2+`, `<1:8`, or a titre with a unit of its own."""
         sign, first, separator, second = (value.component_text(number).strip() for number in range(1, 5))
-        text = {"value_string": self._with_unit(readable_text(f"{sign}{first}{separator}{second}"), obx)}
-        comparator = None if sign in {"", "="} else _COMPARATORS.get(sign, sign)
-        if comparator not in {None, "<", "<=", ">", ">="} or not first or bool(separator) != bool(second):
+        text = {"value_string": self._with_unit(read_text(f"{sign}{first}{separator}{second}"), obx)}
+        if (sign and sign not in COMPARATORS) or not first or bool(separator) != bool(second):
             return text
-        low = self._read_quantity(obx, first, comparator)
+        low = self._read_part(obx, first, COMPARATORS.get(sign))
         if not second:
             return {"value_quantity": low}
-        high = self._read_quantity(obx, second)
-        if separator == "-" and comparator is None:
+        high = self._read_part(obx, second)
+        if low.comparator or high.comparator:
+            return text
+        if separator == "-":
             return {"value_range": Range(low=low, high=high)}
         if separator in {":", "/"} and not self._has_unit(obx):
             return {"value_ratio": Ratio(numerator=low, denominator=high)}
         return text
 
-    def _normalize_decimal(self, text: str) -> str:
-        return normalize_decimal(text, self.field_map)
+    def _read_part(self, obx: Segment, text: str, comparator: str | None = None) -> Quantity:
+        check_spreadsheet(text)
+        found = read_number(text, value_rules(self.field_map))
+        if found is None:
+            raise UnreadableValueError(ValueFault.NOT_A_NUMBER)
+        if found.comparator and comparator and found.comparator != comparator:
+            raise UnreadableValueError(ValueFault.COMPARATOR)
+        return Quantity(value=found.value, comparator=comparator or found.comparator, **self.read_unit(obx))
 
     def _code_system(self, name: str) -> str | None:
         """The URL of a code system; local codes (`L`, `99…`) have none."""
@@ -210,6 +223,7 @@ class ObxValueReader:
         return None if not name or name.upper() == "L" or name.startswith("99") else name
 
 
-def _says_unit(text: str, unit: str) -> bool:
-    word = r"\s*".join(map(re.escape, "".join(unit.split())))
-    return re.search(rf"(?<![^\W\d_]){word}(?!\w)", text, re.IGNORECASE) is not None
+def _says_about(obx: Segment) -> bool:
+    """Whether a `~` stands before the value: it parts repetitions, and some write it for "about"."""
+    mark = obx.separators.repetition
+    return mark == "~" and obx.raw(5).lstrip().startswith(mark)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from lab_agent.domain.lab_messages import ReferenceRange
 from lab_agent.domain.values import Quantity
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
-from lab_agent.lis.hl7v2.results.obx_texts import readable_text
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
+from lab_agent.lis.value_reading import read_text
 
 Unit = dict[str, str | None]
 _NUMBER = r"[+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+)"
@@ -52,7 +52,7 @@ def _read_subcomponents(component: FieldValue) -> str:
     raws = ("" if raw == HL7_NULL else raw for raw in component.raw.split(mark))
     pieces = [FieldValue(raw, component.separators, component.encoding).text.strip() for raw in raws]
     is_range = len(pieces) == 2 and any(pieces) and all(not piece or _LONE_NUMBER.match(piece) for piece in pieces)
-    return readable_text(("-" if is_range else mark).join(pieces))
+    return read_text(("-" if is_range else mark).join(pieces))
 
 
 def _parse_range(text: str, unit: Unit, reader: ObxValueReader) -> ReferenceRange:

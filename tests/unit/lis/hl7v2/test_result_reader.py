@@ -82,7 +82,6 @@ GRAMS = {"unit": "g/L"}
         ("ST", "<= 5.10", "g/L", Quantity(value=Decimal("5.10"), comparator="<=", **GRAMS)),
         ("TX", "5.1", "g/L", Quantity(value=Decimal("5.1"), **GRAMS)),
         ("IS", "5.1", "g/L", Quantity(value=Decimal("5.1"), **GRAMS)),
-        ("ST", "3,5", "g/L", "3,5 g/L"),
         ("ST", "5-10", "/HPF", "5-10 /HPF"),
         ("ST", "+1", "g/L", "+1 g/L"),
         ("ST", "5.1 g/l", "g/L", "5.1 g/l"),
@@ -273,7 +272,8 @@ def test_results_after_leading_specimen_are_results() -> None:
 
 def test_invalid_order_group_does_not_affect_others() -> None:
     first, second = parts(OBR, "OBX|1|NM|718-7^Hb^LN||3,9||||||F", OBR.replace(L1, L2), "OBX|1|NM|718-7^Hb^LN||4||||||F")
-    assert {first.problem, second.problem} == {None, "OBR 1: OBX 1 has an invalid number"}
+    assert (first.problem or "").startswith("OBR 1: OBX 1 has an invalid number")
+    assert second.problem is None
 
 
 def test_two_reports_complete_line_together() -> None:

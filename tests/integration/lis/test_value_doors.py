@@ -1,0 +1,170 @@
+"""The table of values (`tests/unit/lis/test_value_reading.py`) by every door, live and in `try`: a value is the same by each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, insert, select, text
+
+from lab_agent.domain.lab_messages import LabReport, ReportedObservation
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.sql import SqlAdapter, SqlSettings
+from lab_agent.lis.sql.staging_tables import create_statements, make_tables
+from lab_agent.lis.testing import MemoryInbox
+from lab_agent.lis.value_reading import ValueFault
+from tests.harness.hl7_peer import connected_peer
+from tests.unit.lis.test_value_reading import ALIKE, UNIT, WITH_COMMA, WITH_POINT, Case
+
+MSH = "MSH|^~\\&|LIS|LAB|AGENT||20260518100000+0300||ORU^R01|{number}|P|2.5.1|||||||UNICODE UTF-8"
+OBR = "OBR|1|LAAAAAAAAAAAAAAA|{name}|GLU|||20260517083000+0300|||||||||||||||20260518090000+0300|||F"
+COLUMNS = {name: name for name in ("report_id", "barcode", "effective", "code", "value", "value_type", "unit", "note")}
+REFUSED = "refused"
+NO_NUMBER_PARTS = re.compile(r"(?P<sign>[<>=≤≥⩽⩾≦≧]*)\s*(?P<rest>.*)", re.DOTALL)
+POINT_CASES, COMMA_CASES = (*ALIKE, *WITH_POINT), (*ALIKE, *WITH_COMMA)
+
+
+def expected(cases: Sequence[Case]) -> dict[str, str]:
+    """What the clinic gets, by the text that was sent."""
+    return {text: REFUSED if isinstance(meant, ValueFault) else meant for text, meant in cases}
+
+
+def shown(one: ReportedObservation) -> str:
+    """A value in the writing of the table; a number without its unit is not in it."""
+    amount = one.value_quantity
+    if amount is None:
+        return str(one.value_string)
+    return f"={amount.comparator or ''}{amount.value:f}" + ("" if amount.unit == UNIT else f" without {UNIT}")
+
+
+def by_name(inbox: MemoryInbox, texts: Mapping[str, str]) -> dict[str, str]:
+    """What arrived, by the text that was sent under the name of each report; what did not was refused."""
+    found = {one.accession or one.report_id: one for one in inbox.contents if isinstance(one, LabReport)}
+    return {text: shown(found[name].observations[0]) if name in found else REFUSED for name, text in texts.items()}
+
+
+async def tried(adapter: Any, raw: bytes, name: str) -> list[str]:
+    """What `try` says of a message."""
+    parts = (await adapter.parse_message(raw, name)).parts
+    return [shown(part.content.observations[0]) if part.content else REFUSED for part in parts]
+
+
+def rows(cases: Sequence[Case]) -> bytes:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(COLUMNS), delimiter=";", restval="")
+    table.writeheader()
+    for place, (value, _) in enumerate(cases):
+        given = {"barcode": "42", "effective": "2026-05-17T08:30:00Z", "code": "GLU", "value": value, "unit": UNIT}
+        table.writerow({"report_id": f"R{place}", **given})
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize(("comma", "cases"), [(False, POINT_CASES), (True, COMMA_CASES)])
+async def test_csv_value_is_that_of_the_table(tmp_path: Path, comma: bool, cases: tuple[Case, ...]) -> None:
+    for name in ("orders", "results"):
+        (tmp_path / name).mkdir()
+    table = {"columns": COLUMNS, "decimal_comma": comma, "date_format": "%d.%m.%Y"}
+    given = {"orders": tmp_path / "orders", "results": tmp_path / "results", "settle": 0, "csv": table}
+    adapter, inbox = FolderAdapter(FolderSettings.model_validate(given), "folder"), MemoryInbox()
+    await adapter.start(inbox)
+    (tmp_path / "results" / "day.csv").write_bytes(rows(cases))
+    await adapter.collect()
+    await adapter.stop()
+    found = by_name(inbox, {f"R{place}": value for place, (value, _) in enumerate(cases)})
+    assert found == expected(cases)
+    assert await tried(adapter, rows(cases), "day.csv") == list(found.values())
+
+
+async def test_row_value_is_that_of_the_table(tmp_path: Path) -> None:
+    url, tables = f"sqlite:///{tmp_path / 'lis.db'}", make_tables("lab_", None)
+    engine = create_engine(url)
+    head = {"ready": 1, "order_key": "R1", "status": "final", "effective_at": "2026-05-17T08:30:00Z"}
+    with engine.begin() as connection:
+        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
+            connection.execute(text(statement))
+        for place, (value, _) in enumerate(POINT_CASES):
+            result = insert(tables.results).values(report_id=f"R{place}", issued_at="2026-05-17T09:00:00Z", **head)
+            (number,) = connection.execute(result).inserted_primary_key or (0,)
+            row = {"result_id": number, "position": 0, "code": "2345-7", "value": value, "unit": UNIT}
+            connection.execute(insert(tables.values).values(row))
+    adapter, inbox = SqlAdapter(SqlSettings.model_validate({"url": url, "batch": 1000}), "sql"), MemoryInbox()
+    await adapter.start(inbox)
+    await adapter.collect()
+    await adapter.stop()
+    assert by_name(inbox, {f"R{place}": value for place, (value, _) in enumerate(POINT_CASES)}) == expected(POINT_CASES)
+    with engine.connect() as connection:
+        faults = [fault for fault in connection.execute(select(tables.results.c.fault)).scalars() if fault]
+    engine.dispose()
+    assert len(faults) == len(inbox.rejections) == list(expected(POINT_CASES).values()).count(REFUSED)
+    assert all(fault.startswith("observations[0].value: ") for fault in faults)
+
+
+def structured(text: str, meant: str | ValueFault) -> str | None:
+    """A text as SN; None for one that this type does not have."""
+    parts = NO_NUMBER_PARTS.fullmatch(text)
+    return f"{parts['sign']}^{parts['rest']}" if parts and (isinstance(meant, ValueFault) or meant.startswith("=")) else None
+
+
+@pytest.mark.parametrize("kind", ["NM", "ST", "SN"])
+@pytest.mark.parametrize(("comma", "cases"), [(False, POINT_CASES), (True, COMMA_CASES)])
+async def test_obx_value_is_that_of_the_table(tmp_path: Path, kind: str, comma: bool, cases: tuple[Case, ...]) -> None:
+    mapping = "[results]\ndecimal_comma = true\n" if comma else ""
+    sent = [(value, meant, structured(value, meant) if kind == "SN" else value) for value, meant in cases]
+    texts = [(value, meant, written) for value, meant, written in sent if written is not None]
+    seen = {}
+    async with connected_peer(tmp_path, mapping=mapping) as peer:
+        for place, (_, _, written) in enumerate(texts):
+            obx = f"OBX|1|{kind}|2345-7^Glucose^LN||{written}|{UNIT}|||||F"
+            message = (MSH.format(number=place), OBR.format(name=f"R{place}"), obx)
+            await peer.send(*message)
+            seen[f"R{place}"] = (await tried(peer.adapter, ("\r".join(message) + "\r").encode(), "m"))[0]
+        found = by_name(peer.inbox, {f"R{place}": value for place, (value, _, _) in enumerate(texts)})
+    assert found == expected([(value, meant) for value, meant, _ in texts])
+    assert list(seen.values()) == list(found.values())
+
+
+ABOUT = ("~140", "~ 140", "~5-10")
+
+
+@pytest.mark.parametrize("kind", ["NM", "ST", "IS", "SN"])
+@pytest.mark.parametrize("written", ABOUT)
+async def test_about_before_a_value_is_refused(tmp_path: Path, kind: str, written: str) -> None:
+    """`~` parts repetitions: the first one is empty, and the second would be delivered as exact."""
+    value = written.replace("~", "~^", 1) if kind == "SN" else written
+    async with connected_peer(tmp_path) as peer:
+        answer = await peer.send(
+            MSH.format(number=1), OBR.format(name="R"), f"OBX|1|{kind}|2345-7^Glucose^LN||{value}|{UNIT}|||||F"
+        )
+        assert answer.startswith("AE: ")
+        assert not peer.reports
+
+
+@pytest.mark.parametrize("kind", ["NM", "ST", "IS"])
+@pytest.mark.parametrize("written", ABOUT)
+async def test_escaped_about_stays_in_the_text(tmp_path: Path, kind: str, written: str) -> None:
+    value = written.replace("~", "\\R\\")
+    async with connected_peer(tmp_path) as peer:
+        assert (
+            await peer.send(MSH.format(number=1), OBR.format(name="R"), f"OBX|1|{kind}|2345-7^Glucose^LN||{value}|{UNIT}|||||F")
+            == "AA"
+        )
+        assert peer.values() == {"R": [f"{written} {UNIT}"]}
+
+
+async def test_several_numbers_in_one_text_are_refused(tmp_path: Path) -> None:
+    async with connected_peer(tmp_path) as peer:
+        assert (
+            await peer.send(MSH.format(number=1), OBR.format(name="R"), f"OBX|1|ST|2345-7^Glucose^LN||5~10|{UNIT}|||||F")
+        ).startswith("AE")
+
+
+@pytest.mark.parametrize("bounds", ["0\u009610", "3.5\u200b5.1"])
+async def test_range_that_lost_its_dash_is_refused(tmp_path: Path, bounds: str) -> None:
+    async with connected_peer(tmp_path) as peer:
+        obx = f"OBX|1|NM|2345-7^Glucose^LN||5.4|{UNIT}|{bounds}||||F"
+        assert (await peer.send(MSH.format(number=1), OBR.format(name="R"), obx)).startswith("AE")
