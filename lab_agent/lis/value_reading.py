@@ -33,7 +33,7 @@ _UNSEEN = f"[{_REMOVED}\xad\u061c\u180e\u200c-\u200f\u202a-\u202e\u2061-\u206f]"
 """Characters that nobody sees; some of them (soft hyphen, direction marks) may stay in a text."""
 _INVISIBLE = re.compile(f"[{_REMOVED}]")
 _UNSEEN_CHARACTER = re.compile(_UNSEEN)
-_UNSEEN_IN_NUMBER = re.compile(rf"[\d.,{_SIGNS}+−-]\s*{_UNSEEN}+\s*[\d.,]")
+_UNSEEN_IN_NUMBER = re.compile(rf"[\d.,{_SIGNS}+−-][{_BLANKS}]*{_UNSEEN}+[{_BLANKS}]*[\d.,]")
 
 _HEAD = rf"(?P<sign>[{_SIGNS}]{{0,2}})[{_BLANKS}]*(?P<minus>[+−-]?)"
 _EXPONENT = r"(?P<exponent>[eE][+-]?\d{1,3})?"

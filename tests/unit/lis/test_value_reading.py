@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from time import process_time
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from lab_agent.lis.value_reading import (
     read_value,
     suggests_decimal_comma,
 )
+from tests.harness.paths import ROOT
 
 UNIT = "mmol/L"
 Case = tuple[str, str | ValueFault]
@@ -142,6 +146,14 @@ def test_text_for_people_keeps_no_invisible_characters() -> None:
     assert read_text("caf\x07e\xa0noir\u2028end\u200b") == "cafe noir\nend"
 
 
+@pytest.mark.parametrize("filling", ["\x1c", " ", "\u200b", "m ", "1,", "1 234 "])
+def test_long_text_is_read_in_linear_time(filling: str) -> None:
+    started = process_time()
+    with suppress(UnreadableValueError):
+        read_value("5" + filling * 100_000 + "x", UNIT, COMMA, Declared.NUMBER)
+    assert process_time() - started < 1
+
+
 @pytest.mark.parametrize(
     ("texts", "meant"),
     [
@@ -184,3 +196,20 @@ def test_fields_beside_a_value(fields: dict[str, str], tree: dict[str, Any] | st
         assert [problem.where for problem in read.problems] == [f"observations[1].{tree}"]
     else:
         assert tree.items() <= {**read.observations[1]}.items()
+
+
+def documented() -> list[tuple[str, str]]:
+    """Each example of the documentation, and the first word of what it becomes."""
+    page = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8").partition("### Values as text")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    return [(text, re.split(r"\W", meant)[0]) for examples, meant in rows for text in re.findall("`([^`]+)`", examples)]
+
+
+def test_documented_examples_become_what_the_page_says() -> None:
+    for text, meant in documented():
+        try:
+            found = "number" if isinstance(read_value(text, UNIT, POINT, Declared.NOTHING), Number) else "text"
+        except UnreadableValueError:
+            found = "refused"
+        assert found == meant, text
+    assert {meant for _, meant in documented()} == {"number", "text", "refused"}

@@ -1,7 +1,4 @@
-"""Converts OBX-5 by its type (OBX-2) into one of the interface's value forms. Decimals keep their digits; nothing is guessed.
-
-No value loses its unit: a text that is a number and has a unit is a quantity, and any other amount keeps the unit in its text.
-"""
+"""Converts OBX-5 by its type (OBX-2) into one of the interface's value forms; numbers and texts are read by `value_reading`."""
 
 from __future__ import annotations
 
@@ -36,6 +33,7 @@ LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 CODE_STRING_TYPES = frozenset({"IS", "ID"})
+_PLAIN_TYPES = TEXT_TYPES | CODE_STRING_TYPES | {"NM", "SN"}
 
 
 class InvalidValueError(ValueError):
@@ -71,7 +69,7 @@ class ObxValueReader:
         kind, values = obx.text(2).upper(), obx.repetitions(5)
         if not values:
             raise InvalidValueError("has no value")
-        if not is_line and len(values) == 1 and _says_about(obx) and is_amount(values[0].text.lstrip(obx.separators.component)):
+        if kind in _PLAIN_TYPES and not is_line and len(values) == 1 and _says_about(obx):
             raise UnreadableValueError(ValueFault.ABOUT)
         if kind in TEXT_TYPES or kind in CODE_STRING_TYPES:
             return self._read_text(obx, values, is_line=is_line)
@@ -225,5 +223,5 @@ class ObxValueReader:
 
 def _says_about(obx: Segment) -> bool:
     """Whether a `~` stands before the value: it parts repetitions, and some write it for "about"."""
-    mark = obx.separators.repetition
-    return mark == "~" and obx.raw(5).lstrip().startswith(mark)
+    mark, value = obx.separators.repetition, obx.raw(5).strip()
+    return mark == "~" and value.startswith(mark) and is_amount(value.strip(f"{mark}{obx.separators.component} "))
