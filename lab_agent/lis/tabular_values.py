@@ -12,6 +12,7 @@ from typing import Any
 
 from lab_agent.errors import Problem
 from lab_agent.lis.value_reading import (
+    BLANKS,
     COMPARATORS,
     Declared,
     Number,
@@ -50,7 +51,7 @@ def read_observations(rows: Iterable[Fields], rules: ValueRules) -> TabularValue
     problems: list[Problem] = []
     trees: list[dict[str, Any]] = []
     for place, row in enumerate(rows):
-        given = {name: text.strip() for name, text in row.items() if text is not None and text.strip()}
+        given = {name: bare for name, text in row.items() if text is not None and (bare := text.strip(BLANKS))}
         found = list(_find_problems(given, rules))
         problems += (Problem(f"observations[{place}].{name}", fault.what, fault.hint) for name, fault in found)
         trees.append(given if found else _to_observation(given, rules))

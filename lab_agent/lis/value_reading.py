@@ -25,7 +25,8 @@ COMPARATORS = MappingProxyType(
 _SIGNS = "<>=≤⩽≦≥⩾≧"
 _FIXED_SPACES = "\xa0\u2007\u2009\u202f"
 """Spaces that hold a number together: no-break, figure, thin and narrow ones."""
-_BLANKS = f" \t\r\n{_FIXED_SPACES}"
+BLANKS = f" \t\r\n{_FIXED_SPACES}"
+"""What may stand around a value; Python's `strip` also takes control characters, and with them a dash of another code page."""
 _LINE_END = re.compile("\r\n?|[\n\x0b\x0c\x1e\x85\u2028\u2029]")
 _NO_BREAK_SPACE = re.compile("[\xa0\u2007\u202f]")
 _REMOVED = "\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff\ufffe\uffff"
@@ -33,9 +34,9 @@ _UNSEEN = f"[{_REMOVED}\xad\u061c\u180e\u200c-\u200f\u202a-\u202e\u2061-\u206f]"
 """Characters that nobody sees; some of them (soft hyphen, direction marks) may stay in a text."""
 _INVISIBLE = re.compile(f"[{_REMOVED}]")
 _UNSEEN_CHARACTER = re.compile(_UNSEEN)
-_UNSEEN_IN_NUMBER = re.compile(rf"[\d.,{_SIGNS}+−-][{_BLANKS}]*{_UNSEEN}+[{_BLANKS}]*[\d.,]")
+_UNSEEN_IN_NUMBER = re.compile(rf"[\d.,{_SIGNS}+−-][{BLANKS}]*{_UNSEEN}+[{BLANKS}]*[\d.,]")
 
-_HEAD = rf"(?P<sign>[{_SIGNS}]{{0,2}})[{_BLANKS}]*(?P<minus>[+−-]?)"
+_HEAD = rf"(?P<sign>[{_SIGNS}]{{0,2}})[{BLANKS}]*(?P<minus>[+−-]?)"
 _EXPONENT = r"(?P<exponent>[eE][+-]?\d{1,3})?"
 _POINT_NUMBER = re.compile(
     rf"{_HEAD}(?:(?P<plain>\d+(?:\.\d+)?|\.\d+){_EXPONENT}"
@@ -48,7 +49,7 @@ _COMMA_NUMBER = re.compile(
     re.ASCII,
 )
 _THOUSANDS_OR_MORE_THAN_ONE = re.compile(r"[1-9]\d{0,2}\.\d{3}", re.ASCII)
-_DIGITS_APART = re.compile(rf"{_HEAD}(?P<digits>[.,]?\d[\d.,'’{_BLANKS}]*){_EXPONENT}", re.ASCII)
+_DIGITS_APART = re.compile(rf"{_HEAD}(?P<digits>[.,]?\d[\d.,'’{BLANKS}]*){_EXPONENT}", re.ASCII)
 _ENDS_IN_POINT = re.compile(r"\d+\.", re.ASCII)
 _AMOUNT = re.compile(rf"[{_SIGNS}~≈±+−-]*\s*\d")
 _COMMA_AMONG_DIGITS = re.compile(rf"[{_SIGNS}]{{0,2}}\s*[+−-]?(\d+),(\d+)", re.ASCII)
@@ -186,7 +187,7 @@ def read_value(text: str, unit: str | None, rules: ValueRules, declared: Declare
 
 def read_number(text: str, rules: ValueRules) -> Number | None:
     """Read a number with its comparator; None if it is none. Raises `UnreadableValueError` if nobody can say which one."""
-    text = text.strip(_BLANKS)
+    text = text.strip(BLANKS)
     if _UNSEEN_CHARACTER.search(text):
         if _DIGITS_APART.fullmatch(_UNSEEN_CHARACTER.sub("", text)):
             raise UnreadableValueError(ValueFault.INVISIBLE)
@@ -220,7 +221,7 @@ def _number_fault(text: str, rules: ValueRules) -> ValueFault | None:
 
 def _is_grade(text: str) -> bool:
     """Whether a plus stands before a whole number: a grade (`+1`), which must not become the number."""
-    return text.strip(_BLANKS).startswith("+") and not re.search("[.,]", text)
+    return text.strip(BLANKS).startswith("+") and not re.search("[.,]", text)
 
 
 def is_amount(text: str) -> bool:
@@ -265,7 +266,7 @@ def check_spreadsheet(text: str, unit: str | None = None) -> None:
 
     A titre such as `1:40` is no time; `01:40` is what a spreadsheet makes of it.
     """
-    text = text.strip(_BLANKS)
+    text = text.strip(BLANKS)
     if _SPREADSHEET_ERROR.fullmatch(text):
         raise UnreadableValueError(ValueFault.SPREADSHEET_ERROR, text)
     if _DATE.fullmatch(text):
@@ -278,7 +279,7 @@ def check_spreadsheet(text: str, unit: str | None = None) -> None:
 def suggests_decimal_comma(texts: Iterable[str]) -> bool | None:
     """Whether numbers are written with a decimal comma; None where it may as well group thousands, and a person must say."""
     texts = list(texts)
-    found = [match for text in texts if (match := _COMMA_AMONG_DIGITS.fullmatch(text.strip(_BLANKS)))]
+    found = [match for text in texts if (match := _COMMA_AMONG_DIGITS.fullmatch(text.strip(BLANKS)))]
     certain = any(len(one[2]) != 3 or len(one[1]) > 3 or one[1].startswith("0") for one in found)
     if certain and not any(map(_COMMA_AND_POINT.search, texts)):
         return True

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.settings import CsvSettings
+from lab_agent.lis.value_reading import BLANKS
 
 _DATE_FIELDS = ("effective", "issued", "observed_at", "patient_birth_date")
 _BYTE_ORDER_MARKS = (
@@ -71,7 +72,7 @@ class CsvTable:
     def cell(self, row: Row, field: str) -> str:
         """A cell without the white space around it; empty if the row is short, or there is no such column."""
         index = self.columns.get(field)
-        return row[index].strip() if index is not None and index < len(row) else ""
+        return row[index].strip(BLANKS) if index is not None and index < len(row) else ""
 
     def cells(self, row: Row) -> dict[str, str]:
         """The cells of a row by field, without the empty ones."""

@@ -54,6 +54,7 @@ ALIKE: tuple[Case, ...] = (
     ("5\x9610", ValueFault.INVISIBLE), ("5\x0110", ValueFault.INVISIBLE), ("5\u200b10", ValueFault.INVISIBLE),
     ("5\xad10", ValueFault.INVISIBLE),
     ("5.4\u200b", ValueFault.INVISIBLE), ("<\u200e5", ValueFault.INVISIBLE), ("see 5\x9610 cells", ValueFault.INVISIBLE),
+    ("5\x85", ValueFault.INVISIBLE), ("\x965", ValueFault.INVISIBLE), ("5\x1f", ValueFault.INVISIBLE),
     # what a spreadsheet did
     ("03. Mai", ValueFault.DATE), ("3-May", ValueFault.DATE), ("3. Mrz", ValueFault.DATE), ("05.Okt", ValueFault.DATE),
     ("May-03", ValueFault.DATE), ("Mai 26", ValueFault.DATE), ("Dez 2026", ValueFault.DATE), ("12-Sept", ValueFault.DATE),

@@ -14,6 +14,7 @@ from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
 from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, quotable_code
 from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
 from lab_agent.lis.value_reading import (
+    BLANKS,
     COMPARATORS,
     Declared,
     Number,
@@ -188,7 +189,7 @@ class ObxValueReader:
 
     def _read_structured_numeric(self, obx: Segment, value: FieldValue) -> dict[str, Any]:
         """SN as a quantity, range or ratio; what is none of them is a text: `2+`, `<1:8`, or a titre with a unit of its own."""
-        sign, first, separator, second = (value.component_text(number).strip() for number in range(1, 5))
+        sign, first, separator, second = (value.component_text(number).strip(BLANKS) for number in range(1, 5))
         text = {"value_string": self._with_unit(read_text(f"{sign}{first}{separator}{second}"), obx)}
         if (sign and sign not in COMPARATORS) or not first or bool(separator) != bool(second):
             return text
