@@ -1,0 +1,205 @@
+"""Whether a name that a laboratory system returns may be one of the order's names, however it is spelled.
+
+Few things differ as often in writing as a name, so two names differ only if nothing of the family name, or nothing of the given
+names, is found again. Initials, titles and the small words of a name (`van`, `de`) never decide; names in different scripts are
+not compared. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from lab_agent.domain.lab_order import PatientName
+
+_MAX_LENGTH, _MAX_WORDS = 500, 12
+"""Characters and words that are read of a part: no name has more."""
+_MAX_RUN = 4
+_FAMILY_AND_GIVEN = 2
+_SHORTEST_FAMILY = 2
+_SHORTEST_GIVEN = 3
+"""A shorter given name may be an abbreviation (`Th.`); of a family name (`Li`), only an initial is."""
+_SHORTEST_TRUNCATED = 3
+_SHORTEST_MISTYPED = 5
+
+_DASH = "-\u2010-\u2015\u2212"
+_CHUNK = re.compile(rf"[^\W\d_]+(?:\s*[{_DASH}]\s*[^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_]+")
+_APOSTROPHES = dict.fromkeys(map(ord, "'’‘`´ʼʻʹʽ′＇"))
+_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ə": "e"})
+"""Letters that Unicode does not take apart."""
+_SAME_SOUND = str.maketrans({"c": "k", "j": "i", "q": "k", "w": "v", "x": "ks", "y": "i"})
+_SILENT = re.compile(r"(?<=[aou])e|(?<=.)h|(.)(?=\1)")
+"""What one writes and another leaves out: the `e` of an umlaut, an `h` that is not the first letter, one of two equal letters."""
+_PATRONYMIC = re.compile(r".{2}(?:ич|вна|чна|оглы|кызы|vit?ch|witsch|[vw]na|ichna|ogl[iy]|k[iy]z[iy])\Z")
+"""Brothers and sisters have it in common; so it is no given name that two names share."""
+
+_PARTICLES = """
+    van von vom der den dem de del della dello delle dei degli di da dal dalla do dos das du des la las le les lo los el al ul
+    bin bint ben ibn abu abd zu zum zur ten ter te tot af av und saint sainte san santa santo sao st ste mac mc fitz
+    ван фон дер де да ди дель ла ле аль эль бин бен ибн абу оглы кызы
+"""
+_TITLES = """
+    dr med dent vet prof dipl ing mag msc bsc phd md do esq hon rev sir mr mrs ms miss mme mlle dott dra sr sra srta
+    herr frau fr hr jr jun sen ii iii iv geb geborene nee
+    др проф мл ст господин госпожа
+"""
+_SMALL_WORDS = frozenset(f"{_PARTICLES} {_TITLES}".split())
+"""One of them in both names says nothing, where other words stand beside it."""
+
+
+def names_differ(reported: PatientName, ordered: Iterable[PatientName]) -> bool:
+    """Whether the reported name is none of those that the order gives its patient; too little said is no difference."""
+    order = _OrderNames.of(ordered)
+    family = _read(_texts(reported))
+    given = _read(reported.given, initials=True)
+    if not given.words and family.chunks > 1:
+        return _undivided_differ(family, order.family | order.given)
+    straight = not family.contradicts(order.family, _SHORTEST_FAMILY) and not given.contradicts(order.given, _SHORTEST_GIVEN)
+    swapped = family.shares(order.given) and not given.contradicts(order.family, _SHORTEST_GIVEN)
+    return not (straight or swapped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of one or more names: `small` ones count only as they stand, `runs` are neighbours written as one word."""
+
+    words: frozenset[str] = frozenset()
+    small: frozenset[str] = frozenset()
+    runs: frozenset[str] = frozenset()
+    chunks: int = field(default=0, compare=False)
+
+    def __or__(self, other: _Words) -> _Words:
+        return _Words(self.words | other.words, self.small | other.small, self.runs | other.runs, self.chunks + other.chunks)
+
+    def contradicts(self, other: _Words, shortest: int) -> bool:
+        """Whether both say a word in full, in one script, and none in common."""
+        return _can_be_compared(self.full(shortest), other.full(shortest)) and not self.shares(other)
+
+    def full(self, shortest: int) -> frozenset[str]:
+        """The words that are no abbreviation. Without upper and lower case, as in Chinese, one character is a word."""
+        return frozenset(word for word in self.words if len(word) >= shortest or word == word.upper())
+
+    def shares(self, other: _Words) -> bool:
+        """Whether a word may be the same in both."""
+        return any(other.has(word) for word in self.words) or any(self.has(word) for word in other.words)
+
+    def has(self, word: str) -> bool:
+        """Whether a word may be one of these."""
+        return (
+            word in self.small
+            or any(_may_be_same(word, each) for each in self.words)
+            or any(_is_spelled_alike(word, each) for each in self.runs)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OrderNames:
+    """All that an order calls its patient. A name of which nothing says what is the family name counts as both."""
+
+    family: _Words = field(default_factory=_Words)
+    given: _Words = field(default_factory=_Words)
+
+    @classmethod
+    def of(cls, names: Iterable[PatientName]) -> _OrderNames:
+        """Collect them."""
+        family = given = _Words()
+        for name in names:
+            own, others = _read(_texts(name)), _read(name.given, initials=True)
+            family |= own
+            given |= own if not others.words and own.chunks > 1 else others
+            family |= _further_words(name, own | others)
+        return cls(family, given)
+
+
+def _further_words(name: PatientName, known: _Words) -> _Words:
+    """What the text of a name says beside its parts, such as the name at birth."""
+    further = _read((name.text or "",)) if name.family or name.given else _Words()
+    return _Words(further.words - known.words - known.small)
+
+
+def _undivided_differ(name: _Words, order: _Words) -> bool:
+    """Whether a name in one piece is another one: next to nothing is found again, and both have more to say."""
+    said, known = name.full(_SHORTEST_FAMILY), order.full(_SHORTEST_FAMILY)
+    found = [word for word in said if order.has(word)]
+    if not found and not name.shares(order):
+        return _can_be_compared(said, known)
+    rest = frozenset(word for word in name.full(_SHORTEST_GIVEN) if not order.has(word))
+    missing = frozenset(word for word in order.full(_SHORTEST_GIVEN) if not name.has(word))
+    return len(found) < _FAMILY_AND_GIVEN and _can_be_compared(rest, missing)
+
+
+def _texts(name: PatientName) -> tuple[str, ...]:
+    return (name.family,) if name.family else () if name.given else (name.text or "",)
+
+
+def _read(texts: Iterable[str], *, initials: bool = False) -> _Words:
+    """The words of a part of a name; `initials` count beside other words, as they do among given names."""
+    chunks = [_WORD.findall(chunk) for text in texts for chunk in _CHUNK.findall(_fold(text))]
+    said = list(islice((word for chunk in chunks for word in chunk), _MAX_WORDS))
+    has_patronymic = initials or len(said) > _FAMILY_AND_GIVEN
+    small = {word for word in said if word in _SMALL_WORDS or (has_patronymic and _PATRONYMIC.search(word))}
+    names = {word for word in said if word not in small and (initials or len(word) > 1 or word == word.upper())}
+    if not names:
+        names, small = set(said), set()
+    runs = {run for run, parts in _runs(said) if names & set(parts)}
+    return _Words(frozenset(names), frozenset(small), frozenset(runs), sum(bool(names & set(chunk)) for chunk in chunks))
+
+
+def _runs(words: list[str]) -> Iterator[tuple[str, list[str]]]:
+    for start in range(len(words)):
+        for end in range(start + 2, min(start + _MAX_RUN, len(words)) + 1):
+            yield "".join(words[start:end]), words[start:end]
+
+
+def _fold(text: str) -> str:
+    """The letters without case, accents (`ё` is `е`) and apostrophes."""
+    plain = unicodedata.normalize("NFKD", text[:_MAX_LENGTH].translate(_APOSTROPHES).casefold())
+    kept = "".join(char for char in plain if not unicodedata.category(char).startswith("M"))
+    return unicodedata.normalize("NFC", kept).translate(_LETTERS)
+
+
+def _can_be_compared(some: Iterable[str], others: Iterable[str]) -> bool:
+    return bool({script for word in some if (script := _script(word))} & set(map(_script, others)))
+
+
+def _script(word: str) -> str | None:
+    """The script of a word; None for a mixture, as of Latin and Cyrillic letters that look alike."""
+    scripts = {unicodedata.name(char, "").partition(" ")[0] for char in word}
+    return scripts.pop() if len(scripts) == 1 else None
+
+
+def _may_be_same(one: str, other: str) -> bool:
+    """Whether two words are the same, or one is an initial of the other, or cut off, or has one typing error."""
+    return _is_spelled_alike(one, other) or any(_begins(a, b) or _begins(b, a) for a, b in _spellings(one, other))
+
+
+def _begins(short: str, long: str) -> bool:
+    return long.startswith(short) and (len(short) == 1 or len(short) >= _SHORTEST_TRUNCATED)
+
+
+def _is_spelled_alike(one: str, other: str) -> bool:
+    return any(a == b or _is_typing_error(a, b) for a, b in _spellings(one, other))
+
+
+def _spellings(one: str, other: str) -> Iterator[tuple[str, str]]:
+    yield one, other
+    yield _plain_spelling(one), _plain_spelling(other)
+
+
+def _plain_spelling(word: str) -> str:
+    """What Latin letters have in common that are written for one sound: `Erik` and `Eric`, `Müller` and `Mueller`."""
+    return _SILENT.sub("", word.replace("ph", "f").translate(_SAME_SOUND))
+
+
+def _is_typing_error(one: str, other: str) -> bool:
+    """Whether one letter of a longer word is wrong, missing or too many, or two neighbours have changed places."""
+    if min(len(one), len(other)) < _SHORTEST_MISTYPED:
+        return False
+    start = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    rest, others = one[start:], other[start:]
+    swapped = rest[:2] == others[1::-1] and rest[2:] == others[2:]
+    return rest[1:] in {others[1:], others} or rest == others[1:] or swapped

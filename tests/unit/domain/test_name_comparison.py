@@ -1,0 +1,140 @@
+"""Which names may be one person's, as laboratories really write them, and which are another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab_agent.domain.lab_order import PatientName
+from lab_agent.domain.name_comparison import names_differ
+
+
+def named(text: str) -> PatientName:
+    """`family^given^second`; `=` in front of what is sent as text alone."""
+    if text.startswith("="):
+        return PatientName(family=text[1:], text=text[1:])
+    family, *given = text.split("^")
+    return PatientName(family=family or None, given=tuple(each for each in given if each))
+
+
+SAME = [
+    # ordered, reported
+    ("Sample^Anna^Maria", "Sample^Anna^Maria"),
+    ("Sample^Anna^Maria", "SAMPLE^ANNA"),
+    ("Sample^Anna^Maria", "Sample^Maria"),
+    ("Sample^Anna^Maria", "Sample"),
+    ("Sample^Anna^Maria", "^Anna"),
+    ("Sample^Anna^Maria", ""),
+    ("", "Sample^Anna"),
+    ("Müller^Jürgen", "MUELLER^JUERGEN"),
+    ("Müller^Jürgen", "MULLER^JURGEN"),
+    ("Mueller^Juergen", "Müller^Jürgen"),
+    ("Groß^Zoë", "GROSS^ZOE"),
+    ("Strauß^Uwe", "Straus^Uwe"),
+    ("Sørensen^Åse", "Soerensen^Aase"),
+    ("Łukasz^Żaneta", "LUKASZ^ZANETA"),
+    ("Yılmaz^İsmet", "YILMAZ^ISMET"),
+    ("Hoffmann^Philipp", "Hofman^Philip"),
+    ("Иванова^Анна^Петровна", "ИВАНОВА^АННА"),
+    ("Иванова^Анна^Петровна", "Иванова^А.П."),
+    ("Иванова^Анна^Петровна", "Иванова А. П."),
+    ("Иванова^Анна^Петровна", "Иванова Анна Петровна"),
+    ("Соловьёв^Пётр", "СОЛОВЬЕВ^ПЕТР"),
+    ("Петрова^Наталья", "Петрова^Наталия"),
+    ("O'Brien^Mary", "OBRIEN^MARY"),
+    ("O’Brien^Mary", "O Brien^Mary"),
+    ("MacDonald^Ian", "Mac Donald Ian"),
+    ("McDonald^Ian", "MACDONALD^IAN"),
+    ("D'Souza^Ana", "De Souza^Ana"),
+    ("van der Berg^Jan", "Berg^Jan"),
+    ("van der Berg^Jan", "VANDERBERG^JAN"),
+    ("Berg^Jan", "Berg, Jan van den"),
+    ("de la Cruz^Ana", "Delacruz^Ana"),
+    ("Meyer-Schulz^Eva", "Meyer^Eva"),
+    ("Meyer^Eva", "Meyer - Schulz^Eva"),
+    ("Schulz^Eva", "Meyer-Schulz"),
+    ("García López^María", "Lopez Garcia^Maria"),
+    ("García López^María", "GARCIA^MARIA"),
+    ("Anna-Lena^Keller", "Keller^Annalena"),
+    ("Weber^Karl-Heinz", "Weber^K.-H."),
+    ("Weber^Karl-Heinz", "WEBER^KARLHEINZ"),
+    ("Weber^Max", "Dr. med. Weber^Max"),
+    ("Smith^John", "SMITH JR^JOHN^III"),
+    ("Smith^James", "Smith^J. Robert"),
+    ("Smith^Thomas", "Smith^Th."),
+    ("Smith^John", "John^Smith"),
+    ("Smith^John", "DOE SMITH, JOHN"),
+    ("Schwarzenegger^Arnold", "SCHWARZENE^ARN"),
+    ("Schmidt^Werner", "Schmdit^Wenrer"),
+    ("Sample^Anna", "Sampel^Anna"),
+    ("Ivanov^Jurij", "IWANOW^YURI"),
+    ("Becker^Erik", "Becker^Eric"),
+    ("Smith^Sofia", "Smyth^Sophia"),
+    ("Smith^John", "Smith^Jon"),
+    ("Byron^Ada+Lovelace", "Lovelace^Ada"),
+    ("Lovelace^Ada+=Ada Byron", "Byron^Ada"),
+    ("=Ada Lovelace", "Lovelace^Ada"),
+    ("=Ada Lovelace", "Ada Lovelace"),
+    ("Lovelace^Ada", "LOVELACE ADA"),
+    ("Lovelace^Ada", "Lovelace-Byron Ada Augusta"),
+    ("Le^Van Duc", "Le Van Duc"),
+    ("Le^Van Duc", "Van Duc^Le"),
+    ("Li^Na", "LI^NA"),
+    ("Li^Na", "Na Li"),
+    ("王^小明", "王小明"),
+    ("김^민수", "김^민수"),
+    ("Иванова^Анна", "Petrova^Olga"),
+    ("Sample^Anna", "山田^花子"),
+    ("Иванова^Анна", "Пeтpoвa^Анна"),
+    ("Sample^Anna", "-^-"),
+    ("Sample^Anna", ".^."),
+    ("Sample^Anna", "1234567890^-^-"),
+    ("Sample^Anna", "N.N."),
+    ("1234567890^-^-", "1234567890^-^-"),
+    ("Sample^Anna", "S.^A."),
+    ("Sample^-", "Sample^Anna"),
+    ("Sen^Amartya", "Amartya Sen"),
+]  # fmt: skip
+OTHER = [
+    ("Sample^Anna", "Example^Anna"),
+    ("Sample^Anna", "Meier^Berta"),
+    ("Sample^Anna", "Meier"),
+    ("Sample^Anna", "Meier Anna"),
+    ("Sample^Anna", "MEIER, BERTA"),
+    ("Sample^Anna", "Sample^Berta"),
+    ("Sample^Anna", "Sample Berta"),
+    ("Sample^Anna", "UNKNOWN^UNKNOWN"),
+    ("Sample^Anna", "Anna^Meier"),
+    ("Sample^Anna", "Meier^A."),
+    ("=Anna Sample", "Sample^Berta"),
+    ("=Anna Sample", "Meier^Anna"),
+    ("=Anna Sample", "Meier Anna"),
+    ("Lovelace^Ada+Byron", "Byron^Berta"),
+    ("Lovelace^Ada+Byron^Ada", "Meier^Ada"),
+    ("Иванова^Анна^Петровна", "Иванова^Мария^Петровна"),
+    ("Иванова^Анна^Петровна", "Иванова Мария Петровна"),
+    ("Иванова^Анна^Петровна", "Петрова^Анна^Ивановна"),
+    ("Абрамович^Роман", "Иванов Роман"),
+    ("van der Berg^Jan", "van der Meer^Jan"),
+    ("van der Berg^Jan", "VAN DER MEER JAN"),
+    ("O'Brien^Mary", "O Neill^Mary"),
+    ("Martin^Thomas", "Martin^Paul"),
+    ("Schulz^Martin", "Martin^Peter"),
+    ("Dr. Weber^Max", "Dr. Klein^Max"),
+    ("Smith Jr^John", "Jones Jr^John"),
+    ("Li^Na", "Wu^Na"),
+    ("Meyer^Anna", "Becker^Anna"),
+    ("Klein^Tim", "Klein^Tom"),
+    ("Sample^Anna+Иванова^Анна", "Петрова^Анна"),
+    ("王^小明", "李^小明"),
+    ("王^小明", "王^大伟"),
+    ("김^민수", "박^민수"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ordered", "reported", "differ"), [(*pair, False) for pair in SAME] + [(*pair, True) for pair in OTHER])
+def test_names_compared_as_laboratories_write_them(ordered: str, reported: str, differ: bool) -> None:
+    assert names_differ(named(reported), map(named, ordered.split("+"))) is differ
+
+
+def test_overlong_name_is_read_as_far_as_names_go() -> None:
+    assert not names_differ(PatientName(family="Sample " + "x " * 1_000_000), [named("Sample^Anna")])
