@@ -145,7 +145,8 @@ def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[s
 
 def _patient_text(patient: Any) -> str:
     identifiers = ", ".join(each.value for each in patient.identifiers)
-    return "; ".join(str(part) for part in (patient.birth_date, patient.gender, identifiers) if part)
+    name = " ".join(part for part in (patient.family, *patient.given) if part)
+    return "; ".join(str(part) for part in (name, patient.birth_date, patient.gender, identifiers) if part)
 
 
 def _rows(outcome: PartOutcome) -> list[Row]:

@@ -13,7 +13,7 @@ from typing import Any
 from lab_agent import bootstrap
 from lab_agent.cli.context import CommandContext
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.patient_search import MessageSearch, PatientCriteria, search_terms
+from lab_agent.domain.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms
 from lab_agent.errors import InputError, StoreError
 from lab_agent.settings.root import Settings
 from lab_agent.store import patient_search
@@ -86,13 +86,12 @@ class _Search:
         return found
 
     async def find_results(self) -> list[str]:
-        """Results of no order that name the patient by an identifier; a birth date alone is many persons'."""
+        """Results of no order that name the patient: by name and birth date, or by an identifier, however the name is spelled."""
         named: list[str] = []
         async for portion in patient_search.read_reported_patients(self._store, self._cipher):
-            if self._criteria is not None and self._criteria.identifier:
-                own = PatientCriteria(identifier=self._criteria.identifier, birth_date=self._criteria.birth_date)
+            if self._criteria is not None:
                 readable = [(each.key, reported_patient(each.content or b"")) for each in self._readable(portion)]
-                named += [key for key, patient in readable if patient is not None and own.matches(patient)]
+                named += [key for key, patient in readable if patient is not None and _names(self._criteria, patient)]
         return await self._store.read(lambda connection: patient_search.find_unassigned(connection, named))
 
     async def find_refused(self, about: MessageSearch) -> set[str]:
@@ -121,6 +120,11 @@ class _Search:
                 self.unreadable += 1
             else:
                 yield each
+
+
+def _names(wanted: PatientCriteria, patient: KnownPatient) -> bool:
+    numbered = PatientCriteria(identifier=wanted.identifier, birth_date=wanted.birth_date)
+    return wanted.matches(patient) or (bool(wanted.identifier) and numbered.matches(patient))
 
 
 def find_files(settings: Settings, about: MessageSearch) -> Iterator[str]:

@@ -110,10 +110,13 @@ class NotPerformed:
 class ReportedPatient:
     """Whose result the laboratory system says it is, as far as it says so; the order's patient is compared with it.
 
-    `birth_date` may be a year or a month where no more is known; `gender` is FHIR's (male, female, other, unknown); an identifier
-    is compared within its system. It is identification data: it is stored sealed, apart from the report.
+    `family` and `given` are the name, as `OrderPatient` has it; one that the laboratory system keeps in one piece is whole in
+    `family`. `birth_date` may be a year or a month where no more is known; `gender` is FHIR's (male, female, other, unknown); an
+    identifier is compared within its system. It is identification data: it is stored sealed, apart from the report.
     """
 
+    family: str | None = None
+    given: tuple[str, ...] = ()
     birth_date: date | PartialDate | None = None
     gender: str | None = None
     identifiers: tuple[Identifier, ...] = ()

@@ -2,7 +2,7 @@
 
 Only what both sides say is compared: too little is no difference, since most laboratory systems return less than they were
 given. An identifier means something within its system alone, and only where the order has one of that system: any other one is
-the laboratory system's own number. One without a system is the same, whether it is ours or not.
+the laboratory system's own number. One without a system is the same, whether it is ours or not. Names: `name_comparison`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import date
 from enum import StrEnum
 
 from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.domain.lab_order import OrderPatient, PatientName
+from lab_agent.domain.name_comparison import names_differ
 from lab_agent.domain.values import Identifier, PartialDate
 
 _COMPARED_GENDERS = frozenset({"male", "female"})
@@ -23,6 +24,7 @@ _COMPARED_GENDERS = frozenset({"male", "female"})
 class PatientField(StrEnum):
     """What may differ, in the words in which people read it."""
 
+    NAME = "name"
     BIRTH_DATE = "birth date"
     SEX = "sex"
     IDENTIFIER = "identifier"
@@ -39,6 +41,7 @@ def find_differences(
         return ()
     one, other = (None if each in unknown_birth_dates else each for each in (reported.birth_date, ordered.birth_date))
     differs = {
+        PatientField.NAME: names_differ(PatientName(family=reported.family, given=reported.given), _names_of(ordered)),
         PatientField.BIRTH_DATE: _dates_differ(one, other),
         PatientField.SEX: _genders_differ(reported.gender, ordered.gender),
         PatientField.IDENTIFIER: _identifiers_differ(reported.identifiers, _identifiers_of(ordered)),
@@ -56,6 +59,10 @@ def _dates_differ(one: date | PartialDate | None, other: date | PartialDate | No
 
 def _genders_differ(one: str | None, other: str | None) -> bool:
     return one != other and one in _COMPARED_GENDERS and other in _COMPARED_GENDERS
+
+
+def _names_of(patient: OrderPatient) -> tuple[PatientName, ...]:
+    return (PatientName(family=patient.family, given=patient.given, text=patient.name_text), *patient.other_names)
 
 
 def _identifiers_of(patient: OrderPatient) -> list[Identifier]:

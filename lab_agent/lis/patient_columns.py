@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-PATIENT_FIELDS = ("patient_birth_date", "patient_sex", "patient_id", "patient_id_system")
+PATIENT_FIELDS = ("patient_family", "patient_given", "patient_birth_date", "patient_sex", "patient_id", "patient_id_system")
 """The names of the fields."""
 
 _GENDERS = {
@@ -29,6 +29,8 @@ def to_patient(fields: Mapping[str, str | None]) -> dict[str, Any] | None:
     given = {name: text.strip() for name in PATIENT_FIELDS if (text := fields.get(name)) and text.strip()}
     identifier = {"system": given.get("patient_id_system"), "value": given.get("patient_id")}
     tree = {
+        "family": given.get("patient_family"),
+        "given": [given["patient_given"]] if "patient_given" in given else None,
         "birth_date": _to_iso(given["patient_birth_date"]) if "patient_birth_date" in given else None,
         "gender": _to_gender(given["patient_sex"]) if "patient_sex" in given else None,
         "identifiers": [{name: text for name, text in identifier.items() if text}] if "patient_id" in given else None,

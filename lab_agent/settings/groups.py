@@ -135,8 +135,8 @@ class ResultsSettings(SettingsGroup):
     """What happens to a new version that omits values which were final: `hold` asks an operator; `keep` is for a laboratory
     system that sends only what is new, and adds the values and lines of the previous versions."""
     patient_mismatch: Literal["hold", "note", "ignore"] = "hold"
-    """What happens to a result that names another birth date, sex or identifier than its order's patient: `hold` asks an
-    operator, `note` delivers it with a warning in the order's timeline, `ignore` compares nothing."""
+    """What happens to a result that names another name, birth date, sex or identifier than its order's patient: `hold` asks
+    an operator, `note` delivers it with a warning in the order's timeline, `ignore` compares nothing."""
     unknown_birth_dates: tuple[date, ...] = (date(1900, 1, 1),)
     """Birth dates that stand for an unknown one, in a result or an order: they are not compared."""
     mappings: Path | None = None

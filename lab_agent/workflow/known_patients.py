@@ -59,13 +59,15 @@ def _words(family: str | None, given: Sequence[str], text: str | None) -> frozen
 
 
 def reported_patient(sealed: bytes) -> KnownPatient | None:
-    """What a result says of its patient: never a name."""
+    """What a result says of its patient; None if unreadable."""
     try:
         found = load_reported_patient(sealed)
     except DataInvalidError:
         return None
     dates = frozenset({found.birth_date.isoformat()} if found.birth_date is not None else ())
-    return KnownPatient(birth_dates=dates, identifiers=_plain(found.identifiers))
+    return KnownPatient(
+        names=(_words(found.family, found.given, None),), birth_dates=dates, identifiers=_plain(found.identifiers)
+    )
 
 
 def _plain(identifiers: Sequence[Identifier]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from lab_agent.settings.root import Settings, load_settings
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.partner.errors import Json
 from tests.harness.clock import DEADLINE
-from tests.harness.dialects import ORDER, Dialect, Person, bench_order, dialects, put_order
+from tests.harness.dialects import ORDER, Dialect, Person, bench_order, dialects, ordered_patient, put_order
 from tests.harness.results import ResultsBench, open_bench
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
 
@@ -105,6 +105,7 @@ async def check_arrival(lab: LaboratoryFolder, dialect: Dialect) -> None:
     """What was connected works on the wire: the messages are acknowledged, and the clinic reads every value of them."""
     settings = load_settings(lab.config)
     async with open_bench({"mappings": settings.results.mappings}, order=bench_order(dialect)) as bench:
+        await bench.know_patient(**ordered_patient(dialect))
         answers = await send_over_mllp(settings, bench, dialect)
         assert {answer[:2] for answer in answers} <= {"AA", "CA"}, answers
         await bench.run_until_idle()

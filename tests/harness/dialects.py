@@ -147,6 +147,13 @@ def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
     uow.orders.set_labels(ORDER, [use])
 
 
+def ordered_patient(dialect: Dialect) -> dict[str, Any]:
+    """The patient of the order as the clinic wrote it: the one that the messages name, with the names in another spelling."""
+    segments = dialect.messages[0].decode(dialect.encoding).split("\r")
+    names = [segment.split("|")[5].split("^") for segment in segments if segment.startswith("PID|")]
+    return {"family": names[0][0].swapcase(), "given": [names[0][1].swapcase()]} if names else {}
+
+
 def bench_order(dialect: Dialect) -> BenchOrder:
     """The same order for a bench, which has the clinic, too."""
     return BenchOrder(

@@ -31,9 +31,9 @@ class Hl7Results:
     port: int
     numbers: Any
 
-    async def send(self, *segments: str) -> str:
-        """Send a message of these segments; the code of the answer and its reason, such as `AE OBR 1: …`."""
-        text = "\r".join((HEADER.format(f"M{next(self.numbers)}"), "PID|1||X", *segments)) + "\r"
+    async def send(self, *segments: str, patient: str = "PID|1||X") -> str:
+        """Send a message of these segments, after the PID; the code of the answer and its reason, such as `AE OBR 1: …`."""
+        text = "\r".join((HEADER.format(f"M{next(self.numbers)}"), patient, *segments)) + "\r"
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(_VT + text.encode() + _FS_CR)

@@ -29,6 +29,7 @@ from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.ports.lis import NoAdapters
 from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.settings.root import Settings
 from lab_agent.worker.job_runner import JobRunner
@@ -198,6 +199,15 @@ class ResultsBench:
 
     async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
         return await self.store.run(lambda uow: uow.jobs.list_for_order(self.order.key, open_only=open_only))
+
+    async def know_patient(self, **patient: Any) -> None:
+        """Write who the patient of the order is, as `OrderPatient` has it, into the vault."""
+
+        def write(uow: Any) -> None:
+            uow.vault.save_identity(self.order.key, pack_identity(b"[]", exact_json.dumps(patient)), at=NOW)
+            uow.commit()
+
+        await self.store.run(write)
 
     async def get_order(self) -> OrderRecord:
         return await self.store.run(lambda uow: uow.orders.get_for_update(self.order.key))

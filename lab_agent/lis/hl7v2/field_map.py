@@ -98,6 +98,8 @@ class ResultFieldMap(BaseModel):
     specimen: tuple[str, ...]
     collect_again: bool
     patient_ids: tuple[str, ...]
+    family: tuple[str, ...]
+    given: tuple[str, ...]
     birth_date: tuple[str, ...]
     sex: tuple[str, ...]
     decimal_comma: bool

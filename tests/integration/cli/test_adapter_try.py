@@ -69,6 +69,7 @@ def test_patient_is_shown_on_request_alone(cli: Cli, message: Path) -> None:
         assert "Sample" not in done.out + done.err
         assert "19800229" not in done.out + done.err
     assert "PID|1||77||Sample^Anna" in shown.out
+    assert "Sample Anna; 1980-02-29" in shown.out
     assert "birth" not in hidden.out
 
 

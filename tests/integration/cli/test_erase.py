@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -61,18 +61,24 @@ def filled(cli: Any, lab: Any, capsys: pytest.CaptureFixture[str]) -> Any:
         add_order(uow, OLDER, None, "Patient/1")
         add_order(uow, OPEN, anna, "Patient/2", OrderState.HANDED_OVER)
         add_order(uow, OTHER, identity("Petrova", "1971-04-12", "5500000000000000"), "Patient/3")
-        report = ReportRecord(
-            key=ReportKey("P1"),
-            source="folder",
-            message="m",
-            state=ReportState.DISMISSED,
-            received_at=NOW,
-            changed_at=NOW,
-            body=b"{}",
-        )
-        uow.reports.add(report)
-        named = ReportedPatient(identifiers=(Identifier(system="http://policies.example", value=POLICY),))
-        uow.vault.save_reported_patient(report.key, dump_reported_patient(named), at=NOW)
+        anna_by_name = {"family": "PETROVA", "given": ("Anna",), "birth_date": date(1961, 4, 12)}
+        said = {
+            "P1": ReportedPatient(identifiers=(Identifier(system="http://policies.example", value=POLICY),)),
+            "P2": ReportedPatient(**anna_by_name),
+            "P3": ReportedPatient(**{**anna_by_name, "birth_date": date(1971, 4, 12)}),
+        }
+        for key, named in said.items():
+            report = ReportRecord(
+                key=ReportKey(key),
+                source="folder",
+                message=key,
+                state=ReportState.DISMISSED,
+                received_at=NOW,
+                changed_at=NOW,
+                body=b"{}",
+            )
+            uow.reports.add(report)
+            uow.vault.save_reported_patient(report.key, dump_reported_patient(named), at=NOW)
         raws = {"a": "PID|1||7||Petrova^Anna||19610412", "b": f"PV1|{MINE}", "c": "PID|1||8||Petrova^Anna||19710412"}
         for name, raw in raws.items():
             record_refusal(uow, "folder", RefusedContent(message_id=name, raw=raw.encode("cp1251")), "unknown code", NOW)
@@ -89,6 +95,7 @@ def test_dry_run_shows_and_changes_nothing(cli: Any, filled: Any) -> None:
     done = cli("erase", "--patient", "--json", stdin="".join(ANNA))
     found = done.json()["found"]
     assert [each["order"] for each in found["orders"]] == sorted([MINE, OLDER, OPEN])
+    assert found["results"] == ["P2"]
     assert len(found["refused_messages"]) == 2
     assert [file.rpartition("/")[2] for file in found["files"]] == ["1.json"]
     assert filled.write(lambda uow: uow.vault.identity(MINE)) is not None

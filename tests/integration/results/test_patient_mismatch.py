@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, insert
 
-from lab_agent import exact_json
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ReportedPatient
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Identifier, PartialDate
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.serialization.identity import pack_identity
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.sql import SqlAdapter, SqlSettings
+from lab_agent.lis.sql.staging_tables import make_tables
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.result_inbox import StoreInbox
-from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
+from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
+from tests.harness.hl7_results import results_over_mllp
+from tests.harness.programs import free_port
+from tests.harness.results import LOINC, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 ANNA = {"family": "Sample", "gender": "female", "birth_date": "1980-02-29", "identifiers": [{"system": "urn:p", "value": "1"}]}
 OTHER = ReportedPatient(birth_date=date(1971, 12, 24), gender="male", identifiers=(Identifier(system="urn:p", value="31415"),))
 SAME = ReportedPatient(birth_date=PartialDate("1980"), gender="female", identifiers=(Identifier(value="0815"),))
 
 
-async def _know_patient(bench: ResultsBench, order: OrderKey = ORDER, **changes: Any) -> None:
-    def write(uow: Any) -> None:
-        identity = pack_identity(b"[]", exact_json.dumps({**ANNA, **changes}))
-        uow.vault.save_identity(order, identity, at=NOW)
-        uow.commit()
-
-    await bench.store.run(write)
-
-
 @pytest.fixture
 async def anna(bench: ResultsBench) -> ResultsBench:
-    await _know_patient(bench)
+    await bench.know_patient(**ANNA)
     return bench
 
 
@@ -132,7 +131,7 @@ async def test_result_given_to_another_order_is_compared_with_that(anna: Results
 
 async def test_note_delivers_with_a_warning() -> None:
     async with open_bench({"patient_mismatch": "note"}) as bench:
-        await _know_patient(bench)
+        await bench.know_patient(**ANNA)
         assert (await bench.receive(make_report(patient=OTHER))).state is ReportState.DELIVERED
         assert len(bench.event_texts("warning")) == 1
         assert "(birth date, sex, identifier)" in bench.event_texts("warning")[0]
@@ -140,13 +139,13 @@ async def test_note_delivers_with_a_warning() -> None:
 
 async def test_ignore_delivers_in_silence() -> None:
     async with open_bench({"patient_mismatch": "ignore"}) as bench:
-        await _know_patient(bench)
+        await bench.know_patient(**ANNA)
         assert (await bench.receive(make_report(patient=OTHER))).state is ReportState.DELIVERED
         assert bench.event_texts("warning") == []
 
 
 async def test_anonymous_order_is_never_compared(bench: ResultsBench) -> None:
-    await _know_patient(bench, anonymous=True, family="1234567890", given=["-"])
+    await bench.know_patient(**ANNA | {"anonymous": True, "family": "1234567890", "given": ["-"]})
     assert (await bench.receive(make_report(patient=OTHER))).state is ReportState.DELIVERED
 
 
@@ -172,26 +171,111 @@ async def test_patient_of_whom_nothing_is_said_is_no_patient(bench: ResultsBench
     assert bench.event_texts("warning") == []
 
 
-_JSON = """{"report_id": "B1", "status": "final", "order": "RORDER", "effective": "2026-03-03T10:00:00Z",
-"issued": "2026-03-03T10:00:00Z", "patient": {"birth_date": "1971", "gender": "female"},
-"observations": [{"code": {"system": "http://loinc.org", "code": "718-7"}, "value_string": "1"}]}"""
-_CSV = "Id;Order;At;Code;Value;Born;Sex\nB1;RORDER;2026-03-03T10:00:00Z;718-7;1;24.12.1971;F\n"
+_TIMES = {"effective": "2026-03-03T10:00:00Z", "issued": "2026-03-03T10:00:00Z"}
+_COLUMNS = {"report_id": "Id", "order": "Order", "effective": "At", "code": "Code", "value": "Value"} | {
+    f"patient_{field}": field.title() for field in ("family", "given", "birth_date", "sex")
+}
+Named = dict[str, str]
+"""What is said of a patient: family, given, birth_date, sex."""
+Door = Callable[[ResultsBench, Path, Named], Awaitable[None]]
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.json", _JSON), ("a.csv", _CSV)])
-async def test_patient_written_into_a_file_is_compared(anna: ResultsBench, tmp_path: Path, name: str, content: str) -> None:
-    columns = {"report_id": "Id", "order": "Order", "effective": "At", "code": "Code", "value": "Value"}
-    columns |= {"patient_birth_date": "Born", "patient_sex": "Sex"}
-    for folder in ("orders", "results"):
-        (tmp_path / folder).mkdir()
-    folders = {"orders": tmp_path / "orders", "results": tmp_path / "results", "settle": 0}
-    adapter = FolderAdapter(FolderSettings.model_validate({**folders, "csv": {"columns": columns}}), "lis")
-    await adapter.start(StoreInbox(anna.store, anna.clock, "lis"))
-    (tmp_path / "results" / name).write_text(content + "\n")
+async def _drop(bench: ResultsBench, folder: Path, name: str, content: str) -> None:
+    for each in ("orders", "results"):
+        (folder / each).mkdir()
+    table = {"orders": folder / "orders", "results": folder / "results", "settle": 0, "csv": {"columns": _COLUMNS}}
+    adapter = FolderAdapter(FolderSettings.model_validate(table), "lis")
+    await adapter.start(StoreInbox(bench.store, bench.clock, "lis"))
+    (folder / "results" / name).write_text(content, encoding="utf-8")
     assert await adapter.collect() == 1
     await adapter.stop()
-    await anna.run_until_idle()
-    (held,) = await anna.store.run(lambda uow: uow.reports.needing_operator())
-    assert held.hold_reason is HoldReason.PATIENT_MISMATCH
-    assert "(birth date)" in (held.reason or "")
-    assert b"1971" not in held.body
+
+
+def _json_of(named: Named) -> str:
+    given = {"given": [named["given"]]} if "given" in named else {}
+    patient = {**{{"sex": "gender"}.get(field, field): text for field, text in named.items()}, **given}
+    value = {"code": {"system": LOINC, "code": "718-7"}, "value_string": "1"}
+    return json.dumps(
+        {"report_id": "B1", "status": "final", "order": ORDER, **_TIMES, "patient": patient, "observations": [value]}
+    )
+
+
+async def _by_json_file(bench: ResultsBench, folder: Path, named: Named) -> None:
+    await _drop(bench, folder, "a.json", _json_of(named))
+
+
+async def _by_csv_file(bench: ResultsBench, folder: Path, named: Named) -> None:
+    row = {"report_id": "B1", "order": ORDER, "effective": _TIMES["effective"], "code": "718-7", "value": "1"}
+    row |= {f"patient_{field}": text for field, text in named.items()}
+    rows = (_COLUMNS.values(), (row.get(field, "") for field in _COLUMNS))
+    await _drop(bench, folder, "a.csv", "".join(";".join(cells) + "\n" for cells in rows))
+
+
+async def _by_hl7_message(bench: ResultsBench, folder: Path, named: Named) -> None:
+    born = named.get("birth_date", "").replace("-", "")
+    patient = f"PID|1||||{named.get('family', '')}^{named.get('given', '')}||{born}|{named.get('sex', '')[:1]}"
+    obr = "OBR|1||A-1|001.001|||20260303080000+0000|||||||||||||||20260303093000+0000|||F"
+    async with results_over_mllp(bench, folder) as results:
+        assert await results.send(obr, "OBX|1|NM|718-7^Hb^LN||13.2|g/dL|||||F", patient=patient) == "AA"
+
+
+async def _by_http_post(bench: ResultsBench, folder: Path, named: Named) -> None:
+    lis, body = HttpLis(free_port()), _json_of(named).encode()
+    table = {"url": lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": lis.agent_port}
+    adapter = HttpAdapter(HttpSettings.model_validate({**table, "refused_folder": folder / "refused"}), "lis")
+    await adapter.start(StoreInbox(bench.store, bench.clock, "lis"))
+    assert (await asyncio.to_thread(lis.post, body, signed_headers(LIS_SECRET, "m1", body), "/messages"))[0] == 200
+    await adapter.stop()
+    await asyncio.to_thread(lis.close)
+
+
+async def _by_sql_row(bench: ResultsBench, folder: Path, named: Named) -> None:
+    url, tables = f"sqlite:///{folder / 'lis.db'}", make_tables("lab_", None)
+    engine = create_engine(url)
+    tables.metadata.create_all(engine)
+    head = {"report_id": "B1", "order_key": ORDER, "status": "final", **{f"{name}_at": time for name, time in _TIMES.items()}}
+    with engine.begin() as connection:
+        patient = {f"patient_{field}": text for field, text in named.items()}
+        connection.execute(insert(tables.results).values(id=1, ready=1, **head, **patient))
+        connection.execute(insert(tables.values).values(result_id=1, position=0, code="718-7", value="1"))
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url}), "lis")
+    await adapter.start(StoreInbox(bench.store, bench.clock, "lis"))
+    assert await adapter.collect() == 1
+    await adapter.stop()
+    engine.dispose()
+
+
+DOORS = (_by_json_file, _by_csv_file, _by_hl7_message, _by_http_post, _by_sql_row)
+
+
+@pytest.mark.parametrize(
+    ("named", "differing"),
+    [
+        ({"family": "Meier", "given": "Anna"}, "(name)"),
+        ({"family": "Müller-Sample", "given": "Berta"}, "(name)"),
+        ({"family": "Meier Anna"}, "(name)"),
+        ({"family": "Meier", "birth_date": "1971-12-24", "sex": "male"}, "(name, birth date, sex)"),
+        ({"birth_date": "1971", "sex": "female"}, "(birth date)"),
+        ({"family": "MUELLER", "given": "ANNA"}, None),
+        ({"family": "Anna", "given": "Muller-Sample"}, None),
+        ({"family": "Sample, A. Maria"}, None),
+        ({"family": "OBRIEN", "given": "Anna", "birth_date": "1980-02-29"}, None),
+        ({"family": "-", "given": ".", "sex": "female"}, None),
+    ],
+)
+@pytest.mark.parametrize("door", DOORS)
+async def test_result_naming_another_patient_is_held(
+    bench: ResultsBench, tmp_path: Path, door: Door, named: Named, differing: str | None
+) -> None:
+    """Over every adapter alike; the name itself goes nowhere but into the vault."""
+    names = {"family": "Müller-Sample", "given": ["Anna", "Maria"], "other_names": [{"use": "maiden", "family": "O'Brien"}]}
+    await bench.know_patient(**ANNA | names)
+    await door(bench, tmp_path, named)
+    await bench.run_until_idle()
+    (report,) = bench.store._data.reports.values()
+    assert report.hold_reason is (HoldReason.PATIENT_MISMATCH if differing else None)
+    assert report.state is (ReportState.HELD if differing else ReportState.DELIVERED)
+    assert (differing or "") in (report.reason or "")
+    assert json.loads(await _reported(bench, report) or b"").get("family") == named.get("family")
+    assert b"Anna" not in report.body
+    assert "Meier" not in repr((report, bench.store._data.events))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.domain.lab_order import OrderPatient, PatientName
 from lab_agent.domain.reported_patients import PatientField, find_differences
 from lab_agent.domain.values import Identifier, PartialDate
 
@@ -16,6 +16,8 @@ POLICY, SERVICE = "urn:policy", "http://service.example/Patient"
 ORDERED = OrderPatient(
     service_identifier=Identifier(system=SERVICE, value="77"),
     family="Sample",
+    name_text="Mrs. Sample (Doe)",
+    other_names=(PatientName(family="Roe"),),
     gender="female",
     birth_date=date(1980, 2, 29),
     identifiers=(Identifier(system=POLICY, value="1234-5678"), Identifier(value="local-9")),
@@ -30,6 +32,11 @@ def _named(*pairs: tuple[str | None, str]) -> ReportedPatient:
     ("reported", "differing"),
     [
         (ReportedPatient(), ()),
+        (ReportedPatient(family="SAMPLE", given=("Anna",)), ()),
+        (ReportedPatient(family="Doe"), ()),
+        (ReportedPatient(family="Roe"), ()),
+        (ReportedPatient(family="Meier"), (PatientField.NAME,)),
+        (ReportedPatient(given=("Meier",)), ()),
         (ReportedPatient(birth_date=date(1980, 2, 29), gender="female"), ()),
         (ReportedPatient(birth_date=date(1980, 2, 28)), (PatientField.BIRTH_DATE,)),
         (ReportedPatient(birth_date=PartialDate("1980")), ()),
@@ -57,10 +64,14 @@ def test_difference_is_what_both_say_otherwise(reported: ReportedPatient, differ
     assert find_differences(reported, ORDERED) == differing
 
 
-@pytest.mark.parametrize("ordered", [{"anonymous": True}, {"gender": None, "birth_date": None, "identifiers": ()}])
+@pytest.mark.parametrize(
+    "ordered", [{"anonymous": True, "family": "1234567890"}, {"gender": None, "birth_date": None, "identifiers": ()}]
+)
 def test_order_that_names_nobody_differs_in_nothing(ordered: dict[str, Any]) -> None:
     given = {"gender": "female", "birth_date": date(1980, 1, 1), "identifiers": (Identifier(system=POLICY, value="1"),)}
-    reported = ReportedPatient(gender="male", birth_date=date(1970, 1, 1), identifiers=(Identifier(system=POLICY, value="2"),))
+    reported = ReportedPatient(
+        family="9999999999", gender="male", birth_date=date(1970, 1, 1), identifiers=(Identifier(system=POLICY, value="2"),)
+    )
     assert find_differences(reported, OrderPatient(**{**given, **ordered})) == ()
 
 

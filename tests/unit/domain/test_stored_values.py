@@ -60,7 +60,7 @@ VALUES: dict[type[StrEnum], str] = {
         unexpected question document_mismatch line_has_result lines_ended defect waits_for_version patient_mismatch
         conflicting_version superseded_by_newer
     """,
-    PatientField: "birth_date sex identifier",
+    PatientField: "name birth_date sex identifier",
     RestoreSign: "command older_than_mark other_database own_reports",
     OrderState: "seen fetched held handed_over reported rejected withdrawn closed",
     WorkOrderState: "accepted handed_over cancelled",

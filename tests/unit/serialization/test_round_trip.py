@@ -95,6 +95,8 @@ def observations(draw: st.DrawFn) -> ReportedObservation:
 
 reported_patients = st.builds(
     ReportedPatient,
+    family=st.none() | words,
+    given=st.lists(words, max_size=2).map(tuple),
     birth_date=st.none() | st.dates() | days.filter(lambda day: len(day.text) < len("2024-05-17")),
     gender=st.sampled_from([None, "male", "female", "other", "unknown"]),
     identifiers=st.lists(st.builds(Identifier), max_size=2).map(tuple),

@@ -1,6 +1,6 @@
 """Reads whose result it is: PID as `ReportedPatient`, to be compared with the patient of the order.
 
-Nothing is made up: what PID leaves out, or says in a form that cannot be read, is not said. Names are not read at all.
+Nothing is made up: what PID leaves out, or says in a form that cannot be read, is not said.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def read_patient(group: ObrGroup, field_map: FieldMap) -> ReportedPatient | None
     An identifier's system is its assigning authority (CX-4) by `[tables.assigning_authorities]`, None if it has none: so come
     back the numbers that we sent, where the LIS keeps the number alone.
     """
+    paths = field_map.results.paths
     patient = ReportedPatient(
+        family=group.find_first(paths["family"]) or None,
+        given=tuple(text for path in paths["given"] if (text := group.find_first((path,)))),
         birth_date=_read_birth_date(group, field_map),
         gender=_read_gender(group, field_map),
         identifiers=tuple(dict.fromkeys(_read_identifiers(group, field_map))),

@@ -258,15 +258,16 @@ def test_invalid_folder_settings_rejected(tmp_path: Path, wrong: dict[str, Any])
 
 
 PATIENT_COLUMNS = {"patient_birth_date": "Geboren", "patient_sex": "Sex", "patient_id": "Nr", "patient_id_system": "System"}
+NAME_COLUMNS = {"patient_family": "Name", "patient_given": "Vorname"}
 
 
 async def collect_with_patient(folder: Path, inbox: MemoryInbox, *rows: str) -> None:
-    table = {"columns": {**COLUMNS, **PATIENT_COLUMNS}, "decimal_comma": True}
+    table = {"columns": {**COLUMNS, **PATIENT_COLUMNS, **NAME_COLUMNS}, "decimal_comma": True}
     for name in ("orders", "results"):
         (folder / name).mkdir()
     adapter = FolderAdapter(settings(folder, csv=table), "folder")
     await adapter.start(inbox)
-    put(folder, f"{HEAD};Geboren;Sex;Nr;System", *rows, encoding="utf-8")
+    put(folder, f"{HEAD};Geboren;Sex;Nr;System;Name;Vorname", *rows, encoding="utf-8")
     await adapter.collect()
     await adapter.stop()
 
@@ -274,15 +275,16 @@ async def collect_with_patient(folder: Path, inbox: MemoryInbox, *rows: str) -> 
 @pytest.mark.parametrize("sex", ["F", "female", "2", "Ж", "W"])
 @pytest.mark.parametrize("day", ["1980-02-29", "29.02.1980", "19800229", "1980-02-29 00:00:00"])
 async def test_patient_columns_read_as_laboratories_write_them(tmp_path: Path, inbox: MemoryInbox, sex: str, day: str) -> None:
-    await collect_with_patient(tmp_path, inbox, f"{GOOD};{day};{sex};12;urn:p")
+    await collect_with_patient(tmp_path, inbox, f"{GOOD};{day};{sex};12;urn:p; Müller ;Anna Maria")
     (report,) = inbox.contents
     assert isinstance(report, LabReport)
     expected = (Identifier(system="urn:p", value="12"),)
-    assert report.patient == ReportedPatient(birth_date=date(1980, 2, 29), gender="female", identifiers=expected)
+    named = ReportedPatient(family="Müller", given=("Anna Maria",), birth_date=date(1980, 2, 29), gender="female")
+    assert report.patient == replace(named, identifiers=expected)
 
 
 async def test_rows_of_two_patients_are_no_report(tmp_path: Path, inbox: MemoryInbox) -> None:
-    await collect_with_patient(tmp_path, inbox, f"{GOOD};1980;F;;", f"{ALSO};1981;F;;", f"{OTHER};1980-02;;;")
+    await collect_with_patient(tmp_path, inbox, f"{GOOD};1980;F;;;;", f"{ALSO};1981;F;;;;", f"{OTHER};1980-02;;;;;")
     (report,) = inbox.contents
     assert isinstance(report, LabReport)
     assert (report.report_id, report.patient) == ("B2", ReportedPatient(birth_date=PartialDate("1980-02")))
@@ -290,6 +292,6 @@ async def test_rows_of_two_patients_are_no_report(tmp_path: Path, inbox: MemoryI
 
 
 async def test_unreadable_sex_is_named(tmp_path: Path, inbox: MemoryInbox) -> None:
-    await collect_with_patient(tmp_path, inbox, f"{GOOD};;feminine;;")
+    await collect_with_patient(tmp_path, inbox, f"{GOOD};;feminine;;;;")
     assert inbox.contents == []
     assert "patient.gender" in "".join(path.read_text() for path in (tmp_path / "results" / "failed").glob("*.reason.txt"))

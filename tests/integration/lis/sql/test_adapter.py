@@ -289,6 +289,7 @@ def test_ddl_compiles_in_every_dialect(dialect: str) -> None:
 @pytest.mark.parametrize("kind", ["report", "rejection"])
 async def test_patient_columns_say_whose_it_is(harness: AdapterHarness, kind: str) -> None:
     head = {"patient_birth_date": "1980-02-29", "patient_sex": "F", "patient_id": "12 ", "patient_id_system": "urn:p"}
+    head |= {"patient_family": "Sample  ", "patient_given": "Anna Maria"}
     times = {"effective_at": "2026-03-03T10:00:00", "issued_at": "2026-03-03T10:00:00", "report_id": "B1", "status": "final"}
     number = harness.put(kind=kind, order_key="R1", **head, **(times if kind == "report" else {}))
     with harness.engine.begin() as connection:
@@ -298,7 +299,8 @@ async def test_patient_columns_say_whose_it_is(harness: AdapterHarness, kind: st
     (content,) = harness.inbox.contents
     assert not isinstance(content, AccessionUpdate)
     expected = (Identifier(system="urn:p", value="12"),)
-    assert content.patient == ReportedPatient(birth_date=date(1980, 2, 29), gender="female", identifiers=expected)
+    named = ReportedPatient(family="Sample", given=("Anna Maria",), birth_date=date(1980, 2, 29), gender="female")
+    assert content.patient == replace(named, identifiers=expected)
 
 
 async def test_result_without_patient_columns_names_nobody(harness: AdapterHarness) -> None:

@@ -31,7 +31,12 @@ def identifiers(*pairs: tuple[str | None, str]) -> tuple[Identifier, ...]:
     ("pid", "meant"),
     [
         ("PID|1", None),
-        ('PID|1||""||DOE^J||""|', None),
+        ('PID|1||""||""^""||""|', None),
+        ('PID|1||""||DOE^J||""|', ReportedPatient(family="DOE", given=("J",))),
+        ("PID|1||||Doe^Jane^Ann Mary^Jr^Dr~Roe^Jane", ReportedPatient(family="Doe", given=("Jane", "Ann Mary"))),
+        ("PID|1||||van Doe&van&Doe^Jane", ReportedPatient(family="van Doe", given=("Jane",))),
+        ("PID|1||||Doe\\T\\Roe, Jane", ReportedPatient(family="Doe&Roe, Jane")),
+        ("PID|1||||^Jane", ReportedPatient(given=("Jane",))),
         ("PID|1||||||19800517|F", ReportedPatient(birth_date=date(1980, 5, 17), gender="female")),
         ("PID|1||||||198005171230+0300|m", ReportedPatient(birth_date=date(1980, 5, 17), gender="male")),
         ("PID|1||||||1980|U", ReportedPatient(birth_date=PartialDate("1980"), gender="unknown")),
@@ -56,6 +61,8 @@ def test_patient_read_as_far_as_said(pid: str, meant: ReportedPatient | None) ->
 MAPPING = """
 [results]
 patient_ids = ["PID-4"]
+family = ["ZPI-2", "PID-5.2"]
+given = ["PID-5.1"]
 [tables.sex]
 female = "W"
 [tables.assigning_authorities]
@@ -65,9 +72,9 @@ MIS = "http://mis.example/ids"
 
 
 def test_patient_read_by_the_map(tmp_path: Path) -> None:
-    found = patient("PID|1||4711^^^MIS|P1~4712^^^MIS~4713^^^OTHER|||19800517|W", mapping=MAPPING, folder=tmp_path)
+    found = patient("PID|1||4711^^^MIS|P1~4712^^^MIS~4713^^^OTHER|Jane^Doe||19800517|W", mapping=MAPPING, folder=tmp_path)
     assert found is not None
-    assert found.gender == "female"
+    assert (found.family, found.given, found.gender) == ("Doe", ("Jane",), "female")
     assert found.identifiers == identifiers(
         ("http://exchange.example/fhir/Patient", "P1"), ("http://mis.example/ids", "4712"), ("OTHER", "4713")
     )
