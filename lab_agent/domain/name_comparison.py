@@ -1,4 +1,4 @@
-"""Whether a name that a laboratory system returns may be one of the order's names, however it is spelled.
+"""Comparison of a name that a laboratory system returns with those of an order, however they are spelled.
 
 Few things differ as often in writing as a name, so two names differ only if nothing of the family name, or nothing of the given
 names, is found again. Initials, titles and the small words of a name (`van`, `de`) never decide; names in different scripts are
@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from itertools import combinations
+from os.path import commonprefix
 
 from lab_agent.domain.lab_order import PatientName
 
 _MAX_LENGTH, _MAX_WORDS = 500, 12
 """Characters and words that are read of a part: no name has more."""
-_MAX_RUN = 4
 _FAMILY_AND_GIVEN = 2
 _SHORTEST_FAMILY = 2
 _SHORTEST_GIVEN = 3
@@ -29,9 +29,9 @@ _DASH = "-\u2010-\u2015\u2212"
 _CHUNK = re.compile(rf"[^\W\d_]+(?:\s*[{_DASH}]\s*[^\W\d_]+)*")
 _WORD = re.compile(r"[^\W\d_]+")
 _APOSTROPHES = dict.fromkeys(map(ord, "'’‘`´ʼʻʹʽ′＇"))
-_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ə": "e"})
+_LETTERS = str.maketrans("øłđðħıəәқғңөұүһіє", "olddhieакгноуухие") | str.maketrans({"æ": "ae", "œ": "oe", "þ": "th"})
 """Letters that Unicode does not take apart."""
-_SAME_SOUND = str.maketrans({"c": "k", "j": "i", "q": "k", "w": "v", "x": "ks", "y": "i"})
+_SAME_SOUND = str.maketrans("cjqwy", "kikvi") | str.maketrans({"x": "ks"})
 _SILENT = re.compile(r"(?<=[aou])e|(?<=.)h|(.)(?=\1)")
 """What one writes and another leaves out: the `e` of an umlaut, an `h` that is not the first letter, one of two equal letters."""
 _PATRONYMIC = re.compile(r".{2}(?:ич|вна|чна|оглы|кызы|vit?ch|witsch|[vw]na|ichna|ogl[iy]|k[iy]z[iy])\Z")
@@ -52,9 +52,12 @@ _SMALL_WORDS = frozenset(f"{_PARTICLES} {_TITLES}".split())
 
 
 def names_differ(reported: PatientName, ordered: Iterable[PatientName]) -> bool:
-    """Whether the reported name is none of those that the order gives its patient; too little said is no difference."""
+    """Tell whether the reported name is none of those that the order gives its patient; too little said is no difference.
+
+    A name in one piece stands in `family`. Several given names may be one text.
+    """
     order = _OrderNames.of(ordered)
-    family = _read(_texts(reported))
+    family = _read((reported.family,))
     given = _read(reported.given, initials=True)
     if not given.words and family.chunks > 1:
         return _undivided_differ(family, order.family | order.given)
@@ -70,10 +73,10 @@ class _Words:
     words: frozenset[str] = frozenset()
     small: frozenset[str] = frozenset()
     runs: frozenset[str] = frozenset()
-    chunks: int = field(default=0, compare=False)
+    chunks: int = 0
 
     def __or__(self, other: _Words) -> _Words:
-        return _Words(self.words | other.words, self.small | other.small, self.runs | other.runs, self.chunks + other.chunks)
+        return _Words(self.words | other.words, self.small | other.small, self.runs | other.runs)
 
     def contradicts(self, other: _Words, shortest: int) -> bool:
         """Whether both say a word in full, in one script, and none in common."""
@@ -100,15 +103,15 @@ class _Words:
 class _OrderNames:
     """All that an order calls its patient. A name of which nothing says what is the family name counts as both."""
 
-    family: _Words = field(default_factory=_Words)
-    given: _Words = field(default_factory=_Words)
+    family: _Words
+    given: _Words
 
     @classmethod
     def of(cls, names: Iterable[PatientName]) -> _OrderNames:
         """Collect them."""
         family = given = _Words()
         for name in names:
-            own, others = _read(_texts(name)), _read(name.given, initials=True)
+            own, others = _read((name.family or name.text,)), _read(name.given, initials=True)
             family |= own
             given |= own if not others.words and own.chunks > 1 else others
             family |= _further_words(name, own | others)
@@ -117,42 +120,30 @@ class _OrderNames:
 
 def _further_words(name: PatientName, known: _Words) -> _Words:
     """What the text of a name says beside its parts, such as the name at birth."""
-    further = _read((name.text or "",)) if name.family or name.given else _Words()
+    further = _read((name.text,))
     return _Words(further.words - known.words - known.small)
 
 
 def _undivided_differ(name: _Words, order: _Words) -> bool:
     """Whether a name in one piece is another one: next to nothing is found again, and both have more to say."""
-    said, known = name.full(_SHORTEST_FAMILY), order.full(_SHORTEST_FAMILY)
-    found = [word for word in said if order.has(word)]
-    if not found and not name.shares(order):
-        return _can_be_compared(said, known)
+    found = [word for word in name.full(_SHORTEST_FAMILY) if order.has(word)]
     rest = frozenset(word for word in name.full(_SHORTEST_GIVEN) if not order.has(word))
     missing = frozenset(word for word in order.full(_SHORTEST_GIVEN) if not name.has(word))
     return len(found) < _FAMILY_AND_GIVEN and _can_be_compared(rest, missing)
 
 
-def _texts(name: PatientName) -> tuple[str, ...]:
-    return (name.family,) if name.family else () if name.given else (name.text or "",)
-
-
-def _read(texts: Iterable[str], *, initials: bool = False) -> _Words:
+def _read(texts: Iterable[str | None], *, initials: bool = False) -> _Words:
     """The words of a part of a name; `initials` count beside other words, as they do among given names."""
-    chunks = [_WORD.findall(chunk) for text in texts for chunk in _CHUNK.findall(_fold(text))]
-    said = list(islice((word for chunk in chunks for word in chunk), _MAX_WORDS))
+    chunks = [_WORD.findall(chunk) for text in texts for chunk in _CHUNK.findall(_fold(text or ""))]
+    said = [word for chunk in chunks for word in chunk][:_MAX_WORDS]
     has_patronymic = initials or len(said) > _FAMILY_AND_GIVEN
     small = {word for word in said if word in _SMALL_WORDS or (has_patronymic and _PATRONYMIC.search(word))}
     names = {word for word in said if word not in small and (initials or len(word) > 1 or word == word.upper())}
     if not names:
         names, small = set(said), set()
-    runs = {run for run, parts in _runs(said) if names & set(parts)}
-    return _Words(frozenset(names), frozenset(small), frozenset(runs), sum(bool(names & set(chunk)) for chunk in chunks))
-
-
-def _runs(words: list[str]) -> Iterator[tuple[str, list[str]]]:
-    for start in range(len(words)):
-        for end in range(start + 2, min(start + _MAX_RUN, len(words)) + 1):
-            yield "".join(words[start:end]), words[start:end]
+    neighbours = (said[start:end] for start, end in combinations(range(len(said) + 1), 2))
+    runs = frozenset("".join(words) for words in neighbours if names & set(words))
+    return _Words(frozenset(names), frozenset(small), runs, sum(bool(names & set(chunk)) for chunk in chunks))
 
 
 def _fold(text: str) -> str:
@@ -199,7 +190,7 @@ def _is_typing_error(one: str, other: str) -> bool:
     """Whether one letter of a longer word is wrong, missing or too many, or two neighbours have changed places."""
     if min(len(one), len(other)) < _SHORTEST_MISTYPED:
         return False
-    start = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    start = len(commonprefix((one, other)))  # noqa: RUF071 — letter by letter, as is wanted of words
     rest, others = one[start:], other[start:]
     swapped = rest[:2] == others[1::-1] and rest[2:] == others[2:]
     return rest[1:] in {others[1:], others} or rest == others[1:] or swapped

@@ -9,9 +9,9 @@ from lab_agent.domain.name_comparison import names_differ
 
 
 def named(text: str) -> PatientName:
-    """`family^given^second`; `=` in front of what is sent as text alone."""
-    if text.startswith("="):
-        return PatientName(family=text[1:], text=text[1:])
+    """`family^given^second`; `=` in front of the patient's name that is sent as text alone, `~` of a further one."""
+    if text[:1] in {"=", "~"}:
+        return PatientName(family=text[1:] if text[0] == "=" else None, text=text[1:])
     family, *given = text.split("^")
     return PatientName(family=family or None, given=tuple(each for each in given if each))
 
@@ -33,12 +33,21 @@ SAME = [
     ("Sørensen^Åse", "Soerensen^Aase"),
     ("Łukasz^Żaneta", "LUKASZ^ZANETA"),
     ("Yılmaz^İsmet", "YILMAZ^ISMET"),
+    ("Bø^Łuk", "Bo^Luk"),
+    ("Kjær^Þór", "Kjaer^Thor"),
+    ("Cœur^Guð", "Coeur^Gud"),
+    ("Ħan^Đin", "Han^Din"),
+    ("Yıl^Əli", "Yil^Eli"),
+    ("MAX^Haq", "Maks^Hak"),
     ("Hoffmann^Philipp", "Hofman^Philip"),
     ("Иванова^Анна^Петровна", "ИВАНОВА^АННА"),
     ("Иванова^Анна^Петровна", "Иванова^А.П."),
     ("Иванова^Анна^Петровна", "Иванова А. П."),
     ("Иванова^Анна^Петровна", "Иванова Анна Петровна"),
+    ("Иванова^Анна^Петровна", "Анна Петровна"),
     ("Соловьёв^Пётр", "СОЛОВЬЕВ^ПЕТР"),
+    ("Құңө^Әғі", "Куно^Аги"),
+    ("Дүһа^Єва", "Духа^Ева"),
     ("Петрова^Наталья", "Петрова^Наталия"),
     ("O'Brien^Mary", "OBRIEN^MARY"),
     ("O’Brien^Mary", "O Brien^Mary"),
@@ -49,6 +58,9 @@ SAME = [
     ("van der Berg^Jan", "VANDERBERG^JAN"),
     ("Berg^Jan", "Berg, Jan van den"),
     ("de la Cruz^Ana", "Delacruz^Ana"),
+    ("de la Torre^Ana", "DELATORR^ANA"),
+    ("Berg^Jan", "van Berg-Schulz"),
+    ("Ng García^Ana", "Ng^Ana"),
     ("Meyer-Schulz^Eva", "Meyer^Eva"),
     ("Meyer^Eva", "Meyer - Schulz^Eva"),
     ("Schulz^Eva", "Meyer-Schulz"),
@@ -61,6 +73,9 @@ SAME = [
     ("Smith^John", "SMITH JR^JOHN^III"),
     ("Smith^James", "Smith^J. Robert"),
     ("Smith^Thomas", "Smith^Th."),
+    ("Smith^Thomas", "Smith Th."),
+    ("Smith^Ralph", "Smith^Ralf"),
+    ("Brown^Ann", "Browm^Ann"),
     ("Smith^John", "John^Smith"),
     ("Smith^John", "DOE SMITH, JOHN"),
     ("Schwarzenegger^Arnold", "SCHWARZENE^ARN"),
@@ -71,11 +86,12 @@ SAME = [
     ("Smith^Sofia", "Smyth^Sophia"),
     ("Smith^John", "Smith^Jon"),
     ("Byron^Ada+Lovelace", "Lovelace^Ada"),
-    ("Lovelace^Ada+=Ada Byron", "Byron^Ada"),
+    ("Lovelace^Ada+~Ada Byron", "Byron^Ada"),
     ("=Ada Lovelace", "Lovelace^Ada"),
     ("=Ada Lovelace", "Ada Lovelace"),
     ("Lovelace^Ada", "LOVELACE ADA"),
     ("Lovelace^Ada", "Lovelace-Byron Ada Augusta"),
+    ("Schmidt^Anna^Luise", "Schmidt Anna Maria"),
     ("Le^Van Duc", "Le Van Duc"),
     ("Le^Van Duc", "Van Duc^Le"),
     ("Li^Na", "LI^NA"),
@@ -85,6 +101,8 @@ SAME = [
     ("Иванова^Анна", "Petrova^Olga"),
     ("Sample^Anna", "山田^花子"),
     ("Иванова^Анна", "Пeтpoвa^Анна"),
+    ("Sample^Anna", "Mеiеr^Anna"),
+    ("\U00017000\U00017001^Anna", "\U00017002\U00017003^Anna"),
     ("Sample^Anna", "-^-"),
     ("Sample^Anna", ".^."),
     ("Sample^Anna", "1234567890^-^-"),
@@ -114,6 +132,11 @@ OTHER = [
     ("Иванова^Анна^Петровна", "Иванова Мария Петровна"),
     ("Иванова^Анна^Петровна", "Петрова^Анна^Ивановна"),
     ("Абрамович^Роман", "Иванов Роман"),
+    ("Иванов^Роман", "Абрамович Роман"),
+    ("van der Berg^Jan", "Vander^Jan"),
+    ("Lang^Uwe", "Lanz^Uwe"),
+    ("Braun^Ulf", "Brown^Ulf"),
+    ("כהן^דוד", "לוי^דוד"),
     ("van der Berg^Jan", "van der Meer^Jan"),
     ("van der Berg^Jan", "VAN DER MEER JAN"),
     ("O'Brien^Mary", "O Neill^Mary"),

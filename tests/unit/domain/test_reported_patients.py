@@ -16,7 +16,8 @@ POLICY, SERVICE = "urn:policy", "http://service.example/Patient"
 ORDERED = OrderPatient(
     service_identifier=Identifier(system=SERVICE, value="77"),
     family="Sample",
-    name_text="Mrs. Sample (Doe)",
+    given=("Anna",),
+    name_text="Mrs. (Doe)",
     other_names=(PatientName(family="Roe"),),
     gender="female",
     birth_date=date(1980, 2, 29),
@@ -36,7 +37,7 @@ def _named(*pairs: tuple[str | None, str]) -> ReportedPatient:
         (ReportedPatient(family="Doe"), ()),
         (ReportedPatient(family="Roe"), ()),
         (ReportedPatient(family="Meier"), (PatientField.NAME,)),
-        (ReportedPatient(given=("Meier",)), ()),
+        (ReportedPatient(family="Sample", given=("Berta",)), (PatientField.NAME,)),
         (ReportedPatient(birth_date=date(1980, 2, 29), gender="female"), ()),
         (ReportedPatient(birth_date=date(1980, 2, 28)), (PatientField.BIRTH_DATE,)),
         (ReportedPatient(birth_date=PartialDate("1980")), ()),
