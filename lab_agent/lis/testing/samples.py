@@ -17,7 +17,15 @@ from lab_agent.domain.lab_messages import (
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.domain.lab_order import LabOrder, OrderAnswer, OrderContainer, OrderLine, OrderPatient, OrderSpecimen
+from lab_agent.domain.lab_order import (
+    LabOrder,
+    NotificationOption,
+    OrderAnswer,
+    OrderContainer,
+    OrderLine,
+    OrderPatient,
+    OrderSpecimen,
+)
 from lab_agent.domain.values import Coding, Identifier, Quantity
 
 _SERVICE = "https://exchange.example/"
@@ -56,6 +64,7 @@ def make_order(seed: int) -> LabOrder:
         ),
         specimens=specimens,
         answers=(OrderAnswer(link_id="fasting", values=(random.random() < 0.5,)), OrderAnswer(link_id="week", values=(0,))),
+        notifications=(NotificationOption(channel="sms", wanted=True), NotificationOption(channel="email", wanted=False)),
     )
 
 

@@ -44,6 +44,10 @@ async def test_order_written_under_configured_name(adapter: FolderAdapter, tmp_p
     await submit_order(adapter, ORDER)
     path = tmp_path / "orders" / f"order_{KEY}.txt"
     assert load_order(path.read_bytes()) == ORDER
+    assert {one["channel"]: one["wanted"] for one in json.loads(path.read_bytes())["notifications"]} == {
+        "sms": True,
+        "email": False,
+    }
     assert path.stat().st_mode & 0o777 == 0o640
 
 

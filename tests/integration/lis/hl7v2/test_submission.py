@@ -42,6 +42,7 @@ async def test_one_line_per_message_sends_each_line_with_its_own_stable_id(tmp_p
         assert [orcs(frame) for frame in peer.frames] == [[line] for line in LINES]
         assert all(f"|{ORDER.key}\r".encode() in frame for frame in peer.frames)
         assert all(frame.count(b"\rPID|") == frame.count(b"\rOBR|") == 1 for frame in peer.frames)
+        assert all(b"|Notify by sms: Y\rNTE|2|P|Notify by email: N\rPV1|" in frame for frame in peer.frames)
         assert all(frame.count(b"\rOBX|") == peer.frames[0].count(b"\rOBX|") for frame in peer.frames)
         assert receipt.line_accessions == {line: f"F{line[-6:]}" for line in LINES}
         assert await adapter.was_received(ORDER.key) is True

@@ -207,6 +207,8 @@ async def test_lis_response_decides_submit_outcome(
         assert caught.value.retry_after == 7  # type: ignore[attr-defined]
     assert isinstance(await harness.adapter.submit(order), object)
     assert set(harness.lis.posted_names) == {order.key}
+    sent = harness.lis.orders[order.key]["notifications"]
+    assert {one["channel"]: one["wanted"] for one in sent} == {"sms": True, "email": False}
 
 
 async def test_response_numbers_become_submit_result(harness: AdapterHarness) -> None:

@@ -65,7 +65,7 @@ async def test_order_columns_are_readable(harness: AdapterHarness) -> None:
     await harness.adapter.submit(order)
     (head,) = harness.rows(harness.tables.orders)
     assert load_order(head["document"].encode()) == order
-    assert head["ordered_at"] == order.ordered_at.isoformat()
+    assert (head["ordered_at"], head["notifications"]) == (order.ordered_at.isoformat(), "sms=true, email=false")
     (patient,) = harness.rows(harness.tables.patients)
     assert (patient["family"], patient["birth_date"]) == (order.patient.family, order.patient.birth_date)
     assert [row["line_key"] for row in harness.rows(harness.tables.lines)] == [line.key for line in order.lines]

@@ -65,7 +65,7 @@ def test_order_any_field_text_survives_transmission(text: str) -> None:
     assert isinstance(frame, Frame)
     message = decode_message(frame.data, "utf-8")
     names = [segment.name for segment in message.segments]
-    assert names == ["MSH", "PID", "PV1", "ORC", "OBR", "NTE", "NTE", "OBX", "OBX", "SPM", "SAC"]
+    assert names == ["MSH", "PID", "NTE", "NTE", "PV1", "ORC", "OBR", "NTE", "NTE", "OBX", "OBX", "SPM", "SAC"]
     by_name = {segment.name: segment for segment in message.segments}
     places = (
         ("PID", 5, 1),
@@ -93,7 +93,7 @@ def test_order_any_field_text_survives_transmission(text: str) -> None:
 def test_order_message_parsed_by_python_hl7(text: str) -> None:
     order = hostile_order(text)
     parsed = hl7.parse(writer().build_order(order, order.key, NOW).decode())
-    assert [str(segment[0]) for segment in parsed][:5] == ["MSH", "PID", "PV1", "ORC", "OBR"]
+    assert [str(segment[0]) for segment in parsed][:7] == ["MSH", "PID", "NTE", "NTE", "PV1", "ORC", "OBR"]
     if text.isprintable():  # it knows no escapes for the rest, and keeps them
         assert parsed.unescape(str(parsed.segment("SAC")[3])) == text
     assert str(parsed.segment("ORC")[2]) == order.lines[0].key

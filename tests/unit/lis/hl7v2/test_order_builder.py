@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.lab_order import AnswerStep, LabOrder, OrderAnswer, PatientName
+from lab_agent.domain.lab_order import AnswerStep, LabOrder, NotificationOption, OrderAnswer, PatientName
 from lab_agent.domain.values import Coding, Identifier
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
@@ -93,3 +93,20 @@ def test_unit_of_an_answer_is_in_its_field(
     answers = (OrderAnswer(link_id="weight", values=values, units=units),)
     (segment,) = fields(replace(make_order(3), answers=answers), "OBX")
     assert (segment[2], segment[5], segment[6]) == (kind, said, unit)
+
+
+@pytest.mark.parametrize("kind", ["OML", "ORM"])
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ({}, []),
+        ({"sms": True}, ["NTE|1|P|Notify by sms: Y"]),
+        ({"email": False}, ["NTE|2|P|Notify by email: N"]),
+        ({"email": True, "sms": False}, ["NTE|1|P|Notify by sms: N", "NTE|2|P|Notify by email: Y"]),
+    ],
+)
+def test_notification_options_are_notes_of_the_patient(kind: str, options: dict[str, bool], notes: list[str]) -> None:
+    given = tuple(NotificationOption(channel=channel, wanted=wanted) for channel, wanted in options.items())
+    settings = Hl7v2Settings.model_validate(LINKS | {"order_message": kind})
+    sent = OrderBuilder(settings).build_order(replace(make_order(3), notifications=given), "1", NOW).decode().split("\r")
+    assert sent[2 : 2 + len(notes) + 1] == [*notes, f"PV1|1|O|||||||||||||||||{make_order(3).key}"]
