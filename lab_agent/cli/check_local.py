@@ -219,7 +219,7 @@ def _check_api_clients(settings: Settings, tokens: tuple[ApiToken, ...]) -> list
 
 
 def _check_second_labels_system(settings: Settings, catalogue: Catalogue) -> Iterator[CheckResult]:
-    """Report studies with a second barcode whose system is not set: theirs are known by their form alone."""
+    """Report studies with a second barcode whose system is not set: their orders are held."""
     offered = (item for contract in catalogue.contracts.values() for item in contract.items.values())
     studies = {item.id for item in offered if second_label_pattern(item)}
     if studies and settings.exchange.second_labels_system is None:

@@ -25,7 +25,10 @@ HOLD_CAUSES = {
     "order.catalogue": "there is no catalogue to check them against",
     "specimen.collected-ahead": "a time is ahead of our clock",
     "tube.label-times": "one barcode, collected at different times",
+    "tube.label-several": "a tube has several barcodes of the laboratory",
     "tube.label-in-use": "the barcode is in use for another patient",
+    "tube.second-label-system": "a second barcode is not in the system of our settings",
+    "tube.second-label-unset": "the system of second barcodes is not in our settings",
 }
 """What holds orders, by its code: ids of the rules that hold, and what else may hold them."""
 RESULT_HOLDS = {

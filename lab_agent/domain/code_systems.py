@@ -125,8 +125,8 @@ class CodeSystems:
 
     @cached_property
     def old_orders(self) -> CodeSystem:
-        """Old order numbers of the follow-up study (ProcedureRequest.basedOn)."""
-        return self._laboratory_system("mis")
+        """Old order numbers (ProcedureRequest.basedOn); another address that ends alike is another laboratory's."""
+        return CodeSystem(self._laboratory_system("mis").url, "")
 
 
 def _segments(address: str) -> tuple[str, ...]:

@@ -25,7 +25,13 @@ from lab_agent.domain.lab_order import (
     PatientName,
     Telecom,
 )
-from lab_agent.domain.order_numbers import HasForm, best_matches, choose_label, choose_second_label
+from lab_agent.domain.order_numbers import (
+    HasForm,
+    choose_label,
+    choose_old_order,
+    choose_second_label,
+    choose_supporting_info,
+)
 from lab_agent.domain.received_order import (
     ReceivedContainer,
     ReceivedLine,
@@ -84,11 +90,16 @@ def make_lab_order(
         for line, request in accepted
     )
     used = {specimen_id for line in made for specimen_id in line.specimens}
-    # Of every line, as the rules take it: a line that was refused does not change which number is the tube's barcode.
-    items = frozenset(item for request in received.requests if (item := code_in(request.code, systems.nomenclature)))
 
-    def has_second_form(value: str) -> bool:
-        return catalogue is not None and catalogue.is_second_label(contract, items, value)
+    def make_specimen(specimen: ReceivedSpecimen) -> OrderSpecimen:
+        # Of every line, as the rules take it: a line that was refused does not change which number is the tube's barcode.
+        requests = (line.request for line in received.lines_of(specimen) if line.request)
+        items = frozenset(item for request in requests if (item := code_in(request.code, systems.nomenclature)))
+
+        def has_second_form(value: str) -> bool:
+            return catalogue is not None and catalogue.is_second_label(contract, items, value)
+
+        return _specimen(specimen, catalogue, systems, has_second_form)
 
     return LabOrder(
         key=order_key,
@@ -97,9 +108,7 @@ def make_lab_order(
         ordered_at=min(line.ordered_at for line in made),
         patient=_patient(received, systems, first_seen_at.date()),
         lines=made,
-        specimens=tuple(
-            _specimen(each, catalogue, systems, has_second_form) for each in received.specimens if each.ref.id in used
-        ),
+        specimens=tuple(make_specimen(each) for each in received.specimens if each.ref.id in used),
         answers=_answers(received),
         notifications=_notifications(received, systems),
     )
@@ -121,7 +130,7 @@ def _line(
     systems: CodeSystems,
     first_seen_at: datetime,
 ) -> OrderLine:
-    item = code_in(request.code, systems.nomenclature)
+    item, old_order = code_in(request.code, systems.nomenclature), choose_old_order(request.old_orders, systems)
     if item is None:
         raise DataInvalidError((Problem(f"{line.where}.code", "no test is named", "assess the order again"),))
     return OrderLine(
@@ -134,7 +143,7 @@ def _line(
         specimens=tuple(link.target.id for link in request.specimens if link.target),
         identifiers=request.identifiers,
         notes=request.notes,
-        old_order_number=next((each.value for each in best_matches(request.old_orders, systems.old_orders)), None),
+        old_order_number=old_order.value if old_order else None,
     )
 
 
@@ -173,7 +182,7 @@ def _telecom(patient: ReceivedPatient) -> tuple[Telecom, ...]:
 def _specimen(
     specimen: ReceivedSpecimen, catalogue: CatalogueLookup | None, systems: CodeSystems, has_second_form: HasForm
 ) -> OrderSpecimen:
-    info = next((each.value for each in specimen.extensions if each.value and _is_supporting_info(each.url, systems)), None)
+    info = choose_supporting_info(specimen.extensions, systems)
     sites = [coding.code for coding in specimen.body_site.coding]
     start = specimen.collected or specimen.collected_start
     return OrderSpecimen(
@@ -186,10 +195,6 @@ def _specimen(
         containers=tuple(_container(each, systems, has_second_form) for each in specimen.containers),
         supporting_info=info,
     )
-
-
-def _is_supporting_info(url: str | None, systems: CodeSystems) -> bool:
-    return systems.supporting_info.match(url) is not SystemMatch.FOREIGN
 
 
 def _container(container: ReceivedContainer, systems: CodeSystems, has_second_form: HasForm) -> OrderContainer:

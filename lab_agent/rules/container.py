@@ -90,6 +90,24 @@ def _check_label_system(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", lines, {"system": system.url})
 
 
+@rule(
+    "tube.label-several",
+    Severity.HOLD,
+    _CONTAINER_SECTION,
+    "{where}: the container has several barcodes of the laboratory's system: {labels}. Please check which one is on the tube, "
+    "and send that one alone.",
+    may_refuse=True,
+    may_release=True,
+    look_at_each=True,
+)
+def _check_label_several(context: RuleContext) -> Iterator[Violation]:
+    """Held: the first of them would be a guess, and the wrong one may be another patient's."""
+    for _, container, lines in context.containers():
+        labels = sorted({each.value for each in context.labels(container)})
+        if len(labels) > 1:
+            yield Violation(f"{container.where}.identifier", lines, {"labels": ", ".join(labels)}, tuple(labels))
+
+
 class _Sharing(StrEnum):
     """How two containers with one barcode compare."""
 
@@ -230,33 +248,46 @@ def _check_second_label(context: RuleContext) -> Iterator[Violation]:
             yield Violation(f"{container.where}.identifier", (line,), {"code": code, "shape": str(pattern)})
 
 
+def _second_labels_by_form(context: RuleContext) -> Iterator[tuple[ReceivedContainer, str, str, tuple[str, ...]]]:
+    """The containers without a second barcode in its system, where another number has its form: with line, study and numbers."""
+    for container, line, pattern, code in _two_barcode_containers(context):
+        formed = tuple(filter(pattern.matches, context.second_label_candidates(container)))
+        if formed and not context.second_labels(container):
+            yield container, line, code, formed
+
+
 @rule(
     "tube.second-label-system",
-    Severity.WARN,
+    Severity.HOLD,
     "Create order: rule 3",
-    "{where}: the system of the second barcode is not spelled as in the interface. Please send {system}.",
+    "{where}: {label} has the form of the second barcode of study {code}, and is not in its system. The laboratory checks its "
+    "own setting ([exchange] second_labels_system); if that is right, please send the second barcode in the system {system}.",
+    may_refuse=True,
+    may_release=True,
+    look_at_each=True,
 )
 def _check_second_label_system(context: RuleContext) -> Iterator[Violation]:
-    """A well-formed second barcode in an unknown system: our own setting of that system may be wrong (law 10), so it warns."""
-    system = context.facts.systems.second_labels_system
-    for container, line, pattern, _ in _two_barcode_containers(context):
-        known, candidates = context.second_labels(container), context.second_label_candidates(container)
-        if system and not any(map(pattern.matches, known)) and any(map(pattern.matches, candidates)):
-            yield Violation(f"{container.where}.identifier", (line,), {"system": system})
+    """A number of another system is no second barcode, and our setting of that system may be wrong (law 10), so it is held."""
+    if system := context.facts.systems.second_labels_system:
+        for container, line, code, labels in _second_labels_by_form(context):
+            values = {"system": system, "code": code, "label": ", ".join(labels)}
+            yield Violation(f"{container.where}.identifier", (line,), values, labels)
 
 
 @rule(
     "tube.second-label-unset",
-    Severity.WARN,
+    Severity.HOLD,
     "Create order: rule 3",
-    "{where}: study {code} has a second barcode, and the laboratory has not set its system ([exchange] second_labels_system), so "
-    "it was known by its form alone.",
+    "{where}: study {code} needs a second barcode, and the laboratory has not set its system ([exchange] second_labels_system), "
+    "so nobody can tell whether {label} is one. The order waits until the laboratory has set it.",
+    may_release=True,
+    look_at_each=True,
 )
 def _check_second_label_unset(context: RuleContext) -> Iterator[Violation]:
-    for container, line, pattern, code in _two_barcode_containers(context):
-        unset = context.facts.systems.second_labels_system is None
-        if unset and any(map(pattern.matches, context.second_label_candidates(container))):
-            yield Violation(f"{container.where}.identifier", (line,), {"code": code})
+    if context.facts.systems.second_labels_system is None:
+        for container, line, code, labels in _second_labels_by_form(context):
+            values = {"code": code, "label": ", ".join(labels)}
+            yield Violation(f"{container.where}.identifier", (line,), values, labels)
 
 
 @rule(

@@ -19,7 +19,13 @@ from lab_agent.catalogue.supporting_info import SupportingInfo, parse_supporting
 from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.order_numbers import choose_label, known_second_labels, second_label_candidates
+from lab_agent.domain.order_numbers import (
+    HasForm,
+    choose_supporting_info,
+    known_second_labels,
+    label_matches,
+    second_label_candidates,
+)
 from lab_agent.domain.patient_identity import PatientMatch
 from lab_agent.domain.received_order import (
     ReceivedContainer,
@@ -198,34 +204,46 @@ class RuleContext:
 
     def label(self, container: ReceivedContainer) -> Identifier | None:
         """The laboratory's barcode of a container."""
-        return self._labels[container.identifiers]
+        return next(iter(self.labels(container)), None)
+
+    def labels(self, container: ReceivedContainer) -> tuple[Identifier, ...]:
+        """What may be the laboratory's barcode of a container: more than one is for a person."""
+        return self._labels[container.where]
 
     @cached_property
-    def _labels(self) -> Mapping[tuple[Identifier, ...], Identifier | None]:
-        numbers = {container.identifiers for specimen in self.order.specimens for container in specimen.containers}
-        return {each: choose_label(each, self.facts.systems, self._has_second_form) for each in numbers}
+    def _labels(self) -> Mapping[str, tuple[Identifier, ...]]:
+        containers = (container for specimen in self.order.specimens for container in specimen.containers)
+        return {
+            each.where: label_matches(each.identifiers, self.facts.systems, self._has_second_form(each)) for each in containers
+        }
 
     def second_labels(self, container: ReceivedContainer) -> tuple[str, ...]:
         """The second barcodes of a container, by their system; studies that share it may each have one."""
         return known_second_labels(container.identifiers, self.facts.systems)
 
     def second_label_candidates(self, container: ReceivedContainer) -> tuple[str, ...]:
-        """What may be a second barcode: those of its system, then every other number but the laboratory's barcode."""
-        return second_label_candidates(container.identifiers, self.facts.systems, self._has_second_form)
+        """What may be a second barcode: those of its system, else every other number but the laboratory's barcode."""
+        return second_label_candidates(container.identifiers, self.facts.systems, self._has_second_form(container))
 
     def barcodes(self, container: ReceivedContainer) -> tuple[str, ...]:
-        """The barcodes of a container: the laboratory's, and second ones, by their system or by the form that a test needs."""
+        """The barcodes of a container: the laboratory's, and second ones, by their system or by the form that its tests need."""
         label, known = self.label(container), self.second_labels(container)
-        formed = filter(self._has_second_form, self.second_label_candidates(container))
+        formed = filter(self._has_second_form(container), self.second_label_candidates(container))
         return tuple(dict.fromkeys((*((label.value,) if label else ()), *known, *formed)))
 
-    def _has_second_form(self, value: str) -> bool:
-        return any(pattern.matches(value) for pattern in self._second_patterns)
+    def _has_second_form(self, container: ReceivedContainer) -> HasForm:
+        patterns = self._second_patterns.get(container.where, frozenset())
+        return lambda value: any(pattern.matches(value) for pattern in patterns)
 
     @cached_property
-    def _second_patterns(self) -> frozenset[IdentifierPattern]:
-        patterns = (second_label_pattern(item) for _, _, items in self.known_lines() for item in items)
-        return frozenset(pattern for pattern in patterns if pattern)
+    def _second_patterns(self) -> Mapping[str, frozenset[IdentifierPattern]]:
+        """The forms of second barcodes that the tests made from a container need, by its place; most need none."""
+        found: dict[str, set[IdentifierPattern]] = {}
+        for _, items, specimen in self.line_specimens():
+            for pattern in filter(None, map(second_label_pattern, items)):
+                for container in specimen.containers:
+                    found.setdefault(container.where, set()).add(pattern)
+        return {where: frozenset(patterns) for where, patterns in found.items()}
 
     def specimen_type_code(self, specimen: ReceivedSpecimen) -> str | None:
         """The biomaterial type; None where there is none, or only one of a foreign system."""
@@ -253,9 +271,8 @@ class RuleContext:
         return {each.ref: self._find_supporting_info(each) for each in self.order.specimens}
 
     def _find_supporting_info(self, specimen: ReceivedSpecimen) -> SupportingInfo:
-        system = self.facts.systems.supporting_info
-        ours = (each.value for each in specimen.extensions if system.match(each.url) is not SystemMatch.FOREIGN)
-        return next((parse_supporting_info(value) for value in ours if value), SupportingInfo())
+        info = choose_supporting_info(specimen.extensions, self.facts.systems)
+        return parse_supporting_info(info) if info else SupportingInfo()
 
     def repeat_key(self, specimen: ReceivedSpecimen) -> tuple[str | None, str | None, frozenset[str]]:
         """What makes a test with this Specimen a repeat: biomaterial type, body site, and container types.

@@ -9,7 +9,7 @@ from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.turnaround import Availability, Delayed, Stopped
 from lab_agent.domain.code_systems import SystemMatch
 from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.order_numbers import best_matches
+from lab_agent.domain.order_numbers import choose_old_order
 from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, patient_key
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
@@ -218,13 +218,12 @@ def _orders_only_follow_ups(context: RuleContext) -> bool:
 
 
 def _old_order_faults(context: RuleContext) -> Iterator[tuple[ReceivedRequest, Violation]]:
-    """The follow-up studies without exactly one well-formed number of an earlier order."""
-    system = context.facts.systems.old_orders
+    """The follow-up studies without exactly one well-formed number of an earlier order, in its system."""
+    systems = context.facts.systems
     for line, request, items in context.known_lines():
-        pattern = _old_order_pattern(items)
-        numbers = {each.value for each in best_matches(request.old_orders, system)}
-        if pattern and not (len(numbers) == 1 and all(map(pattern.matches, numbers))):
-            values = {"code": items[0].id, "shape": str(pattern)}
+        pattern, number = _old_order_pattern(items), choose_old_order(request.old_orders, systems)
+        if pattern and not (number and pattern.matches(number.value)):
+            values = {"code": items[0].id, "shape": str(pattern), "system": systems.old_orders.url}
             yield request, Violation(f"{request.where}.basedOn", (line.id,), values)
 
 
@@ -233,7 +232,7 @@ def _old_order_faults(context: RuleContext) -> Iterator[tuple[ReceivedRequest, V
     Severity.REFUSE,
     "Create order: rule 4",
     "{where}: study {code}, ordered alone, needs the number of the earlier order, in the form {shape}. Please send it as one "
-    "identifier.",
+    "identifier in the system {system}.",
 )
 def _check_old_order(context: RuleContext) -> Iterator[Violation]:
     if _orders_only_follow_ups(context):
@@ -244,12 +243,27 @@ def _check_old_order(context: RuleContext) -> Iterator[Violation]:
     "line.old-order-form",
     Severity.WARN,
     "Create order: rule 4",
-    "{where}: the number of the earlier order of study {code} is not one identifier of the form {shape}. Please check it.",
+    "{where}: the number of the earlier order of study {code} is not one identifier of the form {shape} in the system {system}. "
+    "Please check it.",
 )
 def _check_old_order_form(context: RuleContext) -> Iterator[Violation]:
     """Beside other tests a follow-up study needs no number; one that is given should be right."""
     if not _orders_only_follow_ups(context):
         yield from (violation for request, violation in _old_order_faults(context) if request.old_orders)
+
+
+@rule(
+    "line.old-order-system",
+    Severity.WARN,
+    "Create order: rule 4",
+    "{where}: the system is not spelled as in the interface. Please send {system}.",
+)
+def _check_old_order_system(context: RuleContext) -> Iterator[Violation]:
+    system = context.facts.systems.old_orders
+    for line, request, items in context.known_lines():
+        number = choose_old_order(request.old_orders, context.facts.systems)
+        if _old_order_pattern(items) and number and system.match(number.system) is not SystemMatch.EXACT:
+            yield Violation(f"{request.where}.basedOn", (line.id,), {"system": system.url})
 
 
 @rule(

@@ -15,6 +15,7 @@ import pytest
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.rules.engine import RULES
 from lab_sandbox.config import SandboxConfig
+from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY
 from tests.harness.orders import BASE, find_template
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario, alter
@@ -160,7 +161,7 @@ async def test_link_that_names_two_contracts_is_rejected(make_scenario: MakeScen
 
 def scenario_of(study: str, change: Callable[[dict[str, Any]], None] = lambda _: None) -> Scenario:
     """A world with an order of one study alone, its bundle changed before it is placed."""
-    world = World(study, rules={"off": ("two-barcodes",)})
+    world = World(study, rules={"off": ("two-barcodes", "follow-up-number")})
     at = world.clock.now().replace(minute=0, second=0)
     template = find_template(at, lambda plan: {item.id for item in plan.basket.items} == {study})
     bundle = copy.deepcopy(template.bundle)
@@ -187,7 +188,47 @@ async def test_second_barcode_is_asked_for_without_its_system(given: bool) -> No
     await scenario.process_all()
     assert scenario.statuses() == (["requested"] if given else ["cancelled"])
     assert await scenario.reported_rules() == (set() if given else {"tube.second-label"})
-    assert ("tube.second-label-unset" in await scenario.reported_rules("warn")) is given
+    assert (await scenario.order_record()).hold_cause == ("tube.second-label-unset" if given else None)
+    assert scenario.world.lis.submitted == []
+
+
+def set_system(kind: str, field: str, suffix: str, system: str | None) -> Callable[[dict[str, Any]], None]:
+    """Every identifier below `field` whose system ends so gets another one."""
+
+    def change(value: Any) -> None:
+        for each in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+            change(each)
+        if isinstance(value, dict) and str(value.get("system")).endswith(suffix):
+            value["system"] = system
+
+    return lambda bundle: [change(one.get(field)) for one in resources(bundle, kind)] and None
+
+
+@pytest.mark.parametrize("system", ["https://clinic.example/second-labels", "http://codes.lab.example/mis", "urn:clinic", None])
+async def test_second_barcode_of_another_system_holds(system: str | None) -> None:
+    scenario = scenario_of("042.036", set_system("Specimen", "container", "/second-labels", system))
+    await scenario.process_all()
+    assert "second_labels_system" in await hold_reason(scenario)
+    assert (await scenario.order_record()).hold_cause == "tube.second-label-system"
+    assert scenario.world.lis.submitted == []
+
+
+@pytest.mark.parametrize(
+    "system", ["https://clinic.example/mis", "http://codes.lab.example/labels", "http://codes.lab.example/x/mis", "urn:clinic"]
+)
+async def test_old_order_number_of_another_system_rejects(system: str) -> None:
+    scenario = scenario_of(FOLLOW_UP_STUDY, set_system("ProcedureRequest", "basedOn", "/mis", system))
+    await scenario.process_all()
+    assert (scenario.statuses(), await scenario.reported_rules()) == (["cancelled"], {"line.old-order"})
+
+
+async def test_two_barcodes_of_the_laboratory_on_one_tube_hold(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1)
+    more = {"system": "http://codes.lab.example/labels", "value": "99999999"}
+    alter(scenario, "Specimen", lambda body: body["container"][0]["identifier"].insert(0, more))
+    await scenario.process_all()
+    assert "99999999" in await hold_reason(scenario)
+    assert (await scenario.order_record()).hold_cause == "tube.label-several"
 
 
 async def test_second_barcode_in_use_by_another_holds() -> None:

@@ -66,7 +66,8 @@ def test_equal_numbers_count_once() -> None:
         ([number("1")], (), None),
         ([number("1"), number("2", SECOND)], ("2",), "2"),
         ([number("1"), number("2", SECOND), number("3", SECOND)], ("2", "3"), "2"),
-        ([number("1"), number("2", SECOND), number("3-3", FOREIGN)], ("2", "3-3"), "3-3"),
+        ([number("1"), number("2", SECOND), number("3-3", FOREIGN)], ("2",), "2"),
+        ([number("1"), number("2", FOREIGN), number("3-3", FOREIGN)], ("2", "3-3"), "3-3"),
         ([number("1"), number("2", FOREIGN)], ("2",), None),
         ([number("1"), number("2-2")], ("2-2",), "2-2"),
         ([number("1"), number("2-2", FOREIGN), number("2-2", SECOND)], ("2-2",), "2-2"),
@@ -98,7 +99,6 @@ def test_second_label_is_told_by_its_system(system: str | None, is_second: bool)
         (SYSTEMS.contract, "https://lab.example/codes/contract"),
         (SYSTEMS.labels, "https://lab.example/codes/labels"),
         (SYSTEMS.notification, "https://lab.example/codes/notification"),
-        (SYSTEMS.old_orders, "https://lab.example/codes/mis"),
     ],
 )
 def test_system_follows_from_the_addresses(system: CodeSystem, url: str) -> None:
@@ -109,6 +109,7 @@ def test_system_follows_from_the_addresses(system: CodeSystem, url: str) -> None
 
 def test_systems_without_a_suffix_have_their_address() -> None:
     systems = replace(SYSTEMS)
+    assert systems.old_orders == CodeSystem("https://lab.example/codes/mis", "")
     assert systems.second_labels == CodeSystem(SECOND, "")
     assert replace(WITHOUT_SECOND).second_labels is None
     assert systems.patients == "https://exchange.example/api/fhir/Patient"

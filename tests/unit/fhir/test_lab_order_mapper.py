@@ -133,6 +133,43 @@ def test_old_order_number_in_the_system_counts_before_any_other(
     assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
 
 
+@pytest.mark.parametrize(
+    ("systems_given", "number"),
+    [
+        (("https://lab.example/codes/mis/",), "0"),
+        ((None,), "0"),
+        (("https://other.example/mis",), None),
+        (("urn:clinic", "https://lab.example/codes/labels"), None),
+        (("https://lab.example/codes/mis", "https://lab.example/codes/mis"), None),
+        (("https://other.example/mis", "https://lab.example/codes/mis"), "1"),
+    ],
+)
+def test_old_order_number_is_told_by_its_system(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, systems_given: tuple[str | None, ...], number: str | None
+) -> None:
+    given = [{"identifier": {"system": system, "value": str(place)}} for place, system in enumerate(systems_given)]
+    wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = given
+    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == number
+
+
+def test_clinics_number_on_a_tube_without_second_barcode_is_none(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
+) -> None:
+    """It has the form that a test of another tube needs."""
+    wire["resources"]["Specimen/s2"]["container"][0]["identifier"].append({"system": "urn:clinic", "value": "1234-5678"})
+    tube = _order(graph_from_wire(wire), systems).specimens[1].containers[0]
+    assert (tube.second_barcode, [each.value for each in tube.other_identifiers]) == (None, ["1234-5678"])
+
+
+def test_supporting_info_is_the_extension_of_its_address(
+    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
+) -> None:
+    extensions = wire["resources"]["Specimen/s1"]["extension"]
+    right = extensions[0]["valueString"]
+    extensions[:0] = [{"url": url, "valueString": "site=X"} for url in ("https://else.example/extra/supportingInfo", "urn:x")]
+    assert _order(graph_from_wire(wire), systems).specimens[0].supporting_info == right
+
+
 def test_follow_up_study_includes_previous_order_number(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
     identifier = {"system": "https://lab.example/codes/mis", "value": "12345-AB1CD-12345678"}
     wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = [{"identifier": identifier}]

@@ -196,11 +196,26 @@ def both_in_label_system(wire: Wire) -> None:
     tube(wire)["identifier"][0]["system"] = LAB + "/labels"
 
 
-def follow_up(number: str | None) -> Callable[[Wire], None]:
+def second_label_in(system: str | None) -> Callable[[Wire], None]:
+    return both(second_label("042.075", "1234-5678"), put(tube, "identifier", 1, to={"system": system, "value": "1234-5678"}))
+
+
+def clinic_number(value: str) -> Callable[[Wire], None]:
+    return lambda wire: tube(wire)["identifier"].append({"system": "https://clinic.example/racks", "value": value})
+
+
+def another_old_order(wire: Wire) -> None:
+    pr1(wire)["basedOn"].append({"identifier": {"system": LAB + "/mis", "value": "54321-AB1CD-12345678"}})
+
+
+OLD_ORDER = "12345-AB1CD-12345678"
+
+
+def follow_up(number: str | None, system: str | None = LAB + "/mis") -> Callable[[Wire], None]:
     def change(wire: Wire) -> None:
         both(item("190.1558"), specimen("51", "SLIDE", "Slides and blocks of the earlier study"))(wire)
         if number:
-            pr1(wire)["basedOn"] = [{"identifier": {"system": LAB + "/mis", "value": number}}]
+            pr1(wire)["basedOn"] = [{"identifier": {"system": system, "value": number}}]
 
     return change
 
@@ -444,6 +459,20 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("rights.update", put(lambda wire: wire["line_tasks"][0], "meta", "security", to=rights(("read", "lab-guid")))),
     ("rights.update", put(lambda wire: wire["order_task"], "meta", "security", to=rights(("updatebody", "other")))),
     ("rights.read", put(pr1, "meta", "security", to=rights(("owner", "clinic-guid")))),
+    ("line.old-order", both(alone, follow_up(OLD_ORDER, "https://other.example/codes/mis"))),
+    ("line.old-order", both(alone, follow_up(OLD_ORDER, "https://other.example/mis"))),
+    ("line.old-order", both(alone, follow_up(OLD_ORDER, "https://clinic.example/orders"))),
+    ("line.old-order", both(alone, follow_up(OLD_ORDER, LAB + "/labels"))),
+    ("line.old-order", both(alone, follow_up(OLD_ORDER), another_old_order)),
+    ("line.old-order-form", follow_up(OLD_ORDER, "https://clinic.example/orders")),
+    ("line.old-order-system", both(alone, follow_up(OLD_ORDER, None))),
+    ("line.old-order-system", both(alone, follow_up(OLD_ORDER, LAB + "/mis/"))),
+    ("tube.second-label-system", second_label_in(None)),
+    ("tube.second-label-system", second_label_in("https://clinic.example/second-labels")),
+    ("tube.second-label-system", second_label_in("https://clinic.example/racks")),
+    ("tube.second-label-system", both(second_label_in(LAB + "/mis"), lambda wire: tube(wire)["identifier"].reverse())),
+    ("tube.second-label", both(second_label("042.075", "77"), clinic_number("1234-5678"))),
+    ("tube.label-several", lambda wire: tube(wire)["identifier"].append({"system": LAB + "/labels", "value": "10000009"})),
 ]
 
 
@@ -481,6 +510,8 @@ GOOD: dict[str, Callable[[Wire], None]] = {
     "a tolerance test whose points are not told": tolerance("08:00:00", "09:05:00", "09:58:00", points=None),
     "a tolerance test at the edge of its tolerance": tolerance("08:00:00", "09:15:00", "10:15:00"),
     "two barcodes": second_label("042.075", "1234-5678"),
+    "two barcodes and a number of the clinic's": both(second_label("042.075", "1234-5678"), clinic_number("8765-4321")),
+    "a number of the clinic's in the form of a second barcode": clinic_number("1234-5678"),
     "two barcodes of histology": second_label("042.076", "123-456-789"),
     "a follow-up study": both(alone, follow_up("12345-AB1CD-12345678")),
     "a follow-up study beside another test": follow_up(None),
@@ -537,7 +568,7 @@ def test_partners_own_number_is_no_label_in_use(wire: Wire, assess_wire: Any, fa
 
 @pytest.mark.parametrize(
     ("number", "outcome"),
-    [(None, {"tube.second-label": "refuse"}), ("1234-5678", {"tube.second-label-unset": "warn"})],
+    [(None, {"tube.second-label": "refuse"}), ("1234-5678", {"tube.second-label-unset": "hold"})],
 )
 def test_second_label_is_asked_for_without_its_system(
     wire: Wire, assess_wire: Any, rule_outcomes: Any, facts: Any, number: str | None, outcome: dict[str, str]
