@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import resource
 import socket
 import ssl
@@ -32,6 +33,20 @@ MAX_CONNECTIONS = 1000
 PEER_KEY = "lab_agent.peer"
 """Key of a request's scope: the address that the connection comes from. `client` may be what X-Forwarded-For says instead."""
 _LOG_INTERVAL = 60.0
+_INVALID_REQUEST = json.dumps(
+    {
+        "resourceType": "OperationOutcome",
+        "issue": [
+            {
+                "severity": "error",
+                "code": "structure",
+                "diagnostics": "request: is no valid HTTP, or its headers are too large — send one Host header, whole chunks and"
+                " small headers",
+            }
+        ],
+    },
+    ensure_ascii=False,
+).encode()
 
 
 class ListenError(SettingsError):
@@ -225,6 +240,18 @@ class _TimedConnection(H11Protocol):
         if not self._drops_input:
             super().data_received(data)
         self._update_deadline()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own sentence
+        """Answer what is no valid HTTP with an OperationOutcome (interface: Errors), as lab-api answers whatever else fails.
+
+        If the response to the damaged request has begun, it is all that the client gets.
+        """
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            headers = [("content-type", "application/json"), ("content-length", str(len(_INVALID_REQUEST)))]
+            response = h11.Response(status_code=400, headers=[*headers, ("connection", "close")], reason=b"Bad Request")
+            for event in (response, h11.Data(data=_INVALID_REQUEST), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def shutdown(self) -> None:
         self._stopping = True

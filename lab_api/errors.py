@@ -54,9 +54,18 @@ class CredentialsError(ApiError):
 
 def operation_outcome(status: int, issues: Iterable[tuple[str, str]], headers: Mapping[str, str] | None = None) -> Response:
     """Make the response; an issue is a FHIR issue type and its diagnostics."""
+    return Response(
+        exact_json.dumps(operation_outcome_body(issues)),
+        status,
+        {"Cache-Control": "no-store", **(headers or {})},
+        "application/json",
+    )
+
+
+def operation_outcome_body(issues: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The resource alone."""
     listed = [{"severity": "error", "code": code, "diagnostics": diagnostics} for code, diagnostics in issues]
-    body = exact_json.dumps({"resourceType": "OperationOutcome", "issue": listed})
-    return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+    return {"resourceType": "OperationOutcome", "issue": listed}
 
 
 async def _handle_api_error(request: Request, exc: ApiError) -> Response:

@@ -187,7 +187,7 @@ _BASKET_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     **_ERROR_RESPONSES,
     408: {"model": OperationOutcome, "description": "The body did not arrive in time"},
     413: {"model": OperationOutcome, "description": "The body is too large"},
-    415: {"model": OperationOutcome, "description": "The body is compressed, which is not supported"},
+    415: {"model": OperationOutcome, "description": "The body is not sent as application/json, or is compressed"},
     422: {"model": OperationOutcome, "description": "The basket contradicts the catalogue; each issue names its position"},
 }
 _CONTRACT_PARAMETER = {

@@ -25,6 +25,7 @@ from starlette.responses import Response
 from lab_agent.crypto import token_matches
 from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
+from lab_api.errors import ApiError, operation_outcome_body
 from lab_api.refusals import count_refusal, find_ended
 from lab_api.request_body import read_body
 
@@ -78,8 +79,11 @@ class TokenEndpoint:
         self._now = now
 
     async def handle(self, request: Request) -> Response:
-        """Answer a token request (RFC 6749, sections 4.4 and 5)."""
-        form = _parse_form(await read_body(request, _MAX_BODY_BYTES))
+        """Answer a token request (RFC 6749, sections 4.4 and 5); a failure as OperationOutcome, too."""
+        try:
+            form = _parse_form(await read_body(request, _MAX_BODY_BYTES))
+        except ApiError as exc:
+            return _error(exc.status, "invalid_request", str(exc))
         if form is None:
             return _error(400, "invalid_request", "The form has too many fields, or one of them twice.")
         if form.get("grant_type") != "client_credentials":
@@ -130,7 +134,9 @@ def _client_credentials(authorization: str | None, form: Mapping[str, str]) -> t
 
 
 def _error(status: int, error: str, description: str, headers: Mapping[str, str] | None = None) -> Response:
-    return _json(status, {"error": error, "error_description": description}, headers)
+    """An OperationOutcome (interface: Errors) that has the error of RFC 6749, section 5.2, beside it."""
+    outcome = operation_outcome_body([("login" if status == 401 else "invalid", f"{error}: {description}")])
+    return _json(status, {**outcome, "error": error, "error_description": description}, headers)
 
 
 def _json(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:

@@ -77,7 +77,8 @@ def _has_valid_size(items: list[Any], max_items: int, problems: BasketProblems) 
         problems.add(_ITEMS_FIELD, "is empty", "send at least one item", "required")
     elif len(items) > max_items:
         what = f"holds {len(items)} items, more than the {max_items} allowed"
-        problems.add(_ITEMS_FIELD, what, "split the basket", "too-costly")
+        hint = "keep the basket whole, and ask the laboratory to raise its limit (api.max_basket)"
+        problems.add(_ITEMS_FIELD, what, hint, "too-costly")
     else:
         return True
     return False

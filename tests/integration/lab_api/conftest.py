@@ -70,6 +70,6 @@ def current_catalogue(folder: Path, clock: CallableClock) -> CurrentCatalogue:
 async def api(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> AsyncIterator[httpx.AsyncClient]:
     """Somebody who calls the application under its prefix, with the token of the exchange service."""
     transport = httpx.ASGITransport(create_app(settings, current_catalogue), raise_app_exceptions=False)
-    headers = {"Authorization": "Bearer exchange-token"}
+    headers = {"Authorization": "Bearer exchange-token", "Content-Type": "application/json"}
     async with httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client:
         yield client

@@ -76,7 +76,7 @@ def test_in_flight_request_answered_before_stop(folder: Path, systemd: NotifySoc
     async def ask(process: ForkedProgram) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer process-token\r\nContent-Length: {len(body)}\r\n"
-        writer.write(head.encode() + b"Connection: close\r\nExpect: 100-continue\r\n\r\n")
+        writer.write(head.encode() + b"Content-Type: application/json\r\nConnection: close\r\nExpect: 100-continue\r\n\r\n")
         await writer.drain()
         assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")  # the request is being read
         process.send_signal(signal.SIGTERM)

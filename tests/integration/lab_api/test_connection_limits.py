@@ -177,7 +177,9 @@ async def test_keep_alive_connection_stays_open() -> None:
 async def test_oversized_body_always_receives_413(
     settings: ApiSettings, current_catalogue: CurrentCatalogue, declared: bool
 ) -> None:
-    head = "POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\n"
+    head = (
+        "POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\nContent-Type: application/json\r\n"
+    )
     chunk = b"x" * 50_000
     length = 60 * len(chunk)
     head += f"Content-Length: {length}\r\n\r\n" if declared else "Transfer-Encoding: chunked\r\n\r\n"
@@ -200,6 +202,52 @@ async def test_oversized_body_always_receives_413(
             status, body = await asyncio.to_thread(send_all, port)
             assert status == 413
             assert json.loads(body)["issue"][0]["code"] == "too-costly"
+
+
+CHUNKED = b"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n%s\r\n"
+TOKEN_LINES = b"Authorization: Bearer exchange-token\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /lab/eta HTTP/1.1\r\n\r\n",
+        b"GET /lab/eta HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"GET /lab/eta HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 600_000 + b"\r\n\r\n",
+        b"GET /lab/eta HTTP/1.1\r\nHost: x\r\nContent-Length: two\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        CHUNKED % TOKEN_LINES + b"5\r\n{    \r\nzz\r\n",
+    ],
+)
+async def test_request_that_is_no_http_gets_operation_outcome(
+    settings: ApiSettings, current_catalogue: CurrentCatalogue, sent: bytes
+) -> None:
+    async with served(create_app(settings, current_catalogue), DEFAULTS) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        head, _, body = (await asyncio.wait_for(reader.read(), DEADLINE)).partition(b"\r\n\r\n")
+        writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head.lower()
+    assert json.loads(body)["resourceType"] == "OperationOutcome"
+
+
+async def test_broken_chunk_after_the_response_ends_connection(
+    settings: ApiSettings, current_catalogue: CurrentCatalogue
+) -> None:
+    """401 is answered before the body has come; what breaks then gets no second response."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    async with served(create_app(settings, current_catalogue), DEFAULTS) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(CHUNKED % b"")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE)
+        writer.write(b"zz\r\n")
+        rest = await asyncio.wait_for(reader.read(), DEADLINE)
+        writer.close()
+    assert head.startswith(b"HTTP/1.1 401 ")
+    assert json.loads(rest)["issue"][0]["code"] == "login"
+    assert failures == []
 
 
 async def test_unread_body_after_response_ends_in_time(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:

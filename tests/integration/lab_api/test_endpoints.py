@@ -140,7 +140,32 @@ async def test_basket_with_invalid_items_rejected(api: httpx.AsyncClient, path: 
     assert outcome(await api.post(path, json=unknown), 422)[0]["code"] == "not-found"
     assert outcome(await api.post(path, json={**BASKET, "contract": "C-300"}), 404)[0]["code"] == "not-found"
     too_many = {"contract": "C-100", "analyticsrequests": [{"id": "060.001"}] * 51}
-    assert outcome(await api.post(path, json=too_many), 422)[0]["code"] == "too-costly"
+    (limit,) = outcome(await api.post(path, json=too_many), 422)
+    assert limit["code"] == "too-costly"
+    assert "split" not in limit["diagnostics"]  # the interface asks for the whole basket at once
+    assert "api.max_basket" in limit["diagnostics"]
+
+
+@pytest.mark.parametrize("path", ["questionnaire", "preanalytics"])
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json", 200),
+        ("application/json; charset=utf-8", 200),
+        ("Application/JSON;charset=UTF-8", 200),
+        ("", 415),
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("application/fhir+json", 415),
+        ("application/jsonp", 415),
+    ],
+)
+async def test_basket_is_taken_as_json_alone(api: httpx.AsyncClient, path: str, kind: str, status: int) -> None:
+    del api.headers["Content-Type"]
+    headers = {"Content-Type": kind} if kind else {}
+    response = await api.post(path, content=exact_json.dumps(BASKET), headers=headers)
+    assert response.status_code == status, response.text
+    assert status == 200 or outcome(response, 415)[0]["code"] == "not-supported"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +212,8 @@ async def test_specimen_code_with_zero_decimals_accepted(
 
 
 async def test_body_size_and_encoding_limits_enforced(api: httpx.AsyncClient) -> None:
-    assert outcome(await api.post("preanalytics", content=b" " * 20_001), 413)
+    (limit,) = outcome(await api.post("preanalytics", content=b" " * 20_001), 413)
+    assert "api.max_body" in limit["diagnostics"]
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(30):

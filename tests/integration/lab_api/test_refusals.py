@@ -48,7 +48,7 @@ OLD = ApiToken(
 REVOKED = replace(OLD, id="t2", name="gone", sha256=hash_token("revoked"), revoked_at=NOW)
 LIVE = replace(OLD, id="t3", name="live", sha256=hash_token("live"), expires_at=None)
 ETA = "eta?contract=C-100"
-EXCHANGE = {"Authorization": "Bearer exchange-token"}
+EXCHANGE = {"Authorization": "Bearer exchange-token", "Content-Type": "application/json"}
 GRANT = {"grant_type": "client_credentials"}
 
 

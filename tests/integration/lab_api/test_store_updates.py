@@ -241,7 +241,13 @@ async def test_token_endpoint_errors_follow_rfc_6749(running: Running) -> None:
         headers = [(b"Authorization", odd)]
         response = await running.client.post("token", data={"grant_type": "client_credentials"}, headers=headers)
         assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
-    assert (await running.client.post("token", content=b"x" * 20_000)).status_code == 413
+    large = await running.client.post("token", content=b"x" * 20_000)
+    for response, status in ((wrong, 401), (other, 400), (nothing, 400), (large, 413)):
+        failure = response.json()
+        assert (response.status_code, failure["resourceType"]) == (status, "OperationOutcome")
+        (issue,) = failure["issue"]
+        assert issue["diagnostics"] == f"{failure['error']}: {failure['error_description']}"
+        assert (issue["severity"], issue["code"]) == ("error", "login" if status == 401 else "invalid")
 
 
 @pytest.mark.parametrize("form", [b"&".join(b"a%d=1" % number for number in range(60)), b"grant_type=client_credentials&" * 2])

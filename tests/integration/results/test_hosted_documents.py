@@ -53,6 +53,21 @@ async def test_document_is_served_under_unguessable_url() -> None:
             assert (await client.get(first)).status_code == 404
 
 
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic bm9ib2R5Ong=", "nonsense"])
+async def test_document_without_its_address_is_always_404(authorization: str | None) -> None:
+    """The address is the right to read (a named deviation); whatever credentials come with another one, it is missing."""
+    headers = {"Authorization": authorization} if authorization else {}
+    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+        await bench.receive(make_report(documents=(Document(content=PDF),)))
+        (found,) = await bench.clinic_reports()
+        assert (await client.get(found.documents[0], headers=headers)).status_code == 200
+        for address in (found.documents[0][:-1], "https://lab.example/v1/documents/x"):
+            answer = await client.get(address, headers=headers)
+            assert (answer.status_code, answer.json()["resourceType"]) == (404, "OperationOutcome")
+        bench.clock.time += timedelta(days=8)
+        assert (await client.get(found.documents[0], headers=headers)).status_code == 404
+
+
 async def test_correction_with_same_document_keeps_its_url() -> None:
     async with open_bench(HOST, api=API) as bench:
         document = Document(content=PDF)
