@@ -187,7 +187,7 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             DocumentService(settings.results),
             settings.api.public_url if settings.results.documents == "host" else None,
         ),
-        TaskUpdateHandler(exchange, clock, build_late_lines(components)),
+        TaskUpdateHandler(exchange, clock, build_late_lines(components), settings.worker.mixed_order_status),
     ]
     return {kind: handler for handler in handlers for kind in handler.kinds}
 

@@ -75,6 +75,7 @@ class UploadContext:
     document_urls: DocumentUrls = field(default_factory=dict)
     item_codes: Mapping[str, str] = field(default_factory=dict)
     order_document_code: str | None = None
+    several_tests_code: str | None = None
     send_interpretation: bool = False
     send_notes: bool = False
     send_documents: bool = True
@@ -279,13 +280,18 @@ def _upload(identifier: Identifier, body: Json, context: UploadContext) -> Uploa
 
 
 def _report_code(report: LabReport, lines: Sequence[UploadLine], context: UploadContext) -> str:
-    """The nomenclature code: of an item that the report names (an extra test for a line, too), or of the first line covered."""
+    """The nomenclature code: of an item that the report names (an extra test for a line, too), or of the first line covered.
+
+    The interface says nothing of one report about several tests: the laboratory may have set a code for it.
+    """
     whole = {line.key for line in context.lines} <= set(context.covered_lines)
     if context.order_document_code and whole and len(lines) > 1 and not report.observations:
         return context.order_document_code
     items = [line.item for line in lines]
     known = {**dict.fromkeys(items), **context.item_codes}
     named = [known[item] or item for item in report.items if item in known]
+    if context.several_tests_code and len(set(named or items)) > 1:
+        return context.several_tests_code
     extra = named[0] if named and report.lines else items[0]
     return next((item for item in named if item in items), extra)
 

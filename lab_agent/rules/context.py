@@ -55,7 +55,7 @@ class Facts:
     `labels_in_use`: barcode → the other orders with lines that were not rejected which use it.
     `own_guid` is the laboratory's counterparty guid, where it is set. `label_pattern` is the regular expression of a
     well-formed barcode. `service_clock_offset` is how far the service's clock is ahead of ours, None where it is not known,
-    `clock_tolerance` by how much the two may differ.
+    `clock_tolerance` by how much the two may differ. `old_order_beside_others` is the setting of that name.
     """
 
     now: datetime
@@ -69,6 +69,7 @@ class Facts:
     alignment_tolerance: timedelta = timedelta(minutes=15)
     service_clock_offset: timedelta | None = None
     clock_tolerance: timedelta = timedelta(minutes=2)
+    old_order_beside_others: bool = False
 
     @property
     def clock_difference(self) -> timedelta:

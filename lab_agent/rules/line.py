@@ -211,8 +211,13 @@ def _old_order_pattern(items: Iterable[Item]) -> IdentifierPattern | None:
     return next((pattern for item in items if (pattern := old_order_pattern(item))), None)
 
 
-def _orders_only_follow_ups(context: RuleContext) -> bool:
-    """Whether every line is a follow-up study: only such an order must name the earlier one (interface: order rule 4)."""
+def _must_name_old_order(context: RuleContext) -> bool:
+    """Whether every line is a follow-up study: only such an order must name the earlier one (interface: order rule 4).
+
+    Of one beside other tests the interface says nothing; the laboratory may want the number there, too.
+    """
+    if context.facts.old_order_beside_others:
+        return True
     patterns = [_old_order_pattern(items) for _, _, items in context.known_lines()]
     return len(patterns) == len(context.order.lines) and all(patterns)
 
@@ -231,11 +236,11 @@ def _old_order_faults(context: RuleContext) -> Iterator[tuple[ReceivedRequest, V
     "line.old-order",
     Severity.REFUSE,
     "Create order: rule 4",
-    "{where}: study {code}, ordered alone, needs the number of the earlier order, in the form {shape}. Please send it as one "
+    "{where}: study {code} needs the number of the earlier order, in the form {shape}. Please send it as one "
     "identifier in the system {system}.",
 )
 def _check_old_order(context: RuleContext) -> Iterator[Violation]:
-    if _orders_only_follow_ups(context):
+    if _must_name_old_order(context):
         yield from (violation for _, violation in _old_order_faults(context))
 
 
@@ -248,7 +253,7 @@ def _check_old_order(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_old_order_form(context: RuleContext) -> Iterator[Violation]:
     """Beside other tests a follow-up study needs no number; one that is given should be right."""
-    if not _orders_only_follow_ups(context):
+    if not _must_name_old_order(context):
         yield from (violation for request, violation in _old_order_faults(context) if request.old_orders)
 
 

@@ -121,6 +121,9 @@ class ResultsSettings(SettingsGroup):
     """Whether notes of observations are sent as Observation.comment; the interface has no field for them."""
     order_document_code: str | None = None
     """Nomenclature code of a report that is one document for a whole order. If not set, the code of the order's first line."""
+    several_tests_code: str | None = None
+    """Nomenclature code of a report about several tests. If not set, that of the first test that it names, else of the first line
+    that it covers."""
     report_system: str | None = Field(default=None, pattern=r"^\S+$")
     """Identifier system of our DiagnosticReports. If not set, `{lab_codes_url}/report`. Never change it later."""
     observation_system: str | None = Field(default=None, pattern=r"^\S+$")
@@ -197,6 +200,8 @@ class RulesSettings(SettingsGroup):
     """Seconds that a clinic's clock may be ahead of ours."""
     alignment_tolerance: Seconds = 900.0
     """Seconds by which the samples of a glucose tolerance test may deviate from their time points."""
+    old_order_beside_others: bool = False
+    """Whether a follow-up study (190.1558) needs the number of the earlier order beside other tests, too, not only alone."""
     label_pattern: Annotated[str, AfterValidator(_check_regex)] = r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}"
     """Regular expression that a whole barcode must match."""
     messages: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")] = "en"
@@ -244,6 +249,8 @@ class WorkerSettings(SettingsGroup):
     """Task status to set when the laboratory accepts a line. If not set, Tasks stay `requested` until they end."""
     on_line_error: Literal["cancel_line", "cancel_order"] = "cancel_line"
     """What a rejected line does to the others: `cancel_line` does not affect them, `cancel_order` rejects the whole order."""
+    mixed_order_status: Literal["completed", "cancelled"] = "completed"
+    """How the order-level Task ends where some of its lines were completed and others were not."""
     reconcile_interval: Seconds = 300.0
     """Seconds between two reconciliations, which find the open orders that were withdrawn."""
     hold_retry: Seconds = 300.0

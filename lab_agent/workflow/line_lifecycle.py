@@ -149,12 +149,14 @@ def advance_order(uow: UnitOfWork, key: OrderKey, now: datetime, *, completing: 
         uow.jobs.add(jobs.update_order_task(key, order_task_status(lines), now, order.reopened))
 
 
-def order_task_status(lines: tuple[LineRecord, ...]) -> str:
-    """Status of the order-level Task once every line has ended: completed if at least one line was, else cancelled.
+def order_task_status(lines: tuple[LineRecord, ...], mixed: str = jobs.TASK_COMPLETED) -> str:
+    """Status of the order-level Task once every line has ended; `mixed` where some were completed and others were not.
 
-    Source: the interface does not show it; this is our one policy function for it.
+    Source: the interface does not show it; this is our one policy function for it. A job says it without the setting of the
+    laboratory (`worker.mixed_order_status`), which counts when the Task is written.
     """
-    return jobs.TASK_COMPLETED if any(line.state is LineState.COMPLETED for line in lines) else jobs.TASK_CANCELLED
+    completed = [line.state is LineState.COMPLETED for line in lines]
+    return jobs.TASK_CANCELLED if not any(completed) else jobs.TASK_COMPLETED if all(completed) else mixed
 
 
 def close_order(uow: UnitOfWork, key: OrderKey, now: datetime, text: str, ended_as: str | None = None) -> None:

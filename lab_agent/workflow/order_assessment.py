@@ -118,6 +118,7 @@ class OrderAssessor:
             label_pattern=self.rules.label_pattern,
             future_tolerance=timedelta(seconds=self.rules.future_tolerance),
             alignment_tolerance=timedelta(seconds=self.rules.alignment_tolerance),
+            old_order_beside_others=self.rules.old_order_beside_others,
             service_clock_offset=self.service_clock_offset(),
             clock_tolerance=self.clock_tolerance,
         )

@@ -11,7 +11,7 @@ import structlog
 
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
+from lab_agent.domain.jobs import TASK_COMPLETED, TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, LineRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, LineState, OrderState
 from lab_agent.domain.text import shorten
@@ -113,22 +113,26 @@ class _ObstacleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TaskUpdateHandler:
-    """Brings the Tasks of lines and orders to their ends."""
+    """Brings the Tasks of lines and orders to their ends; `mixed_order_status` is `worker.mixed_order_status`."""
 
     exchange: Exchange
     clock: Clock
     late_lines: LateLineFinder
+    mixed_order_status: str = TASK_COMPLETED
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
 
     def load(self, uow: UnitOfWork, job: Job) -> LoadedTask:
         """Load what the Task should become. Raises `PermanentFailure` for a line that is not stored."""
-        is_end = job.kind is JobKind.UPDATE_ORDER_TASK and job.payload["status"] in TERMINAL_TASK_STATUSES
-        return LoadedTask(_desired_task(uow, job), uow.orders.lines(OrderKey(job.target)) if is_end else None)
+        desired = _desired_task(uow, job)
+        if job.kind is not JobKind.UPDATE_ORDER_TASK or desired.status not in TERMINAL_TASK_STATUSES:
+            return LoadedTask(desired, None)
+        lines = uow.orders.lines(OrderKey(job.target))
+        return LoadedTask(replace(desired, status=order_task_status(lines, self.mixed_order_status)), lines)
 
     async def perform(self, lease: Lease, loaded: LoadedTask) -> TaskUpdateResult:
         """Read the Task; where it differs from what is wanted and nobody else has decided otherwise, update it."""
-        if loaded.lines is not None and (obstacle := await self._find_obstacle(loaded.desired, loaded.lines)) is not None:
+        if loaded.lines is not None and (obstacle := await self._find_obstacle(lease.job, loaded.desired, loaded.lines)):
             return obstacle
         desired = loaded.desired
         for _ in range(MAX_CONFLICT_RETRIES):
@@ -157,10 +161,19 @@ class TaskUpdateHandler:
             case Outdated():
                 return job.mark_obsolete(now, "a line that came late has given the order another end")
 
-    async def _find_obstacle(self, desired: DesiredTask, known: tuple[LineRecord, ...]) -> TaskUpdateResult | None:
+    async def _find_obstacle(self, job: Job, desired: DesiredTask, known: tuple[LineRecord, ...]) -> TaskUpdateResult | None:
         """Why the order-level Task must not end now: a line that is open, or came late, would be lost with its end."""
         late = await self.late_lines.find(desired.order, desired.task_id, known)
-        return LinesOpen(late) if late else _obstacle_among(known, desired.status)
+        return LinesOpen(late) if late else self._obstacle_among(known, job, desired.status)
+
+    def _obstacle_among(self, lines: tuple[LineRecord, ...], job: Job, status: str) -> LinesOpen | Outdated | None:
+        """Why an order with these lines must not end by this job, or not yet, with this status of its Task."""
+        if any(line.state not in ENDED_LINES for line in lines):
+            return LinesOpen(())
+        if order_task_status(lines) != job.payload["status"]:
+            return Outdated()
+        # Lines that have ended anew since the job was loaded may be mixed now: there is no other job, so this one comes again.
+        return None if order_task_status(lines, self.mixed_order_status) == status else LinesOpen(())
 
     async def _update(self, lease: Lease, desired: DesiredTask) -> TaskUpdateResult:
         """Read and update once. Raises `StaleVersion` where somebody changed the Task between the two."""
@@ -182,37 +195,30 @@ class TaskUpdateHandler:
                 f"Task {desired.task_id} is in status '{shorten(current or '')}', which we did not set; it is not overwritten. "
                 "Ask the partner, then retry or dismiss this"
             )
-        await lease.mark_started(lambda uow: _record_sent_status(uow, lease.job, desired.status))
+        await lease.mark_started(lambda uow: self._record_sent_status(uow, lease.job, desired.status))
         obsolete = own_sentences(task.body) if desired.renewed else ()
         body = build_task_update(task.body, status=desired.status, outputs=desired.outputs, replaces=obsolete)
         await self.exchange.update("Task", desired.task_id, body, version=task.version)
         log.info("Task set", action="task_set", order=lease.job.order, status=desired.status)
         return StatusSet(desired.status)
 
+    def _record_sent_status(self, uow: UnitOfWork, job: Job, status: str) -> None:
+        """Record that we send this status, before it is sent: from then on it is ours, answered or not.
 
-def _record_sent_status(uow: UnitOfWork, job: Job, status: str) -> None:
-    """Record that we send this status, before it is sent: from then on it is ours, answered or not.
-
-    Raises `_ObstacleError` where the order must not end with it: a line may have been held since the job was loaded.
-    """
-    if job.kind is JobKind.UPDATE_ORDER_TASK:
-        order = uow.orders.get_for_update(OrderKey(job.target))
-        if status in TERMINAL_TASK_STATUSES and (obstacle := _obstacle_among(uow.orders.lines(order.key), status)) is not None:
-            raise _ObstacleError(obstacle)
-        if status not in order.sent_statuses:
-            uow.orders.save(replace(order, sent_statuses=(*order.sent_statuses, status)))
-        return
-    uow.orders.lock(_get_order_key(job))
-    line = _find_line(uow, job)
-    if line is not None and status not in line.sent_statuses:
-        uow.orders.save_line(replace(line, sent_statuses=(*line.sent_statuses, status)))
-
-
-def _obstacle_among(lines: tuple[LineRecord, ...], status: str) -> LinesOpen | Outdated | None:
-    """Why an order with these lines must not end with this status of its Task."""
-    if any(line.state not in ENDED_LINES for line in lines):
-        return LinesOpen(())
-    return None if order_task_status(lines) == status else Outdated()
+        Raises `_ObstacleError` where the order must not end with it: a line may have been held since the job was loaded.
+        """
+        if job.kind is JobKind.UPDATE_ORDER_TASK:
+            order = uow.orders.get_for_update(OrderKey(job.target))
+            ends = status in TERMINAL_TASK_STATUSES
+            if ends and (obstacle := self._obstacle_among(uow.orders.lines(order.key), job, status)) is not None:
+                raise _ObstacleError(obstacle)
+            if status not in order.sent_statuses:
+                uow.orders.save(replace(order, sent_statuses=(*order.sent_statuses, status)))
+            return
+        uow.orders.lock(_get_order_key(job))
+        line = _find_line(uow, job)
+        if line is not None and status not in line.sent_statuses:
+            uow.orders.save_line(replace(line, sent_statuses=(*line.sent_statuses, status)))
 
 
 def _complete_status_set(uow: UnitOfWork, job: Job, status: str, now: datetime) -> Job:

@@ -140,6 +140,7 @@ class UploadPlanner:
             document_urls=urls,
             item_codes=self._item_codes(submitted, order, coverage.extra_items),
             order_document_code=self.settings.order_document_code,
+            several_tests_code=self.settings.several_tests_code,
             send_interpretation=self.settings.send_interpretation,
             send_notes=self.settings.send_notes,
             send_documents=self.settings.documents != "none",

@@ -123,7 +123,7 @@ class ResultsBench:
                     self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
                 ),
                 CancelOrderHandler(self.clock, _Laboratory()),
-                TaskUpdateHandler(self.exchange, self.clock, late_lines),
+                TaskUpdateHandler(self.exchange, self.clock, late_lines, self.settings.worker.mixed_order_status),
             ]
             self._runner = JobRunner(
                 store=self.store,

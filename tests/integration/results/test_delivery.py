@@ -18,7 +18,7 @@ from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultKind, FaultRule
-from tests.harness.results import CODES, NOW, ORDER, PART, ResultsBench, haemoglobin, make_report, open_bench
+from tests.harness.results import CODES, ITEMS, NOW, ORDER, PART, ResultsBench, haemoglobin, make_report, open_bench
 from tests.harness.sent_bodies import record_writes
 
 LATER = NOW + timedelta(hours=1)
@@ -38,6 +38,29 @@ async def test_final_report_completes_lines_and_order(bench: ResultsBench) -> No
     assert str(found.observations[0]["valueQuantity"]["value"]) == "13.20"
     assert found.observations[0]["subject"]["reference"] == bench.placed.patient
     assert (await bench.get_order()).state is OrderState.CLOSED
+
+
+@pytest.mark.parametrize("setting", ["completed", "cancelled"])
+@pytest.mark.parametrize(("absent", "mixed"), [((), False), (("L1",), True), (("L0", "L1"), True), (("L0", "L1", "L2"), False)])
+async def test_order_with_mixed_lines_ends_by_the_setting(setting: str, absent: tuple[str, ...], mixed: bool) -> None:
+    async with open_bench(worker={"mixed_order_status": setting}) as bench:
+        if absent:
+            missing = tuple(NotPerformed(line=line, reason="clotted") for line in absent)
+            await bench.receive(LabRejection(order=ORDER, not_performed=missing))
+        if len(absent) < len(ITEMS):
+            await bench.receive(make_report(lines=tuple(f"L{n}" for n in range(len(ITEMS)) if f"L{n}" not in absent)))
+        plain = "cancelled" if len(absent) == len(ITEMS) else "completed"
+        assert (await bench.order_status()).order == (setting if mixed else plain)
+        assert (await bench.get_order()).state is OrderState.CLOSED
+
+
+@pytest.mark.parametrize(("setting", "code"), [(None, ITEMS[0]), ("190.0002", "190.0002")])
+async def test_report_about_several_tests_has_its_code(setting: str | None, code: str) -> None:
+    async with open_bench({"several_tests_code": setting}) as bench:
+        await bench.receive(make_report(report_id="all"))
+        await bench.receive(make_report(report_id="one", lines=("L1",)))
+        codes = {found["code"]["coding"][0]["code"] for found in await bench.partner.search("DiagnosticReport", {})}
+        assert codes == {code, ITEMS[1]}
 
 
 async def test_result_may_name_test_by_laboratory_code(bench: ResultsBench) -> None:

@@ -291,6 +291,23 @@ def test_order_wide_document_names_every_line(context: UploadContext) -> None:
     assert plan_uploads(REPORT, replace(whole, order_document_code="900.1")).report.body["code"] == plan.report.body["code"]
 
 
+@pytest.mark.parametrize(
+    ("covered", "items", "code"),
+    [
+        (("L1", "L2"), (), "900.2"),
+        (("L1", "L2"), ("001.001", "004.001"), "900.2"),
+        (("L1", "L2"), ("004.001",), "004.001"),
+        (("L2",), (), "004.001"),
+    ],
+)
+def test_report_about_several_tests_has_the_code_of_the_settings(
+    context: UploadContext, covered: tuple[str, ...], items: tuple[str, ...], code: str
+) -> None:
+    whole = replace(context, covered_lines=tuple(map(LineKey, covered)), item_codes={}, several_tests_code="900.2")
+    report = replace(REPORT, items=items, lines=tuple(map(LineKey, covered)))
+    assert plan_uploads(report, whole).report.body["code"]["coding"][0]["code"] == code
+
+
 STATED: list[tuple[tuple[str, ...], tuple[str, ...], str]] = [
     ((), (), "001.001"),
     (("004.001",), (), "004.001"),
