@@ -7,12 +7,12 @@ import hmac
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 from typing_extensions import override
 
+from lab_sandbox.demo.http_server import start_server
 from lab_sandbox.demo.lis.simulator import (
     LisTransport,
     SimulatorFolders,
@@ -41,8 +41,7 @@ class HttpTransport(LisTransport):
         self._log_lines: list[str] = []
         self._lock = threading.Lock()
         self._client = httpx.Client(timeout=10.0, trust_env=False)
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_class(self))
-        threading.Thread(target=self._server.serve_forever, name="HTTP orders", daemon=True).start()
+        self._server = start_server(port, self.receive, self._look_up)
 
     @override
     def run_once(self) -> Iterator[str]:
@@ -62,6 +61,9 @@ class HttpTransport(LisTransport):
         self._server.shutdown()
         self._server.server_close()
         self._client.close()
+
+    def _look_up(self, path: str) -> int:
+        return 200 if path == "/health" or self.has_order(Path(path).name) else 404
 
     def has_order(self, key: str) -> bool:
         """Whether an order with this key was received before."""
@@ -96,25 +98,3 @@ class HttpTransport(LisTransport):
             return self._client.post(f"{self._agent_url}/messages", content=body, headers=headers).status_code
         except httpx.TransportError as exc:
             return type(exc).__name__
-
-
-def _handler_class(transport: HttpTransport) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._answer(200 if self.path == "/health" or transport.has_order(Path(self.path).name) else 404)
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            self._answer(transport.receive(self.path, self.headers, body))  # type: ignore[arg-type]  # the headers are used as a mapping only
-
-        def _answer(self, status: int) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — the standard library's name
-            """Logs nothing: the simulator logs what was received."""
-
-    return Handler
