@@ -22,7 +22,7 @@ from lab_sandbox.service import Service, build_service, utc_now
 def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
     """The exchange service as an ASGI application, for a server or for in-process tests.
 
-    `transport` carries the forwarded basket requests (default: the network). The service is at `app.state.service`.
+    `transport` carries what goes to the addresses of the cards (default: the network). The service is at `app.state.service`.
     """
     resolved = config if config.listening else config.resolve_addresses()
     service = build_service(resolved, clock, transport)
@@ -58,5 +58,6 @@ def create_app(config: SandboxConfig, *, clock: Clock = utc_now, transport: http
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
     yield
+    await service.notifications.close()
     await service.basket_proxy.close()
     service.store.close()

@@ -1,7 +1,8 @@
 """Forwards basket requests to the address in the laboratory's counterparty card, with the authorization given there."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 import httpx
 from httpx_aiohttp import AiohttpTransport
@@ -12,6 +13,22 @@ from lab_sandbox.exact_json import Json, decode, encode
 
 _FORWARDED_HEADERS = ("if-none-match", "accept-language")
 _RETURNED_HEADERS = ("etag", "cache-control", "last-modified", "retry-after")
+
+
+_ANSWERS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "nomenclature": (lambda answer: isinstance(answer, list), "an array"),
+    "eta": (lambda answer: isinstance(answer, list), "an array"),
+    "questionnaire": (
+        lambda answer: (
+            isinstance(answer, dict) and (answer.get("resourceType"), answer.get("status")) == ("Questionnaire", "active")
+        ),
+        "a Questionnaire with the status active",
+    ),
+    "preanalytics": (
+        lambda answer: isinstance(answer, dict) and isinstance(answer.get("specimens"), list),
+        "an object with the array specimens",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +124,10 @@ def _to_proxied_response(name: str, response: httpx.Response) -> ProxiedResponse
         return ProxiedResponse(502, encode(operation_outcome([issue])), headers)
     if response.status_code != 304:
         try:
-            decode(response.content)
+            answer = decode(response.content)
         except HttpError as exc:
             raise HttpError.of(502, "processing", f"laboratory: the answer to {name} is not JSON") from exc
+        is_valid, form = _ANSWERS[name]
+        if response.status_code == 200 and not is_valid(answer):
+            raise HttpError.of(502, "processing", f"laboratory: the answer to {name} must be {form}")
     return ProxiedResponse(response.status_code, response.content, headers)

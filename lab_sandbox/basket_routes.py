@@ -25,21 +25,16 @@ def basket_routes(service: Service) -> APIRouter:
 
     @router.get("/eta", summary="Turnaround array")
     async def eta(request: Request, contract: str = "") -> Response:
-        return _to_response(
-            await service.basket_proxy.get("eta", contract, authenticate_caller(request, service), request.headers)
-        )
+        caller = authenticate_caller(request, service)
+        return _to_response(await service.basket_proxy.get("eta", contract, caller, request.headers))
 
     @router.post("/questionnaire", summary="Questionnaire for the whole basket", openapi_extra=object_body())
     async def questionnaire(request: Request) -> Response:
-        caller = authenticate_caller(request, service)
-        basket = decode_object(await read_json_body(request, service))
-        return _to_response(await service.basket_proxy.post("questionnaire", basket, caller, request.headers))
+        return await _forward_basket("questionnaire", request, service)
 
     @router.post("/preanalytics", summary="Pre-analytics for the whole basket", openapi_extra=object_body())
     async def preanalytics(request: Request) -> Response:
-        caller = authenticate_caller(request, service)
-        basket = decode_object(await read_json_body(request, service))
-        return _to_response(await service.basket_proxy.post("preanalytics", basket, caller, request.headers))
+        return await _forward_basket("preanalytics", request, service)
 
     @router.get("/notifications", summary="Task status changes of the caller's orders, oldest first")
     async def notifications(request: Request, since: str = "0") -> Response:
@@ -50,6 +45,13 @@ def basket_routes(service: Service) -> APIRouter:
         return json_response({"notifications": [{"number": number, **decode_stored(body)} for number, body in found]})
 
     return router
+
+
+async def _forward_basket(name: str, request: Request, service: Service) -> Response:
+    """Baskets have `Content-Type: application/json`, and nothing else ("Questionnaire request")."""
+    caller = authenticate_caller(request, service)
+    basket = decode_object(await read_json_body(request, service, frozenset({"application/json"})))
+    return _to_response(await service.basket_proxy.post(name, basket, caller, request.headers))
 
 
 def _to_response(proxied: ProxiedResponse) -> Response:

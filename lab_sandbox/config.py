@@ -32,7 +32,8 @@ class Counterparty(_ConfigModel):
     client_secret: str | None = None
     redirect_uris: tuple[str, ...] = ()
     address: str | None = None
-    """Laboratories: the public address of their web API; the four basket paths are appended to it."""
+    """Laboratories: the public address of their web API, to which the four basket paths are appended. Partners: where each
+    notification is posted."""
     authorization: str | None = None
     """Laboratories: the Authorization header that the service sends with forwarded basket requests."""
 
@@ -72,7 +73,10 @@ class RuleSettings(_ConfigModel):
     no_right_code: Literal[403, 404] = 403
     reference_style: Literal["lower", "canonical"] = "lower"
     creator_rights: bool = True
-    """Whether the creator of a resource may read and update it without an entry in meta.security; it may grant rights always."""
+    """Whether a creator may use its resource without an entry in meta.security: a laboratory in full, a partner to update it.
+
+    A partner always needs the right to read, and every creator may grant rights.
+    """
     questionnaire_search: bool = True
     json_binary: Literal["document", "resource"] = "document"
     """What a body with Content-Type application/json is for a Binary: as in STU3 the document itself, or the resource."""
@@ -133,6 +137,8 @@ class SandboxConfig(_ConfigModel):
     """The address that the server listens on; set once the port is known, and treated as its own address beside base_url."""
     lab_codes_url: str = "http://codes.lab.example"
     second_labels_system: str = "http://codes.lab.example/second-labels"
+    tolerance_tests: tuple[str, ...] = ()
+    """Codes of glucose tolerance tests, whose samples need their times; the nomenclature does not tell them from others."""
     strict: bool = False
     """Whether the service refuses and does what an STU3 server does, beyond the interface document; see docs/sandbox.md."""
     data: str | None = None

@@ -9,8 +9,7 @@ from lab_sandbox.exact_json import Json
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+( *; *[A-Za-z0-9-]+=[A-Za-z0-9.\"-]+)*")
 DEFAULT_TYPE = "application/pdf"
-_FHIR_MEDIA_TYPES = ("application/fhir+json", "application/json+fhir")
-_JSON_MEDIA_TYPES = ("application/fhir+json", "application/json", "application/json+fhir")
+FHIR_MEDIA_TYPES = ("application/fhir+json", "application/json+fhir")
 
 
 def check_binary(binary: Json, problems: Problems) -> None:
@@ -40,17 +39,12 @@ def decode_content(binary: Json) -> bytes:
     return content
 
 
-def wants_resource(accept: str | None) -> bool:
-    """Whether Accept asks for FHIR before anything else: in STU3, for the Binary resource in place of the document."""
-    return next(iter(_accepted_media_types(accept)), "") in _FHIR_MEDIA_TYPES
-
-
 def negotiate_media_type(accept: str | None, stored: str) -> str | None:
-    """The media type to answer with: JSON if Accept asks for it, else the document's own; None if neither is acceptable."""
+    """The media type to answer with: the document's own, or the first of FHIR's if Accept prefers the Binary; None if neither."""
     accepted = list(_accepted_media_types(accept))
     for kind in accepted:
-        if kind in _JSON_MEDIA_TYPES:
-            return "application/json"
+        if kind in FHIR_MEDIA_TYPES:
+            return FHIR_MEDIA_TYPES[0]
         if kind in {"*/*", stored.partition(";")[0].strip().lower(), f"{stored.partition('/')[0].lower()}/*"}:
             return stored
     return None if accepted else stored

@@ -100,7 +100,7 @@ def _add_instance_routes(router: APIRouter, service: Service) -> None:
     async def read(resource: ResourceName, id_: str, request: Request) -> Response:
         stored = service.resources.get(Ref(known_type(resource), id_), authenticate_caller(request, service))
         if stored.ref.type == "Binary":
-            return document_response(stored, request.headers.get("accept"), service)
+            return document_response(stored, request.headers.get("accept"))
         if stored.etag() in {one.strip() for one in request.headers.get("if-none-match", "").split(",")}:
             return Response(status_code=304, headers={"ETag": stored.etag()})
         return resource_response(stored)

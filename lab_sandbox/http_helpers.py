@@ -48,11 +48,11 @@ async def read_body(request: Request, service: Service) -> bytes:
     return b"".join(parts)
 
 
-async def read_json_body(request: Request, service: Service) -> bytes:
+async def read_json_body(request: Request, service: Service, types: frozenset[str] = JSON_TYPES) -> bytes:
     """The body of a request with a JSON content type; `HttpError` (415) for others."""
     kind = content_type(request)
-    if kind not in JSON_TYPES:
-        raise HttpError.of(415, "not-supported", f"Content-Type: must be application/json, not {kind}")
+    if kind not in types:
+        raise HttpError.of(415, "not-supported", f"Content-Type: must be application/json, not {kind or 'missing'}")
     return await read_body(request, service)
 
 

@@ -11,7 +11,6 @@ from lab_sandbox.nomenclature_cache import NomenclatureCache
 from lab_sandbox.order_bundle import BundleEntry, OrderBundle, parse_order_bundle
 from lab_sandbox.order_rules import check_order
 from lab_sandbox.references import Ref, is_local_reference, iter_references, parse_reference, replace_local_references
-from lab_sandbox.resource_rules import check_order_resources
 from lab_sandbox.resource_store import ResourceStore, StoredResource
 from lab_sandbox.resources import ResourceService
 from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, reference_text
@@ -37,7 +36,6 @@ class OrderService:
         problems = Problems(frozenset(self._config.rules.off))
         order = parse_order_bundle(bundle, problems)
         contract = check_order(order, self._config, caller, problems)
-        check_order_resources(order, self._config, problems)
         self._nomenclature_cache.check_specimen_types(order, contract, problems)
         self._check_structure(order, problems)
         self._check_references(order, caller, problems)

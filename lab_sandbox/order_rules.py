@@ -1,31 +1,48 @@
 """The rules of an order as a whole: counts, one requisition, one contract, one patient, one Task for each line.
 
-Source: "Create order", order rules 1 and 4, and the Task and ProcedureRequest tables of "Resources".
+Source: "Create order", order rules 1, 3 and 4, and the tables of "Resources".
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from lab_sandbox.config import Contract, Counterparty, SandboxConfig
 from lab_sandbox.errors import Problems
 from lab_sandbox.exact_json import Json
 from lab_sandbox.order_bundle import BundleEntry, OrderBundle
-from lab_sandbox.references import parse_reference
-from lab_sandbox.rule_helpers import ContractLink, find_code, find_contract_links, reference_text
+from lab_sandbox.resource_rules import FOLLOW_UP_STUDY, OLD_ORDER_NUMBER_FORM, check_order_resource
+from lab_sandbox.rule_helpers import (
+    Checker,
+    ContractLink,
+    find_code,
+    find_contract_links,
+    find_identifier_value,
+    is_instant,
+    objects_in,
+    patient_key,
+    reference_text,
+)
 from lab_sandbox.search_index import as_list, identifier_value
 
-FOLLOW_UP_STUDY = "190.1558"
-FOLLOW_UP_NUMBER_PATTERN = re.compile(r"[0-9]{5}-[A-Za-z0-9]{5}-[0-9]{8}")
+SECOND_BARCODES = {"042.036": "0000-0000", "042.075": "0000-0000", "042.076": "000-000-000"}
+"""Order rule 3: studies that need a second barcode, and its form."""
 
 
 def check_order(bundle: OrderBundle, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
-    """Checks the order as a whole; returns its contract if there is exactly one and it is the caller's."""
+    """Checks every resource and the order as a whole; returns its contract if there is exactly one and it is the caller's."""
+    for entry in bundle.entries:
+        check_order_resource(entry.type, entry.resource, entry.element, config, problems)
     _check_counts(bundle, problems)
     _check_requisition(bundle, problems)
-    _check_tasks(bundle, config, problems)
+    _check_tasks(bundle, problems)
     _check_patient(bundle, config, problems)
+    _check_local_references(bundle, problems)
     _check_follow_up(bundle, config, problems)
+    for line in bundle.of_type("ProcedureRequest"):
+        _check_second_barcodes(line, bundle, config, problems)
+        _check_sample_times(line, bundle, config, problems)
     return _check_contract(bundle, config, caller, problems)
 
 
@@ -45,14 +62,10 @@ def _check_counts(bundle: OrderBundle, problems: Problems) -> None:
 def _check_requisition(bundle: OrderBundle, problems: Problems) -> None:
     """Order rule 1: all ProcedureRequests of one order share the same requisition."""
     lines = bundle.of_type("ProcedureRequest")
-    values = [identifier_value(line.resource.get("requisition")) for line in lines]
-    for line, value in zip(lines, values, strict=True):
-        if value is None or value.startswith("|") or value.endswith("|"):
-            problems.add(f"{line.element}.requisition", "requisition", "required, with system and value", "required")
-        elif value != values[0]:
-            problems.add(
-                f"{line.element}.requisition", "one-requisition", "must be the same in all ProcedureRequests of an order"
-            )
+    for line in lines:
+        is_same = identifier_value(line.resource.get("requisition")) == identifier_value(lines[0].resource.get("requisition"))
+        text = "must be the same in all ProcedureRequests of an order"
+        Checker(line.element, problems).expect(is_same, "requisition", "one-requisition", text)
 
 
 def _check_contract(bundle: OrderBundle, config: SandboxConfig, caller: Counterparty, problems: Problems) -> Contract | None:
@@ -60,11 +73,8 @@ def _check_contract(bundle: OrderBundle, config: SandboxConfig, caller: Counterp
     links: list[ContractLink] = []
     for line in bundle.of_type("ProcedureRequest"):
         element = f"{line.element}.supportingInfo"
-        found = find_contract_links(line.resource, config)
-        if len(found) != 1:
-            problems.add(element, "contract-link", f"exactly one contract link is required, found {len(found)}", "required")
-        links += found[:1]
-        for link in found[:1]:
+        for link in find_contract_links(line.resource, config)[:1]:
+            links.append(link)
             _check_link(link, links[0], element, caller, problems)
     contracts = {link.contract for link in links}
     contract = contracts.pop() if len(contracts) == 1 else None
@@ -86,12 +96,10 @@ def _check_link(link: ContractLink, first: ContractLink, element: str, caller: C
         problems.add(element, "one-contract", "the contract must be the same in all ProcedureRequests of an order")
 
 
-def _check_tasks(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+def _check_tasks(bundle: OrderBundle, problems: Problems) -> None:
     for task in bundle.of_type("Task"):
-        if task.resource.get("status") != "requested":
-            problems.add(f"{task.element}.status", "task-requested", "must be requested on creation", "value")
-    for task in bundle.order_tasks():
-        _check_order_task(task, config, problems)
+        is_new = task.resource.get("status") == "requested"
+        Checker(task.element, problems).expect(is_new, "status", "task-requested", "must be requested on creation", "value")
     parents = [one.full_url for one in bundle.order_tasks()[:1]]
     task_counts = Counter(_find_line(task, bundle, parents, problems) for task in bundle.line_tasks())
     for line in bundle.of_type("ProcedureRequest"):
@@ -102,75 +110,84 @@ def _check_tasks(bundle: OrderBundle, config: SandboxConfig, problems: Problems)
 
 def _find_line(task: BundleEntry, bundle: OrderBundle, parents: list[str], problems: Problems) -> str | None:
     """The local address of the ProcedureRequest that a Task is based on, or None."""
-    if list(_local_references(task.resource, "partOf")) != parents:
-        problems.add(f"{task.element}.partOf", "task-part-of", "required, a reference to the order-level Task", "required")
-    based_on = list(_local_references(task.resource, "basedOn"))
-    if len(based_on) == 1 and bundle.find(based_on[0], "ProcedureRequest"):
-        return based_on[0]
-    text = "required, a reference to one ProcedureRequest of the order"
-    problems.add(f"{task.element}.basedOn", "task-based-on", text, "required")
-    return None
-
-
-def _check_order_task(task: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
-    if find_code(task.resource.get("code"), config.system("task_type")) is None:
-        problems.add(f"{task.element}.code", "task-type-system", f"must have a code in {config.system('task_type')}")
-    for position, option in enumerate(as_list(task.resource.get("input"))):
-        element = f"{task.element}.input[{position}]"
-        code = find_code(option.get("type"), config.lab_system("notification")) if isinstance(option, dict) else None
-        if code is not None and (code not in {"sms", "email"} or not isinstance(option.get("valueBoolean"), bool)):
-            problems.add(element, "task-notification", "must have the code sms or email, and valueBoolean")
+    check = Checker(task.element, problems)
+    part_of, based_on = (list(_local_references(task.resource, name)) for name in ("partOf", "basedOn"))
+    is_line = len(based_on) == 1 and bundle.find(based_on[0], "ProcedureRequest")
+    check.expect(part_of in ([], parents), "partOf", "task-part-of", "must be a reference to the order-level Task of the order")
+    check.expect(is_line or not based_on, "basedOn", "task-based-on", "must be a reference to one ProcedureRequest of the order")
+    return based_on[0] if is_line else None
 
 
 def _check_patient(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Laboratory-side counts per order: Patient 1..1."""
-    subjects = [
-        (entry, _patient_key(entry.resource.get("subject"), config))
-        for entry in [*bundle.of_type("ProcedureRequest"), *bundle.of_type("Specimen")]
-    ]
-    for entry, subject in subjects:
-        if subject is None:
-            problems.add(f"{entry.element}.subject", "subject", "required, a reference patient/<id>", "required")
-        elif subject != subjects[0][1]:
-            problems.add(f"{entry.element}.subject", "one-patient", "must be the same patient in all resources of an order")
+    named = [(entry, "subject") for kind in ("ProcedureRequest", "Specimen") for entry in bundle.of_type(kind)]
+    named += [(entry, "source") for entry in bundle.of_type("QuestionnaireResponse")]
+    first = patient_key(named[0][0].resource.get("subject"), config) if named else None
+    for entry, name in named:
+        is_same = patient_key(entry.resource.get(name), config) in {first, None}
+        text = "must be the same patient in all resources of an order"
+        Checker(entry.element, problems).expect(is_same, name, "one-patient", text)
+
+
+def _check_local_references(bundle: OrderBundle, problems: Problems) -> None:
+    """Specimens and answers belong to the order."""
+    for line in bundle.of_type("ProcedureRequest"):
+        for path, one in objects_in(line.resource, "specimen"):
+            found, text = bundle.find(reference_text(one), "Specimen"), "must be a reference to a Specimen of the order"
+            Checker(line.element, problems).expect(found, path, "line-specimen", text)
     for answers in bundle.of_type("QuestionnaireResponse"):
-        source = _patient_key(answers.resource.get("source"), config)
-        if source is None:
-            problems.add(f"{answers.element}.source", "answers-source", "required, a reference to the patient", "required")
-        elif subjects and source != subjects[0][1]:
-            problems.add(f"{answers.element}.source", "one-patient", "must be the same patient in all resources of an order")
-
-
-def _patient_key(node: object, config: SandboxConfig) -> str | None:
-    """The patient that a reference leads to, in one form for all its spellings: a key, or a global identifier."""
-    text = reference_text(node)
-    if text is None:
-        return identifier_value(_reference_identifier(node))
-    ref = parse_reference(text, config.own_addresses)
-    return ref.key() if ref is not None else text
+        found, text = bundle.find(reference_text(answers.resource.get("subject")), "ProcedureRequest"), "must be one of the order"
+        Checker(answers.element, problems).expect(found, "subject", "answers-subject", text)
 
 
 def _check_follow_up(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Order rule 4: if only study 190.1558 is ordered, basedOn has the number of the earlier order."""
     lines = bundle.of_type("ProcedureRequest")
-    studies = {find_code(line.resource.get("code"), config.system("nomenclature")) for line in lines}
-    if studies != {FOLLOW_UP_STUDY}:
+    if {_study(line, config) for line in lines} == {FOLLOW_UP_STUDY}:
+        for line in lines:
+            text = f"the number of the earlier order in {config.lab_system('mis')}, as {OLD_ORDER_NUMBER_FORM}"
+            Checker(line.element, problems).require(as_list(line.resource.get("basedOn")), "basedOn", "follow-up-number", text)
+
+
+def _check_second_barcodes(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+    """Order rule 3: every container of the study has the laboratory's barcode and a second one in the study's form."""
+    form = SECOND_BARCODES.get(_study(line, config) or "")
+    if form is None:
         return
-    system = config.lab_system("mis")
-    for line in lines:
-        numbers = [
-            str(one.get("value"))
-            for one in map(_reference_identifier, as_list(line.resource.get("basedOn")))
-            if one.get("system") == system
-        ]
-        if not any(FOLLOW_UP_NUMBER_PATTERN.fullmatch(number) for number in numbers):
-            text = f"required, the number of the earlier order in {system}, as 00000-XXXXX-00000000"
-            problems.add(f"{line.element}.basedOn", "follow-up-number", text, "required")
+    labels, seconds, pattern = config.lab_system("labels"), config.second_labels_system, form.replace("0", "[0-9]")
+    for specimen in _specimens_of(line, bundle):
+        for path, box in objects_in(specimen.resource, "container"):
+            values = [str(one.get("value")) for _, one in objects_in(box, "identifier") if one.get("system") == seconds]
+            both = find_identifier_value(box.get("identifier"), labels) and any(re.fullmatch(pattern, one) for one in values)
+            text = f"two barcodes for study {_study(line, config)}, {labels} and {seconds} as {form}"
+            Checker(specimen.element, problems).require(both, f"{path}.identifier", "two-barcodes", text)
 
 
-def _reference_identifier(node: object) -> Json:
-    identifier = node.get("identifier") if isinstance(node, dict) else None
-    return identifier if isinstance(identifier, dict) else {}
+def _check_sample_times(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
+    """Glucose tolerance tests: every sample has its time, and those of one biomaterial have different ones, in a sequence."""
+    if _study(line, config) not in config.tolerance_tests:
+        return
+    taken: set[tuple[str | None, datetime]] = set()
+    for specimen in _specimens_of(line, bundle):
+        collection = specimen.resource.get("collection")
+        text = collection.get("collectedDateTime") if isinstance(collection, dict) else None
+        check, path = Checker(specimen.element, problems), "collection.collectedDateTime"
+        check.require(text, path, "sample-time", f"the time of this sample of tolerance test {_study(line, config)}")
+        if is_instant(text):
+            sample = find_code(specimen.resource.get("type"), config.system("specimen-type")), datetime.fromisoformat(str(text))
+            check.expect(sample not in taken, path, "sample-time", "must differ from that of the other samples of the test")
+            taken.add(sample)
+
+
+def _study(line: BundleEntry, config: SandboxConfig) -> str | None:
+    return find_code(line.resource.get("code"), config.system("nomenclature"))
+
+
+def _specimens_of(line: BundleEntry, bundle: OrderBundle) -> Iterator[BundleEntry]:
+    for _, one in objects_in(line.resource, "specimen"):
+        specimen = bundle.find(reference_text(one), "Specimen")
+        if specimen is not None:
+            yield specimen
 
 
 def _local_references(resource: Json, name: str) -> Iterable[str]:

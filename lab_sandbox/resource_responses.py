@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from lab_sandbox.config import Counterparty
-from lab_sandbox.documents import decode_content, negotiate_media_type, wants_resource
+from lab_sandbox.documents import decode_content, negotiate_media_type
 from lab_sandbox.errors import HttpError, Issue, operation_outcome
 from lab_sandbox.exact_json import decode_stored
 from lab_sandbox.http_helpers import FHIR_MEDIA_TYPE, base_address, json_response, resource_response
@@ -46,21 +46,15 @@ def existing_response(stored: StoredResource, caller: Counterparty, request: Req
     return _outcome_response(stored, "exists already", 200, headers)
 
 
-def document_response(resource: StoredResource, accept: str | None, service: Service) -> Response:
-    """A document in the format that Accept selects; 406 if it is not available in that format.
-
-    As in STU3, a strict service gives the resource to whoever accepts FHIR, and the document to everybody else.
-    """
+def document_response(resource: StoredResource, accept: str | None) -> Response:
+    """A document in the format that Accept selects, or the Binary for who asks for FHIR; 406 if it has no such format."""
     binary = decode_stored(resource.body)
     own_type = str(binary.get("contentType"))
-    chosen = own_type if service.config.strict else negotiate_media_type(accept, own_type)
+    chosen = negotiate_media_type(accept, own_type)
     if chosen is None:
         raise HttpError.of(406, "not-supported", f"Accept: the document is available as {own_type}, not as {accept}")
-    if service.config.strict and wants_resource(accept):
-        return Response(resource.body, 200, {"ETag": resource.etag()}, FHIR_MEDIA_TYPE)
-    if chosen != own_type:
-        return resource_response(resource)
-    return Response(decode_content(binary), 200, {"ETag": resource.etag()}, chosen)
+    content, kind = (decode_content(binary), own_type) if chosen == own_type else (resource.body, FHIR_MEDIA_TYPE)
+    return Response(content, 200, {"ETag": resource.etag()}, kind)
 
 
 def _outcome_response(stored: StoredResource, text: str, status: int, headers: Mapping[str, str]) -> Response:

@@ -1,4 +1,7 @@
-"""The rules of each resource type's own fields, from the tables of "Resources": order resources, Patient, Task and uploads."""
+"""The rules of each resource type's own fields, on creation and on update: Patient, Task and the other resources of an order.
+
+Source: the tables of "Resources".
+"""
 
 import re
 from collections.abc import Callable
@@ -7,341 +10,234 @@ from typing import Any, Final
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.errors import Problems
 from lab_sandbox.exact_json import Json
-from lab_sandbox.order_bundle import BundleEntry, OrderBundle
+from lab_sandbox.path_aliases import ORDER_TASK_CODE
 from lab_sandbox.rule_helpers import (
+    Checker,
+    ValueForms,
     find_code,
+    find_contract_links,
     find_identifier_value,
+    has_system_and_value,
     is_date,
     is_date_time,
     is_instant,
+    is_integer,
     is_number,
+    is_object,
+    is_quantity,
     is_text,
+    is_time,
+    objects_in,
+    patient_key,
+    reference_identifier,
     reference_text,
 )
-from lab_sandbox.search_index import as_list, identifier_value
+from lab_sandbox.search_index import as_list, concept_codes, index_terms
 
-SECOND_BARCODES = {
-    "042.036": ("0000-0000", re.compile(r"[0-9]{4}-[0-9]{4}")),
-    "042.075": ("0000-0000", re.compile(r"[0-9]{4}-[0-9]{4}")),
-    "042.076": ("000-000-000", re.compile(r"[0-9]{3}-[0-9]{3}-[0-9]{3}")),
-}
-"""Order rule 3: studies that need a second barcode, and its format."""
+FOLLOW_UP_STUDY: Final = "190.1558"
+_OLD_ORDER_NUMBER: Final = re.compile(r"[0-9]{5}-[A-Za-z0-9]{5}-[0-9]{8}")
+OLD_ORDER_NUMBER_FORM: Final = "00000-XXXXX-00000000"
 
 
-def check_order_resources(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
-    """Checks every ProcedureRequest, Specimen and QuestionnaireResponse of an order."""
-    for line in bundle.of_type("ProcedureRequest"):
-        _check_line(line, bundle, config, problems)
-        _check_second_barcode(line, bundle, config, problems)
-    for specimen in bundle.of_type("Specimen"):
-        _check_specimen(specimen, config, problems)
-    for answers in bundle.of_type("QuestionnaireResponse"):
-        _check_answers(answers, bundle, problems)
+def check_order_resource(kind: str, resource: Json, element: str, config: SandboxConfig, problems: Problems) -> None:
+    """Checks a ProcedureRequest, Task, Specimen or QuestionnaireResponse by itself; other types have no rules here."""
+    check = _CHECKS.get(kind)
+    if check is not None:
+        check(resource, Checker(element, problems), config)
 
 
-def _check_line(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
-    if line.resource.get("status") != "active":
-        problems.add(f"{line.element}.status", "line-status", "required, must be active", "required")
-    if find_code(line.resource.get("code"), config.system("nomenclature")) is None:
-        problems.add(f"{line.element}.code", "line-code", f"required, a code in {config.system('nomenclature')}", "required")
-    if not is_instant(line.resource.get("occurrenceDateTime")):
-        problems.add(f"{line.element}.occurrenceDateTime", "line-moment", "required, a date-time with UTC offset", "required")
-    for position, one in enumerate(as_list(line.resource.get("identifier"))):
-        value = identifier_value(one)
-        if value is None or value.startswith("|"):
-            problems.add(f"{line.element}.identifier[{position}]", "line-identifier", "must have system and value")
-    if not as_list(line.resource.get("specimen")):
-        text = "required, the Specimens that the test is made from"
-        problems.add(f"{line.element}.specimen", "line-specimen", text, "required")
-    for position, one in enumerate(as_list(line.resource.get("specimen"))):
-        if bundle.find(reference_text(one), "Specimen") is None:
-            problems.add(
-                f"{line.element}.specimen[{position}]", "line-specimen", "must be a reference to a Specimen of the order"
-            )
+def _check_line(line: Json, check: Checker, config: SandboxConfig) -> None:
+    nomenclature = config.system("nomenclature")
+    check.require(line.get("status") == "active", "status", "line-status", "must be active")
+    check.require(find_code(line.get("code"), nomenclature), "code", "line-code", f"a code in {nomenclature}")
+    moment = line.get("occurrenceDateTime")
+    check.require(is_instant(moment), "occurrenceDateTime", "line-moment", "a date-time with UTC offset")
+    check.require(has_system_and_value(line.get("requisition")), "requisition", "requisition", "with system and value")
+    links = len(find_contract_links(line, config))
+    check.require(links == 1, "supportingInfo", "contract-link", f"exactly one contract link, found {links}")
+    check.require(as_list(line.get("specimen")), "specimen", "line-specimen", "the Specimens that the test is made from")
+    _check_subject(line, check, config)
+    for path, one in objects_in(line, "identifier"):
+        check.expect(has_system_and_value(one), path, "line-identifier", "must have system and value")
+    for path, one in objects_in(line, "note"):
+        check.expect(is_text(one.get("text")), path, "line-note", "must have a text")
+    _check_old_order_number(line, check, config)
 
 
-def _check_second_barcode(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
-    """Order rule 3: one container has the laboratory's barcode and a second one in the study's format."""
-    study = find_code(line.resource.get("code"), config.system("nomenclature"))
-    if study not in SECOND_BARCODES:
-        return
-    form, pattern = SECOND_BARCODES[study]
-    specimens = [bundle.find(reference_text(one), "Specimen") for one in as_list(line.resource.get("specimen"))]
-    containers = [box for one in specimens if one for box in as_list(one.resource.get("container")) if isinstance(box, dict)]
-    for box in containers:
-        second = find_identifier_value(box.get("identifier"), config.second_labels_system)
-        if find_identifier_value(box.get("identifier"), config.lab_system("labels")) and second and pattern.fullmatch(second):
-            return
-    element = f"{specimens[0].element}.container" if specimens and specimens[0] else f"{line.element}.specimen"
-    both = f"{config.lab_system('labels')} and {config.second_labels_system} as {form}"
-    text = f"study {study} needs two barcodes in identifier, {both}"
-    problems.add(element, "two-barcodes", text, "required")
+def _check_subject(resource: Json, check: Checker, config: SandboxConfig) -> None:
+    check.require(patient_key(resource.get("subject"), config), "subject", "subject", "a reference patient/<id>")
 
 
-def _check_specimen(specimen: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
-    body, element = specimen.resource, specimen.element
-    if find_code(body.get("type"), config.system("specimen-type")) is None:
-        problems.add(f"{element}.type", "specimen-type", f"required, a code in {config.system('specimen-type')}", "required")
-    collection = body.get("collection")
-    collected = collection.get("collectedDateTime") if isinstance(collection, dict) else None
-    if not isinstance(collection, dict) or not {"collectedDateTime", "method"} & collection.keys():
-        text = "required, an object with collectedDateTime and method"
-        problems.add(f"{element}.collection", "specimen-collection", text, "required")
-    if collected is not None and not is_instant(collected):
-        problems.add(f"{element}.collection.collectedDateTime", "specimen-collected", "must be a date-time with UTC offset")
-    if (
-        isinstance(collection, dict)
-        and "method" in collection
-        and find_code(collection["method"], config.system("treatment_protocol")) is None
-    ):
-        text = f"must have a code in {config.system('treatment_protocol')}"
-        problems.add(f"{element}.collection.method", "specimen-method", text)
-    if not as_list(body.get("container")):
-        text = "required, at least one container with its barcode"
-        problems.add(f"{element}.container", "specimen-container", text, "required")
-    for position, box in enumerate(as_list(body.get("container"))):
-        _check_container(box, f"{element}.container[{position}]", config, problems)
-    _check_extension(specimen, config, problems)
+def _check_old_order_number(line: Json, check: Checker, config: SandboxConfig) -> None:
+    """basedOn is for the follow-up study alone, and has the number of the earlier order as an identifier."""
+    system = config.lab_system("mis")
+    is_follow_up = find_code(line.get("code"), config.system("nomenclature")) == FOLLOW_UP_STUDY
+    for path, one in objects_in(line, "basedOn"):
+        identifier = reference_identifier(one)
+        is_old = identifier.get("system") == system and _OLD_ORDER_NUMBER.fullmatch(str(identifier.get("value")))
+        text = f"must be the number of an earlier order in {system}, as {OLD_ORDER_NUMBER_FORM}, and only in {FOLLOW_UP_STUDY}"
+        check.expect(is_follow_up and is_old and "reference" not in one, path, "follow-up-number", text)
 
 
-def _check_container(container: object, element: str, config: SandboxConfig, problems: Problems) -> None:
-    fields = container if isinstance(container, dict) else {}
-    if find_identifier_value(fields.get("identifier"), config.lab_system("labels")) is None:
-        problems.add(
-            f"{element}.identifier", "container-barcode", f"required, a barcode in {config.lab_system('labels')}", "required"
+def _check_specimen(specimen: Json, check: Checker, config: SandboxConfig) -> None:
+    types, methods = config.system("specimen-type"), config.system("treatment_protocol")
+    check.require(find_code(specimen.get("type"), types), "type", "specimen-type", f"a code in {types}")
+    _check_subject(specimen, check, config)
+    collection = specimen.get("collection")
+    if isinstance(collection, dict) and collection:
+        check.require(
+            find_code(collection.get("method"), methods), "collection.method", "specimen-method", f"a code in {methods}"
         )
-    if find_code(fields.get("type"), config.system("specimen_type")) is None:
-        problems.add(f"{element}.type", "container-type", f"required, a code in {config.system('specimen_type')}", "required")
-    quantity = fields.get("specimenQuantity")
-    if not is_number(quantity.get("value") if isinstance(quantity, dict) else None):
-        problems.add(f"{element}.specimenQuantity.value", "container-quantity", "required, a number", "required")
+        collected = collection.get("collectedDateTime")
+        is_valid = collected is None or is_instant(collected)
+        text = "must be a date-time with UTC offset"
+        check.expect(is_valid, "collection.collectedDateTime", "specimen-collected", text)
+    else:
+        check.require(False, "collection", "specimen-collection", "an object with collectedDateTime and method")
+    containers = as_list(specimen.get("container"))
+    check.require(containers, "container", "specimen-container", "at least one container with its barcode")
+    for path, box in objects_in(specimen, "container"):
+        _check_container(box, check.at(path), config)
+    _check_extension(specimen.get("extension"), check, config)
 
 
-def _check_extension(specimen: BundleEntry, config: SandboxConfig, problems: Problems) -> None:
-    extension = specimen.resource.get("extension")
-    only = extension[0] if isinstance(extension, list) and len(extension) == 1 else None
+def _check_container(box: Json, check: Checker, config: SandboxConfig) -> None:
+    labels, types = config.lab_system("labels"), config.system("specimen_type")
+    barcode = find_identifier_value(box.get("identifier"), labels)
+    check.require(barcode, "identifier", "container-barcode", f"a barcode in {labels}")
+    check.require(find_code(box.get("type"), types), "type", "container-type", f"a code in {types}")
+    quantity = box.get("specimenQuantity")
+    value = quantity.get("value") if isinstance(quantity, dict) else None
+    check.require(is_number(value), "specimenQuantity.value", "container-quantity", "a number")
+
+
+def _check_extension(extension: Any, check: Checker, config: SandboxConfig) -> None:
     url = f"{config.base_url}extra/supportingInfo"
-    if not isinstance(only, dict) or only.get("url") != url or not isinstance(only.get("valueString"), str):
-        text = f"must be exactly one object with url {url} and the valueString from pre-analytics"
-        problems.add(f"{specimen.element}.extension", "specimen-extension", text)
+    only = extension[0] if isinstance(extension, list) and len(extension) == 1 else None
+    is_valid = isinstance(only, dict) and only.get("url") == url and isinstance(only.get("valueString"), str)
+    text = f"must be exactly one object with url {url} and the valueString from pre-analytics"
+    check.expect(is_valid, "extension", "specimen-extension", text)
 
 
-def _check_answers(answers: BundleEntry, bundle: OrderBundle, problems: Problems) -> None:
-    if answers.resource.get("status") != "completed":
-        problems.add(f"{answers.element}.status", "answers-status", "must be completed", "value")
-    if bundle.find(reference_text(answers.resource.get("subject")), "ProcedureRequest") is None:
-        problems.add(
-            f"{answers.element}.subject",
-            "answers-subject",
-            "required, a reference to a ProcedureRequest of the order",
-            "required",
-        )
-    _check_items(answers.resource, answers.element, problems)
+def _is_coding(value: Any) -> bool:
+    return isinstance(value, dict) and is_text(value.get("code")) and is_text(value.get("system"))
 
 
-def _check_items(holder: Json, element: str, problems: Problems) -> None:
-    """Every item has a linkId, and every answer a value, at any depth."""
-    for position, item in enumerate(as_list(holder.get("item"))):
-        path, fields = f"{element}.item[{position}]", item if isinstance(item, dict) else {}
-        if not is_text(fields.get("linkId")):
-            problems.add(f"{path}.linkId", "answers-link-id", "required", "required")
-        for number, answer in enumerate(as_list(fields.get("answer"))):
-            if not isinstance(answer, dict) or not any(name.startswith("value") for name in answer):
-                problems.add(
-                    f"{path}.answer[{number}]",
-                    "answers-value",
-                    "must have a value, such as valueCoding or valueInteger",
-                    "required",
-                )
-        _check_items(fields, path, problems)
+ANSWER_FORMS: Final[ValueForms] = {
+    "valueCoding": (_is_coding, "an object with code and system"),
+    "valueInteger": (is_integer, "a whole number"),
+    "valueDecimal": (is_number, "a number"),
+    "valueBoolean": (lambda value: isinstance(value, bool), "true or false"),
+    "valueString": (is_text, "a text"),
+    "valueUri": (is_text, "a text"),
+    "valueDate": (is_date, "a date"),
+    "valueDateTime": (is_date_time, "a date-time"),
+    "valueTime": (is_time, "a time hh:mm:ss"),
+    "valueQuantity": (is_quantity, "an object whose value is a number"),
+    "valueReference": (is_object, "an object"),
+    "valueAttachment": (is_object, "an object"),
+}
+"""The first two are in the table; questions of type `string` need others, which are STU3's."""
 
 
-GENDERS = ("male", "female", "other", "unknown")
+def _check_answers(answers: Json, check: Checker, config: SandboxConfig) -> None:
+    check.expect(answers.get("status") == "completed", "status", "answers-status", "must be completed", "value")
+    check.require(patient_key(answers.get("source"), config), "source", "answers-source", "a reference to the patient")
+    check.require(reference_text(answers.get("subject")), "subject", "answers-subject", "a reference to a ProcedureRequest")
+    _check_items(answers, check)
 
 
-def check_patient(patient: Json, problems: Problems) -> None:
-    """Checks the fields required on creation: family name, two given names, gender, birthDate; and anonymous names."""
-    _check_name(patient.get("name"), problems)
-    if patient.get("gender") not in GENDERS:
-        problems.add("Patient.gender", "patient-required", f"required, one of {', '.join(GENDERS)}", "required")
-    if not is_date(patient.get("birthDate")):
-        problems.add("Patient.birthDate", "patient-required", "required, a date YYYY-MM-DD", "required")
-    _check_telecom(patient.get("telecom"), problems)
+def _check_items(holder: Json, check: Checker) -> None:
+    """Every item has linkId and text, and every answer one value in its form, at any depth."""
+    for path, item in objects_in(holder, "item"):
+        here = check.at(path)
+        here.require(is_text(item.get("linkId")), "linkId", "answers-link-id", "the linkId of the question")
+        here.require(is_text(item.get("text")), "text", "answers-text", "the text of the question")
+        for answer_path, answer in objects_in(item, "answer"):
+            here.expect_value(answer, ANSWER_FORMS, f"{answer_path}.", "answers-value")
+            _check_items(answer, here.at(answer_path))
+        _check_items(item, here)
 
 
-def _check_name(names: Any, problems: Problems) -> None:
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], dict) else {}
-    family, given = name.get("family"), name.get("given")
-    first, second = (*given, None, None)[:2] if isinstance(given, list) else (None, None)
-    for element, value in (("family", family), ("given[0]", first), ("given[1]", second)):
-        if not is_text(value):
-            problems.add(f"Patient.name[0].{element}", "patient-name", "required on creation", "required")
-    if first == "-" and second == "-" and not re.fullmatch(r"[0-9]{10}", str(family)):
-        problems.add("Patient.name[0].family", "anonymous", "must be exactly 10 digits in an anonymous order")
-    if re.fullmatch(r"[0-9]+", str(family)) and not (first == "-" and second == "-" and len(str(family)) == 10):
-        problems.add(
-            "Patient.name[0]", "anonymous", "an anonymous name has a family name of 10 digits, and `-` as given[0] and given[1]"
-        )
+def _check_task(task: Json, check: Checker, config: SandboxConfig) -> None:
+    """A Task of a ProcedureRequest has basedOn and partOf, and the order-level Task neither."""
+    types, channels = config.system("task_type"), config.lab_system("notification")
+    is_order = ORDER_TASK_CODE in set(concept_codes(task.get("code")))
+    if is_order:
+        check.expect(find_code(task.get("code"), types), "code", "task-type-system", f"must have a code in {types}")
+    based_on, part_of = (len(as_list(task.get(name))) for name in ("basedOn", "partOf"))
+    count, text = (0, "must not be in the order-level Task") if is_order else (1, "required, exactly one reference")
+    check.expect(based_on == count, "basedOn", "task-based-on", text, "value" if is_order else "required")
+    check.expect(part_of == count, "partOf", "task-part-of", text, "value" if is_order else "required")
+    for path, option in objects_in(task, "input"):
+        code = find_code(option.get("type"), channels)
+        is_valid = code in {"sms", "email"} and isinstance(option.get("valueBoolean"), bool)
+        text = f"must have the type sms or email in {channels}, and valueBoolean"
+        check.expect(is_valid, path, "task-notification", text)
+    for path, one in objects_in(task, "output"):
+        check.expect(is_text(one.get("valueString")), path, "task-output", "must have a valueString with the error text")
+    check.expect(
+        task.get("status") in TASK_STATUSES, "status", "task-status", f"must be one of {', '.join(TASK_STATUSES)}", "value"
+    )
 
 
-def _check_telecom(telecom: Any, problems: Problems) -> None:
-    if telecom is None:
-        return
-    if not isinstance(telecom, list):
-        problems.add("Patient.telecom", "patient-telecom", "must be an array")
-        return
-    for position, entry in enumerate(telecom):
-        if not isinstance(entry, dict) or entry.get("system") not in {"phone", "email"} or not is_text(entry.get("value")):
-            problems.add(f"Patient.telecom[{position}]", "patient-telecom", "must have the system phone or email, and a value")
-
-
-TASK_STATUSES = (
-    "draft",
-    "requested",
-    "received",
-    "accepted",
-    "rejected",
-    "ready",
-    "cancelled",
-    "in-progress",
-    "on-hold",
-    "failed",
-    "completed",
-    "entered-in-error",
-)
-
-
-def check_task(task: Json, problems: Problems) -> None:
-    """Checks the Task of a PUT: a known status, and errors as text in output."""
-    if task.get("status") not in TASK_STATUSES:
-        problems.add("Task.status", "task-status", f"must be one of {', '.join(TASK_STATUSES)}", "value")
-    for position, one in enumerate(as_list(task.get("output"))):
-        if not isinstance(one, dict) or not is_text(one.get("valueString")):
-            problems.add(f"Task.output[{position}]", "task-output", "must have a valueString with the error text")
-
-
+TASK_STATUSES: Final = (
+    "draft", "requested", "received", "accepted", "rejected", "ready", "cancelled", "in-progress", "on-hold", "failed",
+    "completed", "entered-in-error",
+)  # fmt: skip
 TERMINAL_STATUSES: Final = frozenset({"completed", "cancelled", "failed", "rejected", "entered-in-error"})
 
+_CHECKS: Final[dict[str, Callable[[Json, Checker, SandboxConfig], None]]] = {
+    "ProcedureRequest": _check_line,
+    "Specimen": _check_specimen,
+    "QuestionnaireResponse": _check_answers,
+    "Task": _check_task,
+}
 
-def check_transition(before: Json, after: Json, *, is_owner: bool, problems: Problems) -> None:
-    """Checks a Task's change of status ("States and transitions").
+
+def check_task_update(before: Json, after: Json, config: SandboxConfig, *, is_owner: bool, problems: Problems) -> None:
+    """Checks what an update does to a Task ("States and transitions"; "Task").
 
     The laboratory takes a Task from requested to completed or cancelled, by way of statuses that the interface does not show,
-    and no further, and says why it cancels a test. The owner may offer a Task again, or withdraw it as entered in error; nobody
-    turns one end into another.
+    and no further, says why it cancels a test, and leaves alone what the Task is about. The owner may offer a Task again, or
+    withdraw it as entered in error; nobody turns one end into another.
     """
-    old, new = before.get("status"), after.get("status")
-    texts = [one.get("valueString") for one in as_list(after.get("output")) if isinstance(one, dict)]
-    if old != new == "cancelled" and not is_owner and as_list(after.get("basedOn")) and not any(map(is_text, texts)):
-        problems.add("Task.output", "task-reason", "required, the reason why the test is cancelled, as valueString", "required")
-    if old == new or old not in TERMINAL_STATUSES or (is_owner and new not in TERMINAL_STATUSES - {"entered-in-error"}):
-        return
-    problems.add("Task.status", "task-transition", f"{old} is an end: a Task cannot go from {old} to {new}", "business-rule")
+    old, new, check = before.get("status"), after.get("status"), Checker("Task", problems)
+    texts = [one.get("valueString") for _, one in objects_in(after, "output")]
+    if not is_owner:
+        _check_links_kept(before, after, check, config)
+        needs_reason = old != new == "cancelled" and as_list(before.get("basedOn"))
+        text = "the reason why the test is cancelled, as valueString"
+        check.require(not needs_reason or any(map(is_text, texts)), "output", "task-reason", text)
+    is_open = old == new or old not in TERMINAL_STATUSES or (is_owner and new not in TERMINAL_STATUSES - {"entered-in-error"})
+    text = f"{old} is an end: a Task cannot go from {old} to {new}"
+    check.expect(is_open, "status", "task-transition", text, "business-rule")
 
 
-_TIME_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?")
+def _check_links_kept(before: Json, after: Json, check: Checker, config: SandboxConfig) -> None:
+    """The receiving side writes status and errors: the rest goes back as it was, since a PUT replaces the whole resource."""
+    old, new = (index_terms("Task", one, config.own_addresses) for one in (before, after))
+    for name, param in (("basedOn", "based-on"), ("partOf", "part-of"), ("code", "code")):
+        is_kept = {one for one in old if one.param == param} == {one for one in new if one.param == param}
+        check.expect(is_kept, name, "task-links", "must go back as it was read", "business-rule")
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value)
+GENDERS: Final = ("male", "female", "other", "unknown")
 
 
-def _is_quantity(value: Any) -> bool:
-    return _is_object(value) and ("value" not in value or is_number(value["value"]))
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, str) and _TIME_PATTERN.fullmatch(value) is not None
-
-
-VALUE_FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "valueQuantity": (_is_quantity, "an object whose value is a number"),
-    "valueCodeableConcept": (_is_object, "an object"),
-    "valueString": (is_text, "a text"),
-    "valueRange": (_is_object, "an object"),
-    "valueRatio": (_is_object, "an object"),
-    "valueSampledData": (_is_object, "an object"),
-    "valueAttachment": (_is_object, "an object"),
-    "valueTime": (_is_time, "a time hh:mm:ss"),
-    "valueDateTime": (is_date_time, "a date-time"),
-    "valuePeriod": (_is_object, "an object"),
-}
-RANGE_PARTS: Final = ("low", "high", "meaning", "age", "text")
-
-
-def check_value(observation: Json, problems: Problems) -> None:
-    """Checks that there is exactly one value[x], and its form."""
-    given = [name for name in observation if name.startswith("value")]
-    if len(given) != 1 or given[0] not in VALUE_FORMS:
-        problems.add(
-            "Observation.value[x]",
-            "observation-value",
-            f"must be exactly one of {', '.join(VALUE_FORMS)}, not {', '.join(given) or 'none'}",
-        )
-        return
-    is_valid, form = VALUE_FORMS[given[0]]
-    if not is_valid(observation[given[0]]):
-        problems.add(f"Observation.{given[0]}", "observation-value", f"must be {form}")
-
-
-def check_ranges(observation: Json, problems: Problems) -> None:
-    """Checks that each reference range has a known part, and that its bounds are quantities."""
-    for position, part in enumerate(as_list(observation.get("referenceRange"))):
-        element = f"Observation.referenceRange[{position}]"
-        if not isinstance(part, dict) or not any(name in part for name in RANGE_PARTS):
-            problems.add(element, "observation-range", f"must have one of {', '.join(RANGE_PARTS)}")
-            continue
-        for name in ("low", "high"):
-            if name in part and not _is_quantity(part[name]):
-                problems.add(f"{element}.{name}", "observation-range", "must be an object whose value is a number")
-
-
-REPORT_STATUSES = ("registered", "partial", "preliminary", "final")
-OBSERVATION_STATUSES = ("registered", "preliminary", "final", "amended")
-LOINC = "http://loinc.org"
-
-
-def check_report(report: Json, nomenclature: str, problems: Problems) -> None:
-    """Checks status, code (nomenclature), subject, effectiveDateTime, issued, and the references in basedOn and result."""
-    if report.get("status") not in REPORT_STATUSES:
-        problems.add("DiagnosticReport.status", "report-status", f"must be one of {', '.join(REPORT_STATUSES)}", "value")
-    if find_code(report.get("code"), nomenclature) is None:
-        problems.add("DiagnosticReport.code", "report-code", f"required, a code in {nomenclature}", "required")
-    if reference_text(report.get("subject")) is None and not _has_identifier(report.get("subject")):
-        problems.add("DiagnosticReport.subject", "report-required", "required, a reference to the patient", "required")
-    for name in ("effectiveDateTime", "issued"):
-        if not is_date_time(report.get(name)):
-            problems.add(f"DiagnosticReport.{name}", "report-required", "required, a date-time", "required")
-    for name in ("basedOn", "result"):
-        _check_report_references(report, name, problems)
-    for position, form in enumerate(as_list(report.get("presentedForm"))):
-        if not isinstance(form, dict) or not is_text(form.get("url")):
-            problems.add(
-                f"DiagnosticReport.presentedForm[{position}].url", "report-document", "required, a relative or absolute URL"
-            )
-
-
-def check_observation(observation: Json, problems: Problems) -> None:
-    """Checks status, code (LOINC), the one value[x] and the reference ranges."""
-    if observation.get("status") not in OBSERVATION_STATUSES:
-        problems.add("Observation.status", "observation-status", f"must be one of {', '.join(OBSERVATION_STATUSES)}", "value")
-    if find_code(observation.get("code"), LOINC) is None:
-        problems.add("Observation.code", "observation-loinc", f"required, a code in {LOINC}", "required")
-    check_value(observation, problems)
-    if "issued" in observation and not is_date_time(observation["issued"]):
-        problems.add("Observation.issued", "observation-issued", "must be a date-time")
-    check_ranges(observation, problems)
-
-
-def _check_report_references(report: Json, name: str, problems: Problems) -> None:
-    value = report.get(name)
-    if value is not None and not isinstance(value, list):
-        problems.add(f"DiagnosticReport.{name}", "report-references", "must be an array of references")
-        return
-    for position, one in enumerate(value or []):
-        if reference_text(one) is None:
-            problems.add(f"DiagnosticReport.{name}[{position}]", "report-references", "must be a reference")
-
-
-def _has_identifier(node: Any) -> bool:
-    return isinstance(node, dict) and isinstance(node.get("identifier"), dict)
+def check_patient(patient: Json, problems: Problems, *, is_new: bool) -> None:
+    """Checks gender and birth date, the names that are required on creation, anonymous names, and telecom."""
+    check = Checker("Patient", problems)
+    check.require(patient.get("gender") in GENDERS, "gender", "patient-required", f"one of {', '.join(GENDERS)}")
+    check.require(is_date(patient.get("birthDate")), "birthDate", "patient-required", "a date")
+    name = next((one for _, one in objects_in(patient, "name")), {})
+    family, (first, second) = name.get("family"), (*as_list(name.get("given")), None, None)[:2]
+    for path, value in (("family", family), ("given[0]", first), ("given[1]", second)):
+        check.require(not is_new or is_text(value), f"name[0].{path}", "patient-name", "on creation")
+    is_dashed, is_numeric = (first, second) == ("-", "-"), re.fullmatch(r"[0-9]+", str(family)) is not None
+    is_anonymous = is_dashed and re.fullmatch(r"[0-9]{10}", str(family))
+    text = "an anonymous name has a family name of exactly 10 digits, and `-` as given[0] and given[1]"
+    check.expect(is_anonymous or not (is_dashed or is_numeric), "name[0].family", "anonymous", text)
+    for path, entry in objects_in(patient, "telecom"):
+        is_valid = entry.get("system") in {"phone", "email"} and is_text(entry.get("value"))
+        check.expect(is_valid, path, "patient-telecom", "must have the system phone or email, and a value")

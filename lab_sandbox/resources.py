@@ -1,7 +1,4 @@
-"""Creates, reads and replaces resources according to access rights, and notifies owners of Task status changes.
-
-The interface does not show the channel of notifications, so the service lists them.
-"""
+"""Creates, reads and replaces resources according to access rights, and notifies owners of Task status changes."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -12,10 +9,10 @@ from lab_sandbox.access_rights import AccessRights
 from lab_sandbox.config import Counterparty, SandboxConfig
 from lab_sandbox.errors import HttpError
 from lab_sandbox.exact_json import Json, decode_stored, encode
-from lab_sandbox.path_aliases import ORDER_TASK_CODE
-from lab_sandbox.references import Ref, parse_reference, respell_references
+from lab_sandbox.notifications import NotificationSender
+from lab_sandbox.references import Ref, respell_references
 from lab_sandbox.resource_store import ResourceStore, StoredResource
-from lab_sandbox.search_index import as_list, concept_codes, index_terms
+from lab_sandbox.search_index import index_terms
 from lab_sandbox.stu3_rules import drop_empty
 
 Clock = Callable[[], datetime]
@@ -24,10 +21,11 @@ Clock = Callable[[], datetime]
 class ResourceService:
     """Stores and reads resources on behalf of a counterparty."""
 
-    def __init__(self, store: ResourceStore, config: SandboxConfig, clock: Clock) -> None:
+    def __init__(self, store: ResourceStore, config: SandboxConfig, clock: Clock, notifications: NotificationSender) -> None:
         self._store = store
         self._config = config
         self._clock = clock
+        self._notifications = notifications
 
     def create(
         self, kind: str, body: Json, owner: Counterparty, grants: Iterable[tuple[str, str]], id_: str | None = None
@@ -47,9 +45,7 @@ class ResourceService:
         removed, added = old_terms - new_terms, new_terms - old_terms
         with self._store.transaction():
             stored = self._store.replace(old, old.version + 1, access, encode(after), removed_terms=removed, added_terms=added)
-            notification = _build_task_notification(stored, before, after, self._timestamp())
-            if notification is not None:
-                self._store.add_notification(stored.access.owner, encode(notification))
+            self._notifications.add(stored, before, after, self._timestamp())
         return stored
 
     def add_rights(self, old: StoredResource, grants: Iterable[tuple[str, str]]) -> StoredResource:
@@ -75,12 +71,18 @@ class ResourceService:
         if stored is None or (ref.type == "Binary" and not self.allows(stored.access, "read", caller)):
             raise _not_found(ref)
         if not self.allows(stored.access, right, caller):
-            raise _not_found(ref) if self._config.rules.no_right_code == 404 else missing_right_error(ref, right)
+            is_hidden = self._config.rules.no_right_code == 404 and not self.allows(stored.access, "read", caller)
+            text = f"{ref.type}/{ref.id}: meta.security does not grant you {right}"
+            raise _not_found(ref) if is_hidden else HttpError.of(403, "forbidden", text)
         return stored
 
     def allows(self, access: AccessRights, right: str, caller: Counterparty) -> bool:
-        """Whether the caller has the right, with or without the creator's own rights as configured."""
-        return access.allows(right, caller.guid, creator_rights=self._config.rules.creator_rights)
+        """Whether the caller has the right. A creator has others than `owner` as configured, and a partner never reads unasked.
+
+        "Create patient": the partner needs the read right to fetch the patient.
+        """
+        must_be_granted = caller.kind == "partner" and right in {"read", "readhistory"}
+        return access.allows(right, caller.guid, creator_rights=self._config.rules.creator_rights and not must_be_granted)
 
     def may_refer_to(self, access: AccessRights, caller: Counterparty) -> bool:
         """Whether the caller knows the resource: it made it, or may read it."""
@@ -113,33 +115,3 @@ class ResourceService:
 
 def _not_found(ref: Ref) -> HttpError:
     return HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: does not exist, or you have no right to read it")
-
-
-def missing_right_error(ref: Ref, right: str) -> HttpError:
-    """403: the caller lacks a right."""
-    return HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not grant you {right}")
-
-
-def _build_task_notification(stored: StoredResource, before: Json, after: Json, now: str) -> Json | None:
-    """The notification for an update of a Task ("Events"), or None if its status did not change.
-
-    Fields: `task` and `order_task` (references), `level` (order or line), `status`, `previous`, `version`, `time`.
-    """
-    if stored.ref.type != "Task" or before.get("status") == after.get("status"):
-        return None
-    is_order = ORDER_TASK_CODE in set(concept_codes(after.get("code")))
-    parents = (
-        []
-        if is_order
-        else [parse_reference(one.get("reference")) for one in as_list(after.get("partOf")) if isinstance(one, dict)]
-    )
-    order = next((ref.key() for ref in parents if ref is not None), stored.ref.key() if is_order else None)
-    return {
-        "task": stored.ref.key(),
-        "order_task": order,
-        "level": "order" if is_order else "line",
-        "status": after.get("status"),
-        "previous": before.get("status"),
-        "version": stored.version,
-        "time": now,
-    }

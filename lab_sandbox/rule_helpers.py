@@ -3,8 +3,10 @@
 Which elements are arrays, and the type that a reference leads to, are from the tables of "Resources".
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,10 +14,10 @@ from typing import Any, Final
 
 from lab_sandbox.config import Contract, SandboxConfig
 from lab_sandbox.errors import Problems
-from lab_sandbox.exact_json import Json, decode_stored
-from lab_sandbox.references import Ref, parse_reference
-from lab_sandbox.resources import ResourceService
-from lab_sandbox.search_index import as_list
+from lab_sandbox.exact_json import Json
+from lab_sandbox.references import parse_reference
+from lab_sandbox.rule_ids import Rule
+from lab_sandbox.search_index import as_list, identifier_value
 
 _ARRAYS_EVERYWHERE: Final = frozenset({"coding", "extension"})
 _NESTED_ARRAYS: Final = frozenset({("container", "identifier"), ("item", "item"), ("item", "answer")})
@@ -61,11 +63,11 @@ def is_text(value: Any) -> bool:
 
 
 def is_date(value: Any) -> bool:
-    """A calendar date `YYYY-MM-DD`."""
-    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
+    """A FHIR date: a year, a month, or a calendar date `YYYY-MM-DD`."""
+    if not isinstance(value, str) or not re.fullmatch(r"\d{4}(-\d{2}(-\d{2})?)?", value, re.ASCII):
         return False
     try:
-        date.fromisoformat(value)
+        date.fromisoformat(value + "-01" * (2 - value.count("-")))
     except ValueError:
         return False
     return True
@@ -83,17 +85,49 @@ def is_instant(value: Any) -> bool:
 
 
 def is_date_time(value: Any) -> bool:
-    """A FHIR dateTime: a year, a month, a date, or a date-time with UTC offset."""
-    return (
-        is_instant(value)
-        or is_date(value)
-        or (isinstance(value, str) and bool(re.fullmatch(r"[0-9]{4}(-(0[1-9]|1[0-2]))?", value)))
-    )
+    """A FHIR dateTime: a FHIR date, or a date-time with UTC offset."""
+    return is_instant(value) or is_date(value)
 
 
 def is_number(value: Any) -> bool:
     """A JSON number; a boolean is not one."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?")
+
+
+def is_time(value: Any) -> bool:
+    """A time `hh:mm:ss`."""
+    return isinstance(value, str) and _TIME.fullmatch(value) is not None
+
+
+def is_object(value: Any) -> bool:
+    """A JSON object with content."""
+    return isinstance(value, dict) and bool(value)
+
+
+def is_quantity(value: Any) -> bool:
+    """An object whose `value`, if there is one, is a number."""
+    return is_object(value) and ("value" not in value or is_number(value["value"]))
+
+
+def is_concept(value: Any) -> bool:
+    """A CodeableConcept: an object with codings, each with a code, or a text."""
+    codings = as_list(value.get("coding")) if isinstance(value, dict) else []
+    return all(isinstance(one, dict) and is_text(one.get("code")) for one in codings) and (
+        bool(codings) or is_text(value.get("text") if isinstance(value, dict) else None)
+    )
+
+
+def is_integer(value: Any) -> bool:
+    """A whole JSON number; a boolean is not one."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def has_system_and_value(identifier: Any) -> bool:
+    """An Identifier with both."""
+    return isinstance(identifier, dict) and is_text(identifier.get("system")) and is_text(identifier.get("value"))
 
 
 def find_code(concept: Any, system: str) -> str | None:
@@ -118,6 +152,21 @@ def reference_text(node: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def reference_identifier(node: Any) -> Json:
+    """The `identifier` of a Reference, or an empty object."""
+    identifier = node.get("identifier") if isinstance(node, dict) else None
+    return identifier if isinstance(identifier, dict) else {}
+
+
+def patient_key(node: Any, config: SandboxConfig) -> str | None:
+    """The patient that a reference leads to, in one form for all its spellings: a key, or a global identifier."""
+    text = reference_text(node)
+    if text is None:
+        return identifier_value(reference_identifier(node))
+    ref = parse_reference(text, config.own_addresses)
+    return ref.key() if ref is not None else text
+
+
 @dataclass(frozen=True)
 class ContractLink:
     """One contract link of a ProcedureRequest."""
@@ -131,7 +180,7 @@ class ContractLink:
 
 
 def find_contract_links(line: Json, config: SandboxConfig) -> list[ContractLink]:
-    """All contract links of a ProcedureRequest; other supporting information is ignored."""
+    """All contract links of a ProcedureRequest, two where one entry has both forms; other supporting information is ignored."""
     system = config.lab_system("contract")
     found = []
     for info in as_list(line.get("supportingInfo")):
@@ -140,7 +189,7 @@ def find_contract_links(line: Json, config: SandboxConfig) -> list[ContractLink]
         if ref is not None and ref.type == "Contract":
             by_id = next((one for one in config.contracts if one.resource_id() == ref.id), None)
             found.append(ContractLink("reference", ref.id, by_id))
-        elif isinstance(identifier, dict) and identifier.get("system") == system:
+        if isinstance(identifier, dict) and identifier.get("system") == system:
             code = str(identifier.get("value"))
             found.append(ContractLink("identifier", code, config.contract(code)))
     return found
@@ -171,19 +220,42 @@ def check_reference_targets(kind: str, resource: Json, element: str, resolve_typ
                 problems.add(path, "reference-type", f"must be a reference to a {expected}, but {text} is a {found}")
 
 
-def check_report_patient(report: Json, resources: ResourceService, own_addresses: tuple[str, ...], problems: Problems) -> None:
-    """Checks that a report and the ProcedureRequests that it is based on have the same patient."""
-    subject = parse_reference(reference_text(report.get("subject")), own_addresses)
-    for position, line in enumerate(_report_lines(report, own_addresses)):
-        stored = resources.find(line) if line is not None else None
-        patient_text = reference_text(decode_stored(stored.body).get("subject")) if stored is not None else None
-        patient = parse_reference(patient_text, own_addresses)
-        if subject is not None and patient not in {None, subject}:
-            text = f"this ProcedureRequest has another patient than the report's subject, {subject.key()}"
-            problems.add(f"DiagnosticReport.basedOn[{position}]", "report-patient", text)
+ValueForms = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""The permitted value[x], each with its check and its form in words."""
 
 
-def _report_lines(report: Json, own_addresses: tuple[str, ...]) -> Iterator[Ref | None]:
-    for one in as_list(report.get("basedOn")):
-        ref = parse_reference(reference_text(one), own_addresses)
-        yield ref if ref is not None and ref.type == "ProcedureRequest" else None
+@dataclass(frozen=True)
+class Checker:
+    """Reports what is wrong with one resource, or with a part of it."""
+
+    element: str
+    problems: Problems
+
+    def at(self, path: str) -> Checker:
+        """The same for a part of the resource."""
+        return Checker(f"{self.element}.{path}", self.problems)
+
+    def expect(self, ok: object, path: str, rule: Rule, text: str, code: str = "invalid") -> None:
+        """Reports a problem at a path below the element unless it is `ok`."""
+        if not ok:
+            self.problems.add(f"{self.element}.{path}", rule, text, code)
+
+    def require(self, ok: object, path: str, rule: Rule, text: str) -> None:
+        """The same, for what is mandatory."""
+        self.expect(ok, path, rule, f"required, {text}", "required")
+
+    def expect_value(self, holder: Json, forms: ValueForms, path: str, rule: Rule) -> None:
+        """Reports a holder that does not have exactly one value[x], in its form."""
+        given = [name for name in holder if name.startswith("value")]
+        if len(given) != 1 or given[0] not in forms:
+            text = f"must be exactly one of {', '.join(forms)}, not {', '.join(given) or 'none'}"
+            self.expect(False, f"{path}value[x]", rule, text)
+            return
+        is_valid, form = forms[given[0]]
+        self.expect(is_valid(holder[given[0]]), f"{path}{given[0]}", rule, f"must be {form}")
+
+
+def objects_in(holder: Json, name: str) -> Iterator[tuple[str, Json]]:
+    """The entries of an array with their paths (`name[0]`); what is no object is as good as empty."""
+    for position, one in enumerate(as_list(holder.get(name))):
+        yield f"{name}[{position}]", one if isinstance(one, dict) else {}

@@ -11,6 +11,7 @@ from lab_sandbox.basket_proxy import BasketProxy
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.faults.plan import FaultPlan, FaultScheduler, load_plan
 from lab_sandbox.nomenclature_cache import NomenclatureCache
+from lab_sandbox.notifications import NotificationSender
 from lab_sandbox.oauth import TokenEndpoint
 from lab_sandbox.order_creation import OrderService
 from lab_sandbox.references import Ref
@@ -34,6 +35,7 @@ class Service:
     accounts: Accounts
     token_endpoint: TokenEndpoint
     basket_proxy: BasketProxy
+    notifications: NotificationSender
     faults: FaultScheduler
 
 
@@ -43,9 +45,10 @@ def utc_now() -> datetime:
 
 
 def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None) -> Service:
-    """Opens the store, adds the contracts and builds the components; `transport` replaces the network to laboratories."""
+    """Opens the store, adds the contracts and builds the components; `transport` replaces the network to the others."""
     store = ResourceStore(Path(config.data) if config.data else None, config.rules.history_limit)
-    resources = ResourceService(store, config, clock)
+    notifications = NotificationSender(store, config, transport)
+    resources = ResourceService(store, config, clock, notifications)
     _seed_contracts(resources, config)
     nomenclature_cache = NomenclatureCache(config)
     tokens = TokenStore(config.tokens, clock)
@@ -62,6 +65,7 @@ def build_service(config: SandboxConfig, clock: Clock = utc_now, transport: http
         accounts=accounts,
         token_endpoint=TokenEndpoint(accounts, tokens),
         basket_proxy=BasketProxy(config, transport),
+        notifications=notifications,
         faults=FaultScheduler(plan),
     )
 

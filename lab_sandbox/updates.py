@@ -10,15 +10,15 @@ from lab_sandbox.errors import HttpError, Problems
 from lab_sandbox.exact_json import Json, decode_stored
 from lab_sandbox.path_aliases import CREATED_BY_POST
 from lab_sandbox.references import Ref, is_local_reference, iter_references, parse_reference
-from lab_sandbox.resource_rules import check_observation, check_patient, check_report, check_task, check_transition
+from lab_sandbox.resource_rules import check_order_resource, check_patient, check_task_update
 from lab_sandbox.resource_store import StoredResource
-from lab_sandbox.resources import missing_right_error
-from lab_sandbox.rule_helpers import check_arrays, check_reference_targets, check_report_patient
+from lab_sandbox.rule_helpers import check_arrays, check_reference_targets
 from lab_sandbox.search import parse_if_none_exist
 from lab_sandbox.service import Service
 from lab_sandbox.stu3_rules import check_stu3
+from lab_sandbox.upload_rules import check_observation, check_report, check_report_patient
 
-_IF_MATCH_PATTERN = re.compile(r'\s*(?:W/)?"([0-9]{1,15})"\s*')
+_IF_MATCH_PATTERN = re.compile(r'\s*W/"([0-9]{1,15})"\s*')
 
 _ID_PATTERN = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
@@ -50,7 +50,7 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
     if id_ is None and "id" in body:
         raise HttpError.of(400, "not-supported", f"{kind}.id: POST with a client-chosen id is not supported here")
     problems = Problems(frozenset(service.config.rules.off))
-    _check_body(kind, body, service, problems)
+    _check_body(kind, body, service, problems, is_new=True)
     _check_references(kind, iter_references(body), service, caller, problems)
     grants = _parse_grants(kind, body, service.config, problems)
     problems.raise_if_any()
@@ -59,11 +59,9 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
 
 def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_match: str | None) -> StoredResource:
     """Replaces the whole resource if the version in If-Match is current."""
-    old = service.resources.get(ref, caller)
     if ref.type == "Contract":
         raise HttpError.of(405, "not-supported", "Contract: read-only, contracts are managed by the service", {"Allow": "GET"})
-    if not service.resources.allows(old.access, "updatebody", caller):
-        raise missing_right_error(ref, "updatebody")
+    old = service.resources.get(ref, caller, "updatebody")
     expected = _parse_if_match(if_match)
     if expected != old.version:
         text = f"If-Match: version {expected} is out of date, the current one is {old.version} (rule stale-version)"
@@ -71,10 +69,12 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
     if "id" in body and body["id"] != ref.id:
         raise HttpError.of(400, "invalid", f"{ref.type}.id: {body['id']!r} differs from the id in the address, {ref.id}")
     problems = Problems(frozenset(service.config.rules.off))
-    _check_body(ref.type, body, service, problems)
+    _check_body(ref.type, body, service, problems, is_new=False)
     before, is_owner = decode_stored(old.body), old.access.owner == caller.guid
     if ref.type == "Task":
-        check_transition(before, body, is_owner=is_owner, problems=problems)
+        check_task_update(before, body, service.config, is_owner=is_owner, problems=problems)
+    if ref.type == "ProcedureRequest" and not is_owner:
+        problems.add(ref.type, "line-edited", "is not edited by the receiving side: status is carried by Task", "business-rule")
     known = {text for _, text in iter_references(before)}
     new_references = [(path, text) for path, text in iter_references(body) if text not in known]
     _check_references(ref.type, new_references, service, caller, problems)
@@ -83,24 +83,23 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
     return service.resources.replace(old, body, grants)
 
 
-def _check_body(kind: str, body: Json, service: Service, problems: Problems) -> None:
+def _check_body(kind: str, body: Json, service: Service, problems: Problems, *, is_new: bool) -> None:
     """Checks the rules of a single resource."""
     own = service.config.own_addresses
     check_arrays(kind, body, kind, problems)
     if service.config.strict:
         check_stu3(kind, body, kind, own, problems)
     check_reference_targets(kind, body, kind, lambda text: ref.type if (ref := parse_reference(text, own)) else None, problems)
+    check_order_resource(kind, body, kind, service.config, problems)
     if kind == "Patient":
-        check_patient(body, problems)
+        check_patient(body, problems, is_new=is_new)
     elif kind == "Observation":
         check_observation(body, problems)
     elif kind == "DiagnosticReport":
         check_report(body, service.config.system("nomenclature"), problems)
-        check_report_patient(body, service.resources, own, problems)
+        check_report_patient(body, service.resources, service.config, problems)
     elif kind == "Binary":
         check_binary(body, problems)
-    elif kind == "Task":
-        check_task(body, problems)
 
 
 def _check_references(

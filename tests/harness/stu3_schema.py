@@ -20,7 +20,7 @@ from fhir.resources.STU3.task import Task
 from lab_agent import exact_json
 from lab_sandbox.errors import Problems
 from lab_sandbox.partner.errors import decode
-from lab_sandbox.resource_rules import check_observation, check_report
+from lab_sandbox.upload_rules import check_observation, check_report
 
 _MODELS: dict[str, Any] = {model.__name__: model for model in (Binary, DiagnosticReport, Observation, Task)}
 _TYPE_NAMES = {

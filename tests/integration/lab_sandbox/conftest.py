@@ -52,7 +52,7 @@ def make_config(**changes: Any) -> SandboxConfig:
     rules, tokens = changes.pop("rules", {}), changes.pop("tokens", {})
     return SandboxConfig(
         base_url=BASE,
-        counterparties=counterparties(),
+        counterparties=changes.pop("counterparties", counterparties()),
         rules=RuleSettings(**rules),
         tokens=TokenSettings(**tokens),
         contracts=(
@@ -77,12 +77,16 @@ class SandboxClock:
 
 @dataclass
 class FakeLaboratoryApi:
-    """A laboratory's web API: the requests that it got, and the responses that it gives."""
+    """A laboratory's web API: the requests that it got, and the responses that it gives. Other hosts are `handle_others`."""
 
     requests: list[httpx.Request] = field(default_factory=list)
     responses: dict[str, httpx.Response] = field(default_factory=dict)
+    handle_others: Any = None
 
     def handle(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host != "lab.test":
+            answer: httpx.Response = self.handle_others(request)
+            return answer
         self.requests.append(request)
         return self.responses.get(request.url.path) or httpx.Response(200, json=[])
 
@@ -138,10 +142,15 @@ def grant(*rights: str, guid: str = LABORATORY) -> dict[str, Any]:
     return {"security": [{"system": right, "code": guid} for right in rights]}
 
 
+def shared(*rights: str) -> dict[str, Any]:
+    """`meta` with these rights of the laboratory, and with the clinic's own to read, which it has only if granted."""
+    return {"security": grant(*rights)["security"] + grant("read", "readhistory", guid=CLINIC)["security"]}
+
+
 def patient(**changes: Any) -> dict[str, Any]:
     return {
         "resourceType": "Patient",
-        "meta": grant("read"),
+        "meta": shared("read"),
         "name": [{"family": "Sample", "given": ["Anna", "Maria"]}],
         "telecom": [{"system": "phone", "value": "+10000000", "use": "mobile"}],
         "gender": "female",
@@ -167,7 +176,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
             order_task,
             {
                 "resourceType": "Task",
-                "meta": grant("read", "updatebody"),
+                "meta": shared("read", "updatebody"),
                 "status": "requested",
                 "code": concept(f"{BASE}terminology/task_type", "OrderProcessingTask"),
                 "input": [{"type": concept(f"{LAB_CODES_URL}/notification", "sms"), "valueBoolean": True}],
@@ -177,7 +186,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
             specimen,
             {
                 "resourceType": "Specimen",
-                "meta": grant("read"),
+                "meta": shared("read"),
                 "type": concept(f"{BASE}terminology/specimen-type", "108"),
                 "subject": subject,
                 "collection": {
@@ -201,7 +210,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
                 request,
                 {
                     "resourceType": "ProcedureRequest",
-                    "meta": grant("read"),
+                    "meta": shared("read"),
                     "identifier": [{"system": "urn:clinic:lines", "value": str(uuid4())}],
                     "requisition": requisition,
                     "supportingInfo": [{"identifier": {"system": f"{LAB_CODES_URL}/contract", "value": "C-100"}}],
@@ -219,7 +228,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
                 local_urn(),
                 {
                     "resourceType": "Task",
-                    "meta": grant("read", "updatebody"),
+                    "meta": shared("read", "updatebody"),
                     "status": "requested",
                     "basedOn": [{"reference": request}],
                     "partOf": [{"reference": order_task}],
@@ -231,7 +240,7 @@ def order_bundle(patient_id: str, lines: int = 2, study: str = "001.00{}") -> di
             local_urn(),
             {
                 "resourceType": "QuestionnaireResponse",
-                "meta": grant("read"),
+                "meta": shared("read"),
                 "source": subject,
                 "status": "completed",
                 "subject": {"reference": requests[0]},
@@ -304,6 +313,7 @@ def helpers() -> SimpleNamespace:
         diagnostics=diagnostics,
         patient=patient,
         grant=grant,
+        shared=shared,
         concept=concept,
         local=local_urn,
         report=report,
@@ -340,5 +350,6 @@ async def world_factory() -> AsyncIterator[Any]:
 
 async def close(world: SandboxWorld) -> None:
     await world.client.aclose()
+    await world.app.state.service.notifications.close()
     await world.app.state.service.basket_proxy.close()
     world.app.state.service.store.close()

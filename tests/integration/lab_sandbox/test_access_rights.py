@@ -10,8 +10,13 @@ async def status_of(world, method, path, headers, **more):
 
 
 async def test_counterparty_has_no_access_by_default(world, helpers):
+    """Not even the partner who made it: it needs the right to read, and may change what it made without it."""
     answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
     path = f"/fhir/patient/{answer.json()['id']}"
+    assert await status_of(world, "GET", path, world.clinic) == 403
+    changed = helpers.patient(meta=helpers.grant("read", guid=helpers.CLINIC))
+    put = world.clinic | {"If-Match": answer.headers["etag"]}
+    assert await status_of(world, "PUT", path, put, json=changed) == 200
     assert await status_of(world, "GET", path, world.clinic) == 200
     assert await status_of(world, "GET", path, world.laboratory) == 403
     assert await status_of(world, "GET", path, world.stranger) == 403
@@ -60,7 +65,7 @@ async def test_meta_add_grants_right_later(world, helpers, system):
 
 
 async def test_history_needs_readhistory(world, helpers):
-    made = await world.client.post("/fhir/Patient", json=helpers.patient(meta=helpers.grant("read")), headers=world.clinic)
+    made = await world.client.post("/fhir/Patient", json=helpers.patient(), headers=world.clinic)
     path = f"/fhir/patient/{made.json()['id']}"
     await world.client.put(path, json=helpers.patient(gender="male"), headers=world.clinic | {"If-Match": made.headers["etag"]})
     assert await status_of(world, "GET", f"{path}/_history", world.laboratory) == 403

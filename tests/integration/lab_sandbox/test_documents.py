@@ -20,7 +20,15 @@ async def document(world, helpers):
 
 @pytest.mark.parametrize(
     "accept",
-    [None, "*/*", "application/pdf", "text/html;q=0.5, application/*", "text/html, application/pdf;q=0.1", "text/html;q=²,*/*"],
+    [
+        None,
+        "*/*",
+        "application/pdf",
+        "text/html;q=0.5, application/*",
+        "text/html, application/pdf;q=0.1",
+        "text/html;q=²,*/*",
+        "application/json, application/pdf;q=0.5",
+    ],
 )
 async def test_document_default_format_is_its_own(world, document, accept):
     headers = dict(world.clinic) | {"Accept": (accept or "").encode("latin-1")}
@@ -31,14 +39,14 @@ async def test_document_default_format_is_its_own(world, document, accept):
     assert answer.headers["content-length"] == str(len(PDF))
 
 
-@pytest.mark.parametrize("accept", ["application/fhir+json", "application/json, application/pdf;q=0.5"])
-async def test_document_resource_returned_as_json(world, document, accept):
+@pytest.mark.parametrize("accept", ["application/fhir+json", "application/json+fhir, application/pdf;q=0.5"])
+async def test_document_resource_returned_as_fhir(world, document, accept):
     answer = await world.client.get(f"/fhir/binary/{document}", headers=world.clinic | {"Accept": accept})
     assert base64.b64decode(answer.json()["content"]) == PDF
-    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-type"] == "application/fhir+json;charset=utf-8"
 
 
-@pytest.mark.parametrize("accept", ["text/html", "image/png;q=1, application/pdf;q=0"])
+@pytest.mark.parametrize("accept", ["text/html", "image/png;q=1, application/pdf;q=0", "application/json"])
 async def test_document_unavailable_format_rejected(world, helpers, document, accept):
     answer = await world.client.get(f"/fhir/Binary/{document}", headers=world.clinic | {"Accept": accept})
     assert answer.status_code == 406

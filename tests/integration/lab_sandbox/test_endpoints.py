@@ -31,12 +31,18 @@ async def test_eta_forwards_conditional_request(world):
     assert world.lab.requests[-1].headers["if-none-match"] == '"e1"'
 
 
-@pytest.mark.parametrize("name", ["questionnaire", "preanalytics"])
-async def test_basket_for_whole_order_keeps_digits(world, name):
-    world.lab.responses[f"/api/{name}"] = httpx.Response(200, content=b'{"specimens": [{"collection": {"quantity": 3.50}}]}')
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("questionnaire", b'{"resourceType": "Questionnaire", "status": "active", "item": {"linkId": "1.10"}}'),
+        ("preanalytics", b'{"specimens": [{"collection": {"quantity": 3.50}}]}'),
+    ],
+)
+async def test_basket_for_whole_order_keeps_digits(world, name, content):
+    world.lab.responses[f"/api/{name}"] = httpx.Response(200, content=content)
     body = json.dumps(BASKET).replace('"108"', "108.0")
     answer = await world.client.post(f"/{name}", content=body, headers=world.clinic | {"Content-Type": "application/json"})
-    assert answer.content == b'{"specimens": [{"collection": {"quantity": 3.50}}]}'
+    assert answer.content == content
     assert b'"specimen_code":108.0' in world.lab.requests[-1].content
 
 
@@ -73,6 +79,36 @@ async def test_laboratory_non_json_response_rejected(world, helpers):
     assert "not JSON" in helpers.diagnostics(answer)
 
 
+@pytest.mark.parametrize(
+    ("call", "content"),
+    [
+        ("GET /nomenclature?contract=C-100", b"{}"),
+        ("GET /eta?contract=C-100", b'"available"'),
+        ("POST /questionnaire", b'{"resourceType": "Questionnaire", "status": "draft"}'),
+        ("POST /questionnaire", b"[]"),
+        ("POST /preanalytics", b'{"specimens": {}}'),
+    ],
+)
+async def test_laboratory_answer_of_other_shape_rejected(world, helpers, call, content):
+    method, path = call.split()
+    world.lab.responses[f"/api{path.partition('?')[0]}"] = httpx.Response(200, content=content)
+    answer = await world.client.request(method, path, json=BASKET if method == "POST" else None, headers=world.clinic)
+    assert answer.status_code == 502
+    assert "must be" in helpers.diagnostics(answer)
+
+
+@pytest.mark.parametrize(
+    ("media_type", "status"), [("application/json; charset=utf-8", 200), ("application/fhir+json", 415), ("", 415), (None, 415)]
+)
+@pytest.mark.parametrize("name", ["questionnaire", "preanalytics"])
+async def test_basket_needs_json_content_type(world, name, media_type, status):
+    answers = {"questionnaire": {"resourceType": "Questionnaire", "status": "active"}, "preanalytics": {"specimens": []}}
+    world.lab.responses[f"/api/{name}"] = httpx.Response(200, json=answers[name])
+    headers = world.clinic | ({} if media_type is None else {"Content-Type": media_type})
+    answer = await world.client.post(f"/{name}", content=json.dumps(BASKET), headers=headers)
+    assert answer.status_code == status
+
+
 async def test_contract_update_by_client_rejected(world, helpers):
     contract = (await world.client.get("/fhir/contract/contract-100", headers=world.clinic)).json()
     answer = await world.client.put("/fhir/contract/contract-100", json=contract, headers=world.clinic | {"If-Match": 'W/"1"'})
@@ -99,7 +135,7 @@ def patient_of(world):
         "name": [{"family": "1234567890", "given": ["-", "-"]}],
         "gender": "male",
         "birthDate": "1970-01-01",
-        "meta": {"security": [{"system": "read", "code": "guid-laboratory"}]},
+        "meta": {"security": [{"system": "read", "code": guid} for guid in ("guid-laboratory", "guid-clinic")]},
     }
 
 
@@ -175,15 +211,15 @@ async def test_read_resources_of_order(world, kind):
 
 
 async def test_update_whole_resource(world):
-    task = (await world.created_order())["Task"][1]
-    changed = {key: value for key, value in task.items() if key != "partOf"} | {"status": "completed"}
+    task = (await world.created_order())["Task"][0]
+    changed = {key: value for key, value in task.items() if key != "input"} | {"status": "completed"}
     answer = await world.client.put(f"/Task/{task['id']}", json=changed, headers=world.laboratory | {"If-Match": 'W/"1"'})
     assert answer.status_code == 200
     assert answer.headers["etag"] == 'W/"2"'
     read = (await world.client.get(f"/fhir/task/{task['id']}", headers=world.clinic)).json()
     assert read["status"] == "completed"
     assert read["meta"]["versionId"] == "2"
-    assert "partOf" not in read
+    assert "input" not in read
 
 
 async def test_download_result_document(world, helpers):

@@ -16,7 +16,7 @@ TABLES = {
         "telecom[].value": ".+",
         "gender": ".+",
         "birthDate": r"\d{4}-\d\d-\d\d",
-        "meta.security[].system": "http://exchange.test/security/(owner|read)",
+        "meta.security[].system": "http://exchange.test/security/(owner|read|readhistory)",
     },
     "ProcedureRequest": {
         "meta.security[].code": "guid-.*",
@@ -54,7 +54,10 @@ TABLES = {
         "subject.reference": "procedurerequest/.+",
         "item[].linkId": ".+",
     },
-    "Task": {"status": "requested", "meta.security[].system": "http://exchange.test/security/(owner|read|updatebody)"},
+    "Task": {
+        "status": "requested",
+        "meta.security[].system": "http://exchange.test/security/(owner|read|readhistory|updatebody)",
+    },
 }
 
 

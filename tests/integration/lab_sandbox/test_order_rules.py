@@ -288,16 +288,20 @@ async def test_local_references_replaced_in_every_place(world, helpers):
         line = next(one["fullUrl"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest")
         item = first(bundle, "QuestionnaireResponse")["item"][0]
         item["item"] = [
-            {"linkId": "1.1", "answer": [{"valueReference": {"reference": line.upper().replace("URN:UUID", "urn:uuid")}}]}
+            {
+                "linkId": "1.1",
+                "text": "Line",
+                "answer": [{"valueReference": {"reference": line.upper().replace("URN:UUID", "urn:uuid")}}],
+            }
         ]
-        first(bundle, "Task")["input"].append({"type": {"text": "about"}, "valueUri": line})
+        first(bundle, "Task")["extension"] = [{"url": "urn:about", "valueUri": line}]
 
     created = (await world.order(change=change)).json()
     line = next(one["resource"]["id"] for one in created["entry"] if one["resource"]["resourceType"] == "ProcedureRequest")
     answers = first(created, "QuestionnaireResponse")
     assert answers["subject"]["reference"] == f"procedurerequest/{line}"
     assert answers["item"][0]["item"][0]["answer"][0]["valueReference"]["reference"] == f"procedurerequest/{line}"
-    assert first(created, "Task")["input"][1]["valueUri"] == f"procedurerequest/{line}"
+    assert first(created, "Task")["extension"][0]["valueUri"] == f"procedurerequest/{line}"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def test_local_references_replaced_everywhere(world, helpers):
         addresses = {one["resource"]["resourceType"]: one["fullUrl"] for one in bundle["entry"]}
         answers, tube = ({"reference": addresses[kind]} for kind in ("QuestionnaireResponse", "Specimen"))
         helpers.of_type(bundle, "ProcedureRequest")[0]["supportingInfo"].append(answers)
-        helpers.of_type(bundle, "Task")[0]["input"].append({"type": {"text": "answers"}, "valueReference": answers})
+        helpers.of_type(bundle, "Task")[0]["focus"] = answers
         helpers.of_type(bundle, "Specimen")[0]["parent"] = [tube]
         helpers.of_type(bundle, "QuestionnaireResponse")[0]["extension"] = [{"url": "urn:x", "valueReference": tube}]
 
@@ -127,7 +127,7 @@ async def test_local_references_replaced_everywhere(world, helpers):
     answers = f"questionnaireresponse/{helpers.of_type(order, 'QuestionnaireResponse')[0]['id']}"
     tube = f"specimen/{helpers.of_type(order, 'Specimen')[0]['id']}"
     assert helpers.of_type(order, "ProcedureRequest")[0]["supportingInfo"][1] == {"reference": answers}
-    assert helpers.of_type(order, "Task")[0]["input"][1]["valueReference"] == {"reference": answers}
+    assert helpers.of_type(order, "Task")[0]["focus"] == {"reference": answers}
     assert helpers.of_type(order, "Specimen")[0]["parent"] == [{"reference": tube}]
     assert helpers.of_type(order, "QuestionnaireResponse")[0]["extension"][0]["valueReference"] == {"reference": tube}
     for line in helpers.of_type(order, "ProcedureRequest"):

@@ -15,6 +15,7 @@ import structlog
 from typer.testing import CliRunner
 
 from lab_sandbox.cli import app
+from lab_sandbox.config import CLINIC_GUID
 from lab_sandbox.middleware import log_to_stderr
 from tests.harness.clock import DEADLINE
 
@@ -91,7 +92,7 @@ async def client(shared_address):
 
 
 def patient(kit):
-    return kit.patient(meta={})
+    return kit.patient(meta=kit.grant("read", guid=CLINIC_GUID))
 
 
 async def test_port_0_prints_address_used_as_base_url(client):

@@ -171,13 +171,15 @@ def binary_resource():
 @pytest.mark.parametrize("media_type", ["application/fhir+json", "application/fhir+json; charset=utf-8", "application/json+fhir"])
 async def test_strict_binary_resource_stores_its_content(strict, media_type):
     path = await post_binary(strict, binary_resource(), media_type)
-    for accept in ("*/*", "application/pdf", "text/html"):
+    for accept in ("*/*", "application/pdf", "application/json, */*;q=0.1"):
         answer = await strict.client.get(path, headers=strict.laboratory | {"Accept": accept})
         assert answer.content == PDF
         assert answer.headers["content-type"] == "application/pdf"
     answer = await strict.client.get(path, headers=strict.laboratory | {"Accept": "application/fhir+json"})
     assert base64.b64decode(answer.json()["content"]) == PDF
     assert answer.headers["content-type"] == FHIR_JSON
+    for accept in ("text/html", "application/json"):
+        assert (await strict.client.get(path, headers=strict.laboratory | {"Accept": accept})).status_code == 406
 
 
 @pytest.mark.parametrize("strictly", [False, True])

@@ -34,7 +34,7 @@ from lab_agent.fhir.report_builder import (
     with_result_references,
 )
 from lab_sandbox.errors import Problems
-from lab_sandbox.resource_rules import check_observation, check_report
+from lab_sandbox.upload_rules import check_observation, check_report
 
 BASE = "https://exchange.example/api/"
 MOSCOW = timezone(timedelta(hours=3))
