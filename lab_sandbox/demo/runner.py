@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from lab_sandbox.demo.checks import CheckList, LisRecord
 from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.errors import DemoError
+from lab_sandbox.demo.http_server import received_notifications
 from lab_sandbox.demo.lis.simulator import local_now
 from lab_sandbox.demo.ordering import OrderPlacement
 from lab_sandbox.demo.processes import STATUS_PASSWORD, STATUS_USER, ProcessGroup, start_all
@@ -31,14 +33,19 @@ from lab_sandbox.partner.order_bundle import LabelSequence
 
 
 async def run_daily_flow(
-    clinic: Clinic, lis_record: LisRecord, check_list: CheckList, console: DemoConsole, timeout: float
+    clinic: Clinic,
+    lis_record: LisRecord,
+    check_list: CheckList,
+    console: DemoConsole,
+    timeout: float,
+    notifications: Sequence[Json] | None = None,
 ) -> dict[str, Json]:
     """All eight points; gives each order as the partner sees it at the end.
 
-    `timeout`: seconds to wait for each step of the laboratory.
+    `timeout`: seconds to wait for each step of the laboratory. `notifications`: what comes to the clinic's address.
     """
     placed = await OrderPlacement(clinic, check_list, console).run()
-    return await ResultVerification(clinic.client, lis_record, check_list, console, timeout).run(placed)
+    return await ResultVerification(clinic.client, lis_record, check_list, console, timeout, notifications).run(placed)
 
 
 T = TypeVar("T")
@@ -113,10 +120,18 @@ async def run_demo(options: DemoOptions, console: DemoConsole, result: DemoResul
 
 
 async def _run_scenarios(workspace: Workspace, console: DemoConsole, check_list: CheckList, timeout: float) -> dict[str, Json]:
+    port = workspace.notification_port
+    with received_notifications(port) if port else nullcontext() as notifications:
+        return await _run_as_clinic(workspace, console, check_list, timeout, notifications)
+
+
+async def _run_as_clinic(
+    workspace: Workspace, console: DemoConsole, check_list: CheckList, timeout: float, notifications: Sequence[Json] | None
+) -> dict[str, Json]:
     async with open_partner_client(build_account(workspace), grant="code") as client:
         console.step("the clinic has signed in on the authorization site")
         clinic = Clinic(client, LabelSequence(first=7_000_001), local_now, local_now().strftime("%y%m%d%H%M%S"))
-        orders = await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout)
+        orders = await run_daily_flow(clinic, LisRecord(workspace.lis), check_list, console, timeout, notifications)
         if workspace.connection.kind == "folder":
             await MappingScenario(workspace, client, check_list, console, timeout).run()
         if workspace.connection.microbiology_ports:

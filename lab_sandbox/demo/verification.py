@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lab_sandbox.demo.checks import CheckList, LisRecord
 from lab_sandbox.demo.console import DemoConsole, pluralize
@@ -23,16 +23,26 @@ from lab_sandbox.partner.result_reader import (
 
 
 class ResultVerification:
-    """The clinic follows its orders. `timeout`: seconds to wait for each step of the laboratory."""
+    """The clinic follows its orders. `timeout`: seconds to wait for each step of the laboratory.
+
+    `notifications`: what comes to the clinic's address; None if it has none, and can only ask for them.
+    """
 
     def __init__(
-        self, client: PartnerClient, lis_record: LisRecord, check_list: CheckList, console: DemoConsole, timeout: float
+        self,
+        client: PartnerClient,
+        lis_record: LisRecord,
+        check_list: CheckList,
+        console: DemoConsole,
+        timeout: float,
+        notifications: Sequence[Json] | None = None,
     ) -> None:
         self._client = client
         self._lis_record = lis_record
         self._check_list = check_list
         self._console = console
         self._timeout = timeout
+        self._notifications = notifications
 
     async def run(self, placed_orders: Sequence[PlacedScenario]) -> dict[str, Json]:
         """Both points; gives each order as the partner sees it at the end."""
@@ -96,9 +106,22 @@ class ResultVerification:
         self._check_list.record(f"{placed.scenario.name}: the patient is a number without a name", is_anonymous)
 
     async def _check_notifications(self, placed_orders: Sequence[PlacedScenario]) -> None:
-        notified = {(one["order_task"], one["status"]) for one in await self._client.notifications() if one["level"] == "order"}
-        missing = [one.scenario.name for one in placed_orders if (f"task/{one.order.order_task}", "completed") not in notified]
-        self._check_list.record("the clinic is notified of the end of every order", not missing, ", ".join(missing))
+        """The end of every order is in the service's list, and was posted to the clinic's address."""
+        expected = {(f"task/{one.order.order_task}", "completed") for one in placed_orders}
+        missing = expected - _order_changes(await self._client.notifications())
+        self._check_list.record(
+            "the clinic is notified of the end of every order", not missing, f"{len(missing)} missing" if missing else ""
+        )
+        if self._notifications is not None:
+            await self._check_received(self._notifications, expected)
+
+    async def _check_received(self, received: Sequence[Json], expected: set[tuple[str, str]]) -> None:
+        async def read_changes() -> set[tuple[str, str]]:
+            return _order_changes(received)
+
+        name = "the clinic gets the end of every order at its address"
+        await wait_until(read_changes, expected.issubset, timeout=self._timeout, description=name)
+        self._check_list.record(name, True, f"{len(received)} notifications")
 
     async def _summarize(self, placed: PlacedScenario) -> Json:
         status, reports = await asyncio.gather(
@@ -106,3 +129,7 @@ class ResultVerification:
         )
         lines = {line.item: status.lines[line.procedure_request] for line in placed.order.lines}
         return {"requisition": placed.order.requisition, "status": status.order, "lines": lines, "reports": len(reports)}
+
+
+def _order_changes(notifications: Iterable[Json]) -> set[tuple[str, str]]:
+    return {(one["order_task"], one["status"]) for one in notifications if one["level"] == "order"}

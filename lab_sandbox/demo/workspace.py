@@ -10,10 +10,11 @@ import shutil
 import socket
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from lab_sandbox.config import ConfigError, SandboxConfig, load_config
 from lab_sandbox.demo.errors import DemoError
@@ -217,6 +218,11 @@ class Workspace:
         return self.service_config.resolve_addresses().base_url
 
     @property
+    def notification_port(self) -> int | None:
+        """The port of the clinic's address, where it gets notifications."""
+        return next(_notification_ports(self.service_config), None)
+
+    @property
     def api_url(self) -> str:
         """Address of the laboratory's API."""
         return f"http://{HOST}:{self.agent_config['api']['port']}"
@@ -267,7 +273,7 @@ def _make_strict(config: Path) -> None:
 
 
 def _configured_ports(config: Path) -> list[int]:
-    """The ports of the service, the laboratory's API and the status page; `DemoError` if the settings lack one."""
+    """The ports of the service, the laboratory's API, the status page and the clinic; `DemoError` if the settings lack one."""
     agent, service = _read_toml(config / AGENT_CONFIG_FILE), _read_service_config(config / SERVICE_CONFIG_FILE)
     try:
         own = [int(agent[table]["port"]) for table in ("api", "status")]
@@ -277,7 +283,12 @@ def _configured_ports(config: Path) -> list[int]:
         raise DemoError(
             f"{config / AGENT_CONFIG_FILE}: the demo needs {needed} ({exc}). Use the file that comes with it."
         ) from exc
-    return [service.port, *own]
+    return list(dict.fromkeys([service.port, *own, *_notification_ports(service)]))
+
+
+def _notification_ports(service: SandboxConfig) -> Iterator[int]:
+    addresses = (urlsplit(party.address) for party in service.counterparties if party.kind == "partner" and party.address)
+    yield from (address.port for address in addresses if address.port)
 
 
 def _replace_ports(config: Path, ports: Mapping[int, int]) -> None:
