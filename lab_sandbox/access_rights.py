@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ class AccessRights:
         return [{"system": f"{base_url}security/{right}", "code": guid} for right, guid in pairs]
 
 
-def parse_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: Problems, element: str) -> set[tuple[str, str]]:
+def parse_grants(meta: Any, config: SandboxConfig, problems: Problems, element: str) -> set[tuple[str, str]]:
     """meta.security of a request (short names or full systems) as pairs of (right, guid); problems name the element."""
     security = meta.get("security", []) if isinstance(meta, dict) else []
     if not isinstance(security, list):
@@ -49,13 +49,13 @@ def parse_grants(meta: Any, base_url: str, known: Mapping[str, Any], problems: P
         return set()
     grants = set()
     for position, entry in enumerate(security):
-        pair = _parse_grant(entry, base_url)
+        pair = _parse_grant(entry, config.base_url)
         path = f"{element}.security[{position}]"
         if pair is None:
             problems.add(
                 path, "rights-shape", f"needs a system (one of {', '.join(RIGHTS)}) and a code (the guid of a counterparty)"
             )
-        elif pair[1] not in known:
+        elif config.counterparty(pair[1]) is None:
             problems.add(f"{path}.code", "rights-guid", f"no counterparty has the guid {pair[1]}")
         else:
             grants.add(pair)
@@ -78,10 +78,7 @@ def parse_meta_add(parameters: Json, config: SandboxConfig) -> set[tuple[str, st
     problems = Problems(frozenset(config.rules.off))
     given = parameters.get("parameter")
     metas = [one.get("valueMeta") for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    known = {party.guid: party for party in config.counterparties}
-    grants = {
-        pair for meta in metas for pair in parse_grants(meta, config.base_url, known, problems, "Parameters.parameter.valueMeta")
-    }
+    grants = {pair for meta in metas for pair in parse_grants(meta, config, problems, "Parameters.parameter.valueMeta")}
     if not grants:
         problems.add("Parameters.parameter", "meta-add", "valueMeta.security with system and code is required", "required")
     problems.raise_if_any()

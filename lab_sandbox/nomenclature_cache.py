@@ -1,12 +1,11 @@
 """Order rule 2: one specimen type for each test. The service knows the choices from the nomenclature that it forwards."""
 
-from collections import Counter
-
 from lab_sandbox.config import Contract, SandboxConfig
 from lab_sandbox.errors import HttpError, Problems
 from lab_sandbox.exact_json import Json, decode
 from lab_sandbox.order_bundle import OrderBundle
-from lab_sandbox.rule_helpers import find_code, reference_text
+from lab_sandbox.order_rules import specimens_of, study_of
+from lab_sandbox.rule_helpers import find_code
 from lab_sandbox.search_index import as_list
 
 _MAX_BYTES = 20_000_000
@@ -34,9 +33,9 @@ class NomenclatureCache:
         """A test with a choice of specimen types is ordered with one of them."""
         choices = self._specimen_choices.get(contract.code, {}) if contract else {}
         for line in bundle.of_type("ProcedureRequest"):
-            study = find_code(line.resource.get("code"), self._config.system("nomenclature")) or ""
-            specimens = [bundle.find(reference_text(one), "Specimen") for one in as_list(line.resource.get("specimen"))]
-            types = Counter(find_code(one.resource.get("type"), self._config.system("specimen-type")) for one in specimens if one)
+            study = study_of(line, self._config) or ""
+            specimens, system = specimens_of(line, bundle), self._config.system("specimen-type")
+            types = {find_code(one.resource.get("type"), system) for one in specimens}
             chosen = sorted(str(code) for code in types if code in choices.get(study, frozenset()))
             if len(chosen) > 1:
                 text = f"study {study} needs exactly one of its specimen types, not {', '.join(chosen)}; order it as two items"

@@ -87,22 +87,14 @@ class OrderService:
 
     def _check_references(self, bundle: OrderBundle, caller: Counterparty, problems: Problems) -> None:
         for entry in bundle.entries:
-            for path, text in iter_references(entry.resource):
-                element = f"{entry.element}.{path}"
-                if is_local_reference(text):
-                    if bundle.find(text) is None:
-                        problems.add(element, "local-reference", f"the bundle has no entry with the fullUrl {text}", "not-found")
-                    continue
-                ref = parse_reference(text, self._config.own_addresses)
-                stored = self._resources.find(ref) if ref else None
-                if stored is None:
-                    problems.add(element, "reference-known", f"{text} is not a resource of this service", "not-found")
-                elif not self._resources.may_refer_to(stored.access, caller):
-                    problems.add(element, "reference-right", f"you have no right to read {text}", "forbidden")
+            found = [(f"{entry.element}.{path}", text) for path, text in iter_references(entry.resource)]
+            for element, text in found:
+                if is_local_reference(text) and bundle.find(text) is None:
+                    problems.add(element, "local-reference", f"the bundle has no entry with the fullUrl {text}", "not-found")
+            self._resources.check_references([one for one in found if not is_local_reference(one[1])], caller, problems)
 
     def _parse_grants(self, entry: BundleEntry, contract: Contract | None, problems: Problems) -> _GrantSet:
-        known = {party.guid: party for party in self._config.counterparties}
-        grants = parse_grants(entry.resource.get("meta"), self._config.base_url, known, problems, f"{entry.element}.meta")
+        grants = parse_grants(entry.resource.get("meta"), self._config, problems, f"{entry.element}.meta")
         if entry.type == "Task" and contract is not None:
             for right in ("read", "updatebody"):
                 if (right, contract.laboratory) not in grants:

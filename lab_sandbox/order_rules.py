@@ -50,13 +50,9 @@ def _check_counts(bundle: OrderBundle, problems: Problems) -> None:
     for kind in ("ProcedureRequest", "Specimen"):
         if not bundle.of_type(kind):
             problems.add("Bundle.entry", "order-counts", f"at least one {kind} is required", "required")
-    if len(bundle.order_tasks()) != 1:
-        problems.add(
-            "Bundle.entry",
-            "order-counts",
-            f"exactly one order-level Task is required, found {len(bundle.order_tasks())}",
-            "required",
-        )
+    count = len(bundle.order_tasks())
+    if count != 1:
+        problems.add("Bundle.entry", "order-counts", f"exactly one order-level Task is required, found {count}", "required")
 
 
 def _check_requisition(bundle: OrderBundle, problems: Problems) -> None:
@@ -86,14 +82,11 @@ def _check_link(link: ContractLink, first: ContractLink, element: str, caller: C
         problems.add(element, "contract-known", f"unknown contract {link.contract_key}", "not-found")
     elif link.contract.partner != caller.guid:
         problems.add(element, "contract-party", f"{link.contract_key} is a contract of other parties", "forbidden")
+    text = "must be the same in all ProcedureRequests of an order"
     if link.link_type != first.link_type:
-        problems.add(
-            element,
-            "one-contract-link-type",
-            "the type of the contract link must be the same in all ProcedureRequests of an order",
-        )
+        problems.add(element, "one-contract-link-type", f"the type of the contract link {text}")
     elif link.contract_key != first.contract_key:
-        problems.add(element, "one-contract", "the contract must be the same in all ProcedureRequests of an order")
+        problems.add(element, "one-contract", f"the contract {text}")
 
 
 def _check_tasks(bundle: OrderBundle, problems: Problems) -> None:
@@ -122,9 +115,9 @@ def _check_patient(bundle: OrderBundle, config: SandboxConfig, problems: Problem
     """Laboratory-side counts per order: Patient 1..1."""
     named = [(entry, "subject") for kind in ("ProcedureRequest", "Specimen") for entry in bundle.of_type(kind)]
     named += [(entry, "source") for entry in bundle.of_type("QuestionnaireResponse")]
-    first = patient_key(named[0][0].resource.get("subject"), config) if named else None
-    for entry, name in named:
-        is_same = patient_key(entry.resource.get(name), config) in {first, None}
+    patients = [patient_key(entry.resource.get(name), config) for entry, name in named]
+    for (entry, name), patient in zip(named, patients, strict=True):
+        is_same = patient in {patients[0], None}
         text = "must be the same patient in all resources of an order"
         Checker(entry.element, problems).expect(is_same, name, "one-patient", text)
 
@@ -143,7 +136,7 @@ def _check_local_references(bundle: OrderBundle, problems: Problems) -> None:
 def _check_follow_up(bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Order rule 4: if only study 190.1558 is ordered, basedOn has the number of the earlier order."""
     lines = bundle.of_type("ProcedureRequest")
-    if {_study(line, config) for line in lines} == {FOLLOW_UP_STUDY}:
+    if {study_of(line, config) for line in lines} == {FOLLOW_UP_STUDY}:
         for line in lines:
             text = f"the number of the earlier order in {config.lab_system('mis')}, as {OLD_ORDER_NUMBER_FORM}"
             Checker(line.element, problems).require(as_list(line.resource.get("basedOn")), "basedOn", "follow-up-number", text)
@@ -151,39 +144,41 @@ def _check_follow_up(bundle: OrderBundle, config: SandboxConfig, problems: Probl
 
 def _check_second_barcodes(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Order rule 3: every container of the study has the laboratory's barcode and a second one in the study's form."""
-    form = SECOND_BARCODES.get(_study(line, config) or "")
+    form = SECOND_BARCODES.get(study_of(line, config) or "")
     if form is None:
         return
     labels, seconds, pattern = config.lab_system("labels"), config.second_labels_system, form.replace("0", "[0-9]")
-    for specimen in _specimens_of(line, bundle):
+    for specimen in specimens_of(line, bundle):
         for path, box in objects_in(specimen.resource, "container"):
             values = [str(one.get("value")) for _, one in objects_in(box, "identifier") if one.get("system") == seconds]
             both = find_identifier_value(box.get("identifier"), labels) and any(re.fullmatch(pattern, one) for one in values)
-            text = f"two barcodes for study {_study(line, config)}, {labels} and {seconds} as {form}"
+            text = f"two barcodes for study {study_of(line, config)}, {labels} and {seconds} as {form}"
             Checker(specimen.element, problems).require(both, f"{path}.identifier", "two-barcodes", text)
 
 
 def _check_sample_times(line: BundleEntry, bundle: OrderBundle, config: SandboxConfig, problems: Problems) -> None:
     """Glucose tolerance tests: every sample has its time, and those of one biomaterial have different ones, in a sequence."""
-    if _study(line, config) not in config.tolerance_tests:
+    if study_of(line, config) not in config.tolerance_tests:
         return
     taken: set[tuple[str | None, datetime]] = set()
-    for specimen in _specimens_of(line, bundle):
+    for specimen in specimens_of(line, bundle):
         collection = specimen.resource.get("collection")
         text = collection.get("collectedDateTime") if isinstance(collection, dict) else None
         check, path = Checker(specimen.element, problems), "collection.collectedDateTime"
-        check.require(text, path, "sample-time", f"the time of this sample of tolerance test {_study(line, config)}")
+        check.require(text, path, "sample-time", f"the time of this sample of tolerance test {study_of(line, config)}")
         if is_instant(text):
             sample = find_code(specimen.resource.get("type"), config.system("specimen-type")), datetime.fromisoformat(str(text))
             check.expect(sample not in taken, path, "sample-time", "must differ from that of the other samples of the test")
             taken.add(sample)
 
 
-def _study(line: BundleEntry, config: SandboxConfig) -> str | None:
+def study_of(line: BundleEntry, config: SandboxConfig) -> str | None:
+    """The nomenclature code of a ProcedureRequest."""
     return find_code(line.resource.get("code"), config.system("nomenclature"))
 
 
-def _specimens_of(line: BundleEntry, bundle: OrderBundle) -> Iterator[BundleEntry]:
+def specimens_of(line: BundleEntry, bundle: OrderBundle) -> Iterator[BundleEntry]:
+    """The Specimens of the order that a ProcedureRequest names."""
     for _, one in objects_in(line.resource, "specimen"):
         specimen = bundle.find(reference_text(one), "Specimen")
         if specimen is not None:

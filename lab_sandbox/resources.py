@@ -7,10 +7,10 @@ from uuid import uuid4
 
 from lab_sandbox.access_rights import AccessRights
 from lab_sandbox.config import Counterparty, SandboxConfig
-from lab_sandbox.errors import HttpError
+from lab_sandbox.errors import HttpError, Problems
 from lab_sandbox.exact_json import Json, decode_stored, encode
 from lab_sandbox.notifications import NotificationSender
-from lab_sandbox.references import Ref, respell_references
+from lab_sandbox.references import Ref, parse_reference, respell_references
 from lab_sandbox.resource_store import ResourceStore, StoredResource
 from lab_sandbox.search_index import index_terms
 from lab_sandbox.stu3_rules import drop_empty
@@ -87,6 +87,16 @@ class ResourceService:
     def may_refer_to(self, access: AccessRights, caller: Counterparty) -> bool:
         """Whether the caller knows the resource: it made it, or may read it."""
         return access.owner == caller.guid or self.allows(access, "read", caller)
+
+    def check_references(self, found: Iterable[tuple[str, str]], caller: Counterparty, problems: Problems) -> None:
+        """Reports references (element and text) that lead nowhere, or to what the caller neither made nor may read."""
+        for element, text in found:
+            ref = parse_reference(text, self._config.own_addresses)
+            stored = self.find(ref) if ref else None
+            if stored is None:
+                problems.add(element, "reference-known", f"{text} is not a resource of this service", "not-found")
+            elif not self.may_refer_to(stored.access, caller):
+                problems.add(element, "reference-right", f"you have no right to read {text}", "forbidden")
 
     def find(self, ref: Ref) -> StoredResource | None:
         """The resource, without a check of rights."""

@@ -212,12 +212,12 @@ def check_reference_targets(kind: str, resource: Json, element: str, resolve_typ
     """Reports every reference that leads to a resource of the wrong type."""
     for name, expected in _REFERENCE_TARGETS.get(kind, {}).items():
         value = resource.get(name)
-        for position, one in enumerate(as_list(value)):
+        for path, one in objects_in(resource, name):
             text = reference_text(one)
             found = resolve_type(text) if text is not None else None
-            if found not in {None, expected}:
-                path = f"{element}.{name}[{position}]" if isinstance(value, list) else f"{element}.{name}"
-                problems.add(path, "reference-type", f"must be a reference to a {expected}, but {text} is a {found}")
+            said = f"must be a reference to a {expected}, but {text} is a {found}"
+            place = path if isinstance(value, list) else name
+            Checker(element, problems).expect(found in {None, expected}, place, "reference-type", said)
 
 
 ValueForms = Mapping[str, tuple[Callable[[Any], bool], str]]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from lab_sandbox.access_rights import parse_grants
-from lab_sandbox.config import Counterparty, SandboxConfig
+from lab_sandbox.config import Counterparty
 from lab_sandbox.documents import check_binary
 from lab_sandbox.errors import HttpError, Problems
 from lab_sandbox.exact_json import Json, decode_stored
@@ -52,7 +52,10 @@ def create(service: Service, kind: str, body: Json, caller: Counterparty, id_: s
     problems = Problems(frozenset(service.config.rules.off))
     _check_body(kind, body, service, problems, is_new=True)
     _check_references(kind, iter_references(body), service, caller, problems)
-    grants = _parse_grants(kind, body, service.config, problems)
+    grants = parse_grants(body.get("meta"), service.config, problems, f"{kind}.meta")
+    partners = {party.guid for party in service.config.counterparties if party.kind == "partner"}
+    if kind in {"DiagnosticReport", "Observation"} and not {("read", guid) for guid in partners} & grants:
+        problems.add(f"{kind}.meta.security", "upload-rights", "required, read for the counterparty", "required")
     problems.raise_if_any()
     return service.resources.create(kind, body, caller, grants, id_)
 
@@ -78,7 +81,7 @@ def update(service: Service, ref: Ref, body: Json, caller: Counterparty, if_matc
     known = {text for _, text in iter_references(before)}
     new_references = [(path, text) for path, text in iter_references(body) if text not in known]
     _check_references(ref.type, new_references, service, caller, problems)
-    grants = _parse_grants(ref.type, body, service.config, problems) if is_owner else set()
+    grants = parse_grants(body.get("meta"), service.config, problems, f"{ref.type}.meta") if is_owner else set()
     problems.raise_if_any()
     return service.resources.replace(old, body, grants)
 
@@ -105,23 +108,11 @@ def _check_body(kind: str, body: Json, service: Service, problems: Problems, *, 
 def _check_references(
     kind: str, found: Iterable[tuple[str, str]], service: Service, caller: Counterparty, problems: Problems
 ) -> None:
-    for path, text in found:
-        if text.startswith("#"):
-            continue
+    named = [(f"{kind}.{path}", text) for path, text in found if not text.startswith("#")]
+    for element, text in named:
         if is_local_reference(text):
-            problems.add(f"{kind}.{path}", "local-reference", f"{text} is local to a bundle, and this is a single resource")
-            continue
-        ref = parse_reference(text, service.config.own_addresses)
-        stored = service.resources.find(ref) if ref else None
-        if stored is None:
-            problems.add(f"{kind}.{path}", "reference-known", f"{text} is not a resource of this service", "not-found")
-        elif not service.resources.may_refer_to(stored.access, caller):
-            problems.add(f"{kind}.{path}", "reference-right", f"you have no right to read {text}", "forbidden")
-
-
-def _parse_grants(kind: str, body: Json, config: SandboxConfig, problems: Problems) -> set[tuple[str, str]]:
-    known = {party.guid: party for party in config.counterparties}
-    return parse_grants(body.get("meta"), config.base_url, known, problems, f"{kind}.meta")
+            problems.add(element, "local-reference", f"{text} is local to a bundle, and this is a single resource")
+    service.resources.check_references([one for one in named if not is_local_reference(one[1])], caller, problems)
 
 
 def _parse_if_match(header: str | None) -> int:

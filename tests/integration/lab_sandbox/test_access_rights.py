@@ -88,7 +88,8 @@ async def test_unreadable_or_missing_result_document_returns_404(world, helpers)
 async def test_search_shows_only_readable_resources(world, helpers):
     created = await world.created_order()
     patient = created["ProcedureRequest"][0]["subject"]["reference"]
-    hidden = await world.upload(helpers.observation(meta={}, subject={"reference": patient}))
+    others = helpers.grant("read", guid=helpers.STRANGER)
+    hidden = await world.upload(helpers.observation(meta=others, subject={"reference": patient}))
     visible = await world.upload(helpers.observation(subject={"reference": patient}))
     found = await world.client.get("/fhir/Observation", params={"subject": patient}, headers=world.clinic)
     assert [one["resource"]["id"] for one in found.json()["entry"]] == [visible.json()["id"]]

@@ -125,7 +125,7 @@ async def test_creator_without_entry_has_no_access(world_factory, helpers):
 
 async def test_creator_grants_itself_access(world_factory, helpers):
     world = world_factory(rules={"creator_rights": False})
-    own = helpers.grant("read", "updatebody", guid=helpers.LABORATORY)
+    own = helpers.shared("read", "updatebody")
     made = (await world.upload(helpers.observation(meta=own))).json()
     path = f"/fhir/Observation/{made['id']}"
     assert (await world.client.get(path, headers=world.laboratory)).status_code == 200

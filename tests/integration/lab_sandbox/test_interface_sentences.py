@@ -283,11 +283,13 @@ async def test_patient_update_needs_gender_and_birth_date(service, helpers, chan
         ({"specimen": "specimen/1"}, "Observation.specimen"),
         ({"referenceRange": [{"text": 5}]}, "Observation.referenceRange[0].text"),
         ({"referenceRange": [{"age": "adult"}]}, "Observation.referenceRange[0].age"),
+        ({"meta": {}}, "Observation.meta.security"),
+        ({"meta": {"security": [{"system": "read", "code": "guid-laboratory"}]}}, "Observation.meta.security"),
         ({"method": {"text": "photometry"}}, None),
         ({"method": {"coding": [{"system": "urn:methods", "code": "p"}]}}, None),
     ],
 )
-async def test_observation_element_of_other_form_refused(service, helpers, changes, element):
+async def test_observation_beside_the_document_refused(service, helpers, changes, element):
     answer = await service.upload(spelled(helpers.observation(**changes), service))
     if element is None:
         assert answer.status_code == 201, answer.text
