@@ -56,23 +56,23 @@ class NotificationSender:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _post_all(self, receiver: str, address: str) -> None:
-        try:
-            async with httpx.AsyncClient(
-                transport=self._transport or AiohttpTransport(), timeout=_TIMEOUT, trust_env=False
-            ) as http:
+        transport = self._transport or AiohttpTransport()
+        async with httpx.AsyncClient(transport=transport, timeout=_TIMEOUT, trust_env=False) as http:
+            try:
                 while found := self._store.notifications(receiver, self._sent[receiver], _BATCH):
                     for number, body in found:
                         await _post(http, address, encode({"number": number, **decode_stored(body)}))
                         self._sent[receiver] = number
-        finally:
-            del self._running[receiver]
+            finally:
+                # Before the client closes: what is listed meanwhile starts another run.
+                del self._running[receiver]
 
 
 async def _post(http: httpx.AsyncClient, address: str, body: bytes) -> None:
     for delay in (*RETRY_DELAYS, None):
         try:
             answer = await http.post(address, content=body, headers={"Content-Type": "application/json"})
-        except httpx.HTTPError:
+        except (httpx.HTTPError, httpx.InvalidURL):
             answer = None
         if delay is None or (answer is not None and answer.status_code < 500):
             return

@@ -359,8 +359,9 @@ async def test_status_change_posted_to_address_of_card(notified, answers, posts)
     """In order, retried a little, and in the list whatever the receiver does."""
     world, receiver = notified(*answers)
     order, line, _ = (await world.created_order())["Task"]
-    for task in (line, order):
+    for number, task in enumerate((line, order), 1):
         assert (await put(world, task | {"status": "completed"}, world.laboratory)).status_code == 200
+        await wait_until(lambda last=number: any(body["number"] == last for _, body in receiver.bodies))
     await wait_until(lambda: len(receiver.bodies) >= len(posts))
     assert [body["number"] for _, body in receiver.bodies] == posts
     listed = (await world.client.get("/notifications", headers=world.clinic)).json()["notifications"]
