@@ -72,8 +72,7 @@ class ResourceService:
             raise _not_found(ref)
         if not self.allows(stored.access, right, caller):
             is_hidden = self._config.rules.no_right_code == 404 and not self.allows(stored.access, "read", caller)
-            text = f"{ref.type}/{ref.id}: meta.security does not grant you {right}"
-            raise _not_found(ref) if is_hidden else HttpError.of(403, "forbidden", text)
+            raise _not_found(ref) if is_hidden else missing_right_error(ref, right)
         return stored
 
     def allows(self, access: AccessRights, right: str, caller: Counterparty) -> bool:
@@ -125,3 +124,8 @@ class ResourceService:
 
 def _not_found(ref: Ref) -> HttpError:
     return HttpError.of(404, "not-found", f"{ref.type}/{ref.id}: does not exist, or you have no right to read it")
+
+
+def missing_right_error(ref: Ref, right: str) -> HttpError:
+    """403: the caller lacks a right."""
+    return HttpError.of(403, "forbidden", f"{ref.type}/{ref.id}: meta.security does not grant you {right}")
