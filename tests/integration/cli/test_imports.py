@@ -16,7 +16,7 @@ from tests.integration.cli.conftest import LaboratoryFolder
 
 _SERVERS = ("fastapi", "starlette", "uvicorn", "jinja2", "lab_agent.status", "lab_agent.web_server")
 _CLIENTS = ("httpx", "aiohttp", "authlib", "lab_agent.exchange")
-_FILES = ("openpyxl", "reportlab", "alembic")
+_FILES = ("openpyxl", "reportlab", "alembic", "pypdf")
 _WORK = ("apscheduler", "prometheus_client", "lab_agent.bootstrap", "lab_agent.worker", "lab_agent.workflow", "lab_agent.lis")
 _STORE = ("sqlalchemy", "sqlmodel", "pydantic", "lab_agent.store", "lab_agent.settings", "cryptography", "argon2", "asyncio")
 _LISTS = (*_SERVERS, *_CLIENTS, *_FILES, *_WORK, "structlog", "lab_agent.rules", "lab_agent.fhir", "lab_agent.serialization")
