@@ -34,7 +34,7 @@ HOLD_CAUSES = {
 RESULT_HOLDS = {
     "unexpected": "their order or lines have ended",
     "question": "a person has to say whether they are meant",
-    "document_mismatch": "a document is not of the type that it claims",
+    "document_mismatch": "a document is not of the type that it claims, or not whole",
     "line_has_result": "they reject lines that have a result",
     "lines_ended": "their lines ended while they were on their way",
     "defect": "they cannot be sent in this form",

@@ -25,7 +25,7 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.platypus import Flowable, Image, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
-from lab_agent.documents.content_check import detect_media_type
+from lab_agent.domain.document_formats import detect_media_type
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.value_text import display_name, format_date_or_time, format_reference_ranges, format_value
 from lab_agent.errors import Problem, SettingsError

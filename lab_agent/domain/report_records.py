@@ -21,7 +21,7 @@ class HoldReason(StrEnum):
 
     UNEXPECTED = "unexpected"  # the first message of a report whose order or lines have ended
     QUESTION = "question"  # it is implausible, or leaves out or takes back what was final
-    DOCUMENT_MISMATCH = "document_mismatch"  # a document is not of the type that it claims
+    DOCUMENT_MISMATCH = "document_mismatch"  # a document is not of the type that it claims, or not whole
     LINE_HAS_RESULT = "line_has_result"  # it rejects a line that has a result
     LINES_ENDED = "lines_ended"  # its lines ended while it was on its way
     DEFECT = "defect"  # it has no legal form: no release can send it

@@ -18,7 +18,8 @@ class PrintError(LabAgentError):
 class DocumentDefect:
     """Why a document cannot be sent, and a hint.
 
-    `actual_type` is the type under which an operator can release it; None if it can never be sent (empty, too large, purged).
+    `actual_type` is the type under which an operator can release it, its own if it is only cut off, damaged or locked by a
+    password; None if it can never be sent (empty, too large, purged).
     """
 
     text: str
@@ -30,7 +31,7 @@ class Documents(Protocol):
     """Checks and makes result documents."""
 
     def find_defect(self, content: bytes, content_type: str) -> DocumentDefect | None:
-        """Why a document cannot be sent (empty, too large, not what its type says); None if it can."""
+        """Why a document cannot be sent (empty, too large, not what its type says, not whole); None if it can."""
         ...
 
     def render_pdf(self, report: LabReport, heading: str, codes: Sequence[str] = ()) -> bytes | None:

@@ -1,8 +1,8 @@
 """Whether a report that found its order may be delivered: is it expected and plausible, has it a legal form, are its documents
 what they say they are.
 
-An operator may override the questions (an unexpected report, an implausible one, a document of another type), but nothing that
-has no legal form.
+An operator may override the questions (an unexpected report, an implausible one, a document of another type or cut off), but
+nothing that has no legal form.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ReleaseChecks:
         return join_limited(map(str, problems), "; ")
 
     def _check_documents(self, uow: UnitOfWork, matched_report: MatchedReport) -> ClearedReport | Hold:
-        """As `correct_content_types`; where a document is of another type, one that no release can send is named first."""
+        """As `correct_content_types`; of several odd documents, one that no release can send is named first."""
         lookup = DocumentLookup(uow, matched_report.order.key, self.planner.settings.documents)
         try:
             corrected = correct_content_types(lookup, self.documents, matched_report.message)
@@ -196,7 +196,7 @@ class DocumentLookup:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedDocuments:
-    """A report with every document under its true type; `mismatch` is the first that claimed another, empty for none."""
+    """A report with every document under its true type; `mismatch` is the first that claimed another, or is not whole."""
 
     cleared: ClearedReport
     mismatch: str
@@ -219,11 +219,15 @@ def correct_content_types(lookup: DocumentLookup, documents: Documents, message:
         if defect.actual_type is None:
             raise DocumentRejected(problem)
         mismatches.append(problem)
-        changes.append(f"{path} is sent as {defect.actual_type}, not as {shorten(document.content_type)}")
+        changes.append(_describe_release(path, document.content_type, defect.actual_type))
         return replace(document, content_type=defect.actual_type)
 
     corrected = map_documents(message, correct)
     return CorrectedDocuments(ClearedReport(corrected, tuple(changes)), next(iter(mismatches), ""))
+
+
+def _describe_release(path: str, declared: str, actual: str) -> str:
+    return f"{path} is sent as it is" if declared == actual else f"{path} is sent as {actual}, not as {shorten(declared)}"
 
 
 def _find_address_defect(document: Document) -> DocumentDefect | None:

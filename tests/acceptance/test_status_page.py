@@ -32,6 +32,7 @@ from tests.harness.browser import needs_chromium, running_browser, sign_in, sign
 from tests.harness.canaries import BORN, FAMILY, GIVEN, Crawl, find_canaries, page_routes, route_of
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
+from tests.harness.documents import make_pdf
 from tests.harness.programs import free_port
 from tests.harness.proof import Figures
 from tests.incidents.laboratory import Laboratory, replace_item, wait_for
@@ -352,7 +353,7 @@ def leave_traces(installation: Installation, order: dict[str, Any]) -> None:
     lab, key, line = installation.lab, order["key"], order["lines"][0]["key"]
     name = installation.name("canary")
     other = {"birth_date": "1907-08", "gender": "male", "identifiers": [{"system": "urn:policy", "value": "KANARPOLICY7741-X"}]}
-    document = {"content": b64encode(f"%PDF-1.4 {FAMILY}".encode()).decode(), "content_type": "application/pdf"}
+    document = {"content": b64encode(make_pdf(FAMILY)).decode(), "content_type": "application/pdf"}
     lab.write_result(name, order=key, lines=[line], patient=other, documents=[document])
     lab.write_result_file(
         f"Kanarfile-{name}.json", json.dumps({"report_id": 7, "patient": {"family": FAMILY, "birth_date": BORN}})

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ from lab_sandbox.partner.result_reader import read_order_status, read_reports
 from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.crashing_agent import CRASH_LOG
+from tests.harness.documents import PDF
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.orders import UNKNOWN_ITEM
 from tests.harness.proof import keep_failed
@@ -123,7 +125,7 @@ class FolderLis:
                         "value_quantity": {"value": "1.20", "unit": "g/L"},
                     }
                 ],
-                "documents": [{"content": "JVBERi0xLjQKJSVFT0YK", "content_type": "application/pdf"}],
+                "documents": [{"content": b64encode(PDF).decode(), "content_type": "application/pdf"}],
             }
             write_atomically(self.results, f"{line['key']}.json", json.dumps(body).encode())
 

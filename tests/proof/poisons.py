@@ -41,6 +41,7 @@ from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.hl7_lis import build_oru
 from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.documents import PDF
 from tests.harness.hl7_wire import dialled, framed, running
 from tests.harness.order_ends import OrderRun, TimedPoll
 from tests.harness.paths import CATALOGUE
@@ -48,7 +49,6 @@ from tests.harness.world import World
 
 _DAY = timedelta(days=1)
 _WHO: dict[str, Any] = {"by": "ann", "note": "seen, and mended"}
-_PDF = b"%PDF-1.4\n1 0 obj\n<<>>\nendobj\ntrailer\n<<>>\n%%EOF\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _ReportingRun(OrderRun):
     def make_reports(self, order: LabOrder) -> Iterable[LabReport]:
         is_bad = self.poison is not None and order.key == self.world.order_key_of(self.world.placed[self.poison])
         for each in super().make_reports(order):
-            report = replace(each, documents=(Document(content=_PDF, content_type="application/pdf"),))
+            report = replace(each, documents=(Document(content=PDF),))
             yield self.spoil(report) if is_bad else report
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab_agent import exact_json
+from lab_agent.domain.document_formats import detect_media_type, is_whole
 from lab_agent.domain.lab_messages import Document, LabMessage, LabReport
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.errors import DataInvalidError, Problem
@@ -93,10 +94,11 @@ class MissingDocuments:
 
 @dataclass(frozen=True, slots=True)
 class LoadedMessage:
-    """A message whose documents are all loaded."""
+    """A message whose documents are all loaded; `cut_off` are the files that end before their format says."""
 
     content: LabMessage
     files: tuple[AttachedFile, ...]
+    cut_off: tuple[AttachedFile, ...] = ()
 
 
 class DocumentReader:
@@ -124,7 +126,14 @@ class DocumentReader:
 
     def is_settled(self, file: AttachedFile) -> bool:
         """Whether a file has stopped changing."""
-        return self._check_settled(file.path.relative_to(self._folder).as_posix(), file.identity)
+        return self._check_settled(self._name_of(file), file.identity)
+
+    def seconds_unchanged(self, file: AttachedFile) -> float:
+        """Seconds for which the file has been seen unchanged."""
+        return self._settle_tracker.seconds_unchanged(self._name_of(file), file.identity, time.monotonic())
+
+    def _name_of(self, file: AttachedFile) -> str:
+        return file.path.relative_to(self._folder).as_posix()
 
     def load_documents(self, message: LabMessage) -> LoadedMessage | MissingDocuments:
         """Load every document that is named by file."""
@@ -142,7 +151,8 @@ class DocumentReader:
                 problems.append(_document_problem(f"{where}.file", exc, self._max_bytes))
         if problems:
             return MissingDocuments(tuple(problems), may_still_arrive=all(problem.what == _NOT_ARRIVED for problem in problems))
-        return LoadedMessage(_with_contents(message, contents), tuple(files.values()))
+        cut_off = tuple(files[name] for name, data in contents.items() if not is_whole(data, detect_media_type(data) or ""))
+        return LoadedMessage(_with_contents(message, contents), tuple(files.values()), cut_off)
 
     def _read_document(self, name: str, max_bytes: int) -> tuple[bytes, AttachedFile]:
         path = self._resolve_path(name)

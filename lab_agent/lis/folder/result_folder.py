@@ -170,7 +170,7 @@ class ResultFolder:
             raise
         loaded = self._documents.load_documents(message)
         if not isinstance(loaded, MissingDocuments):
-            return ParsedResult(loaded.content, loaded.files)
+            return None if any(map(self._document_may_grow, loaded.cut_off)) else ParsedResult(loaded.content, loaded.files)
         if (
             loaded.may_still_arrive
             and self._settle_tracker.seconds_waiting(result_file.message_id, time.monotonic()) < self._settings.document_wait
@@ -197,6 +197,11 @@ class ResultFolder:
             return False
         waited = self._settle_tracker.seconds_unchanged(result_file.path.name, result_file.identity, time.monotonic())
         return waited < self._settings.longest_pause
+
+    def _document_may_grow(self, document: AttachedFile) -> bool:
+        """Whether the writer of a document that is cut off may only be pausing; if it stays so, it is held for a person."""
+        waited = self._documents.seconds_unchanged(document)
+        return self._settings.complete_marker is None and waited < self._settings.longest_pause
 
     def save_rejected_rows(self, result_file: ResultFile, csv_results: CsvResults) -> None:
         """Write the rejected rows of a CSV file to `failed`, under the same name however often a crash repeats it."""

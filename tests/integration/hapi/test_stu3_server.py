@@ -13,6 +13,7 @@ import pytest
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.workspace import Workspace
 from tests.harness.clock import wait_until
+from tests.harness.documents import make_pdf
 from tests.harness.orders import UNKNOWN_ITEM
 from tests.harness.stu3_schema import DEVIATIONS
 from tests.integration.hapi.stu3_server import FHIR_JSON, Json, PlacedOrder, Stu3Server
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(400)]
 
 STEP_SECONDS = 120.0
 """How long the agent may take, on a machine that is busy."""
-PDF = b"%PDF-1.4\n" + bytes(range(256)) + b"\n%%EOF\n"
+PDF = make_pdf("è", newline=b"\n" + bytes(range(256)))
 
 
 class LaboratorySystem:

@@ -18,6 +18,7 @@ from lab_agent.domain.values import CodeableConcept, Identifier
 from lab_agent.workflow import operator_results
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultKind, FaultRule
+from tests.harness.documents import PDF
 from tests.harness.results import CODES, ITEMS, NOW, ORDER, PART, ResultsBench, haemoglobin, make_report, open_bench
 from tests.harness.sent_bodies import record_writes
 
@@ -72,7 +73,7 @@ async def test_result_may_name_test_by_laboratory_code(bench: ResultsBench) -> N
 async def test_results_write_only_uploads_and_tasks(bench: ResultsBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the partner ordered is not edited: uploads are new resources, and only Tasks are replaced."""
     writes = record_writes(monkeypatch)
-    await bench.receive(make_report(documents=(Document(content=b"%PDF-1"),)))
+    await bench.receive(make_report(documents=(Document(content=PDF),)))
     assert set((await bench.order_status()).lines.values()) == {"completed"}
     assert set(writes) == {"POST binary", "POST observation", "POST diagnosticreport", "PUT task"}
 

@@ -17,10 +17,11 @@ from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.state_machines import JobState, ReportState
 from lab_agent.workflow.document_upload import NOT_AS_SENT_ALERT
 from lab_sandbox.faults.plan import FaultRule
+from tests.harness.documents import PDF, PNG, make_pdf
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
 TABLE = b"a;b\n1;2\n"
-CURVE = b"\x89PNG\r\n\x1a\nrest"
+CURVE = PNG
 
 
 def table(kind: str) -> Document:
@@ -68,7 +69,7 @@ async def test_rejected_upload_names_the_failing_part(
     bench: ResultsBench, route: str, skip: int, status: int, words: str
 ) -> None:
     bench.inject_faults(FaultRule(kind="status", route=route, skip=skip, status=status))
-    documents = (Document(content=b"%PDF-1"), Document(content=b"%PDF-2"))
+    documents = (Document(content=make_pdf("1")), Document(content=make_pdf("2")))
     await bench.receive(make_report(haemoglobin("1"), documents=documents), "refused")
     (stuck,) = [each for each in await bench.jobs() if each.state is JobState.DEAD_LETTER]
     assert (stuck.reason or "").startswith(words)
@@ -126,8 +127,8 @@ async def downloaded(bench: ResultsBench) -> list[bytes]:
 
 async def test_documents_arrive_at_stu3_server_as_sent(bench: ResultsBench) -> None:
     transport = start_agent(bench)
-    await bench.receive(make_report(documents=(table("text/csv"), Document(content=b"%PDF-1"))))
-    assert await downloaded(bench) == [TABLE, b"%PDF-1"]
+    await bench.receive(make_report(documents=(table("text/csv"), Document(content=PDF))))
+    assert await downloaded(bench) == [TABLE, PDF]
     assert open_alerts(bench) == {}
     assert len([path for method, path in transport.requests if method == "GET" and "/Binary/" in path]) == 1
 

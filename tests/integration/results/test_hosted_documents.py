@@ -15,9 +15,9 @@ from lab_agent.domain.report_records import HostedDocument
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments, accepts
 from lab_api.observation import Observation
+from tests.harness.documents import PDF, make_pdf
 from tests.harness.results import ORDER, ResultsBench, make_report, open_bench
 
-PDF = b"%PDF-1.4\n%%EOF\n"
 HOST = {"documents": "host", "host_days": 7}
 API = {"public_url": "https://lab.example/v1"}
 
@@ -32,7 +32,7 @@ def served(bench: ResultsBench) -> httpx.AsyncClient:
 
 async def test_document_is_served_under_unguessable_url() -> None:
     async with open_bench(HOST, api=API) as bench:
-        await bench.receive(make_report(documents=(Document(content=PDF), Document(content=PDF + b"2"))))
+        await bench.receive(make_report(documents=(Document(content=PDF), Document(content=make_pdf("2")))))
         (found,) = await bench.clinic_reports()
         first, second = found.documents
         assert first.startswith("https://lab.example/v1/documents/")

@@ -24,10 +24,9 @@ from lab_agent.mappings.loader import MappingCache
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.operator_jobs import dismiss_job, mark_job_done
 from lab_sandbox.faults.plan import FaultRule
+from tests.harness.documents import PDF
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import ORDER, ResultsBench, haemoglobin, make_report, open_bench
-
-PDF = b"%PDF-1.4\n%%EOF\n"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from lab_agent.domain.lab_messages import Document, ObservationStatus, Reference
 from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.domain.values import Quantity
+from tests.harness.documents import PDF, PNG
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
@@ -63,9 +64,37 @@ async def test_released_document_uses_detected_content_type(how: str) -> None:
             assert (await bench.partner.download_document(found.documents[0], accept="text/html")).content == HTML
 
 
+@pytest.mark.parametrize(
+    ("content", "content_type"),
+    [
+        (PDF[:-12], "application/pdf"),
+        (PDF[:200], "application/pdf; version=1.4"),
+        (PDF[:60] + PDF[80:], "application/pdf"),
+        (PNG[:-5], "image/png"),
+        (b"<?xml version='1.0'?><ClinicalDocument><title>", "text/xml"),
+        (rb"{\rtf1 {\b 5,4", "application/rtf"),
+    ],
+)
+async def test_cut_off_document_is_held_then_sent_as_is(bench: ResultsBench, content: bytes, content_type: str) -> None:
+    held = await bench.receive(make_report(documents=(Document(content=content, content_type=content_type),)))
+    assert held.hold_reason is HoldReason.DOCUMENT_MISMATCH
+    assert await bench.clinic_reports() == []
+    decided = await bench.release(held)
+    assert decided.report.reason == "documents[0] is sent as it is"
+    (found,) = await bench.clinic_reports()
+    assert [form["contentType"] for form in found.resource["presentedForm"]] == [content_type]
+    assert (await bench.partner.download_document(found.documents[0], accept="*/*")).content == content
+
+
+@pytest.mark.parametrize("behind", [b"", b"\r\n", b"\0" * 100])
+async def test_whole_document_with_padding_is_delivered(bench: ResultsBench, behind: bytes) -> None:
+    sent = await bench.receive(make_report(documents=(Document(content=PDF + behind),)))
+    assert sent.state is ReportState.DELIVERED
+
+
 async def test_attachment_value_uses_detected_content_type(bench: ResultsBench) -> None:
     """A document that is a value is delivered under its detected content type, too."""
-    curve = haemoglobin("1", value_quantity=None, value_attachment=Document(content=b"\x89PNG\r\n\x1a\nrest"))
+    curve = haemoglobin("1", value_quantity=None, value_attachment=Document(content=PNG))
     held = await bench.receive(make_report(curve))
     await bench.release(held)
     (found,) = await bench.clinic_reports()

@@ -16,6 +16,7 @@ from lab_agent.domain.values import Coding
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_results
 from lab_sandbox.faults.plan import FaultRule
+from tests.harness.documents import PDF
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
@@ -227,7 +228,7 @@ async def test_unmapped_report_released_still_asks_questions(tables: Path) -> No
 
 async def test_printed_report_does_not_supersede_laboratory_document() -> None:
     """A PDF that we print does not stand for the document of an older version."""
-    document = Document(content=b"%PDF-1.4\n%%EOF\n", content_type="application/pdf")
+    document = Document(content=PDF)
     async with open_bench({"print_reports": True}) as bench:
         await bench.receive(make_report(haemoglobin("1"), version=1, effective=NOW + timedelta(days=9), documents=(document,)))
         waiting = await bench.receive(make_report(haemoglobin("2"), version=2))

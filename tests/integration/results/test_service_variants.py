@@ -14,10 +14,10 @@ from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, 
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_sandbox.faults.plan import FaultRule
+from tests.harness.documents import PDF
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 
 LATER = NOW + timedelta(hours=1)
-PDF = b"%PDF-1.4\n%%EOF"
 
 
 def printed() -> Document:

@@ -1,37 +1,19 @@
-"""Is a document what it says?"""
+"""Is a document what it says, and whole?"""
 
 from __future__ import annotations
 
-import pytest
+import io
 
-from lab_agent.documents.content_check import detect_media_type, find_content_defect
+import pytest
+from pypdf import PdfReader, PdfWriter
+
+from lab_agent.documents.content_check import find_content_defect
 from lab_agent.settings.groups import ResultsSettings
 from lab_sandbox.config import RuleSettings
+from tests.harness.documents import PDF, PNG
 
-PDF = b"%PDF-1.4\n%%EOF\n"
 LIMIT = 1000
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (PDF, "application/pdf"),
-        (b"junk before\n" + PDF, "application/pdf"),
-        (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "text/html"),
-        (b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN">', "text/html"),
-        (b"<!-- saved from url -->\n<!-- > -->\n<HTML>", "text/html"),
-        (b"<!-- " + b"licence " * 500 + b"--><html>", "text/html"),
-        (b"<!-- that never ends <html>", None),
-        (b'<?xml version="1.0"?><ClinicalDocument xmlns="urn:hl7-org:v3">', None),
-        (b"\x89PNG\r\n\x1a\nrest", "image/png"),
-        (b"II*\x00rest", "image/tiff"),
-        (b"II+\x00\x08\x00\x00\x00", "image/tiff"),
-        (b"MM\x00+\x00\x08\x00\x00", "image/tiff"),
-        (b"plain words", None),
-    ],
-)
-def test_content_type_detected_from_first_bytes(content: bytes, kind: str | None) -> None:
-    assert detect_media_type(content) == kind
+ZIP_END = b"PK\5\6" + bytes(8) + bytes(4) + b"\4\0\0\0" + bytes(2)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +21,12 @@ def test_content_type_detected_from_first_bytes(content: bytes, kind: str | None
     [
         (PDF, "application/pdf"),
         (PDF, "Application/PDF; version=1"),
-        (b"<html>", "text/html; charset=utf-8"),
+        (b"<html></html>", "text/html; charset=utf-8"),
         (b"words", "text/plain"),
         (b"<a/>", "application/xml"),
-        (b"PK\x03\x04...", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
-        (b"\xff\xd8\xff\xe0", "image/jpg"),
-        (b"{\\rtf1", "text/rtf"),
+        (b"PK\x03\x04" + ZIP_END, "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+        (b"\xff\xd8\xff\xd9", "image/jpg"),
+        (b"{\\rtf1}", "text/rtf"),
     ],
 )
 def test_matching_content_accepted(content: bytes, content_type: str) -> None:
@@ -104,3 +86,49 @@ def test_largest_document_fits_exchange_limit_when_encoded() -> None:
     encoded = (ResultsSettings().max_document + 2) // 3 * 4
     assert encoded + 1000 < RuleSettings().max_body_bytes
     assert encoded + 1000 > RuleSettings().max_body_bytes * 0.9
+
+
+def encrypted(password: str) -> bytes:
+    writer, page = PdfWriter(clone_from=PdfReader(io.BytesIO(PDF))), io.BytesIO()
+    writer.encrypt(password, "owner", algorithm="AES-256")
+    writer.write(page)
+    return page.getvalue()
+
+
+NO_PAGES = PDF.replace(b"/Pages 2 0 R", b"/Pages 9 0 R")
+LOOP = PDF.replace(b"[3 0 R]", b"[2 0 R]")
+SLOW = (
+    b"%PDF-1.4\nxref\n0 600000\n" + b"0000000009 00000 n \n" * 600_000 + b"trailer\n<</Root 1 0 R/Size 1>>\nstartxref\n9\n%%EOF"
+)
+BOMB = PDF.replace(b"trailer", b"trailer " + b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "words"),
+    [
+        (PDF[:-9], "application/pdf; v=1", "is cut off or damaged"),
+        (PNG[:-9], "image/png", "is cut off or damaged"),
+        (PNG[:-9], "application/octet-stream", "is cut off or damaged"),
+        (b"<a><b>", "application/xml", "is cut off or damaged"),
+        (NO_PAGES, "application/pdf", "cannot be opened"),
+        (LOOP, "application/pdf", "cannot be opened"),
+        (SLOW, "application/pdf", "cannot be opened"),
+        (BOMB, "application/pdf", "cannot be opened"),
+        (encrypted("secret"), "application/pdf", "opens only with a password"),
+    ],
+    ids=["pdf", "png", "untyped", "xml", "no pages", "loop", "slow", "bomb", "locked"],
+)
+def test_unreadable_document_may_be_released_as_it_is(content: bytes, content_type: str, words: str) -> None:
+    fault = find_content_defect(content, content_type, 20_000_000)
+    assert fault is not None
+    assert (fault.text, fault.actual_type) == (words, content_type)
+
+
+def test_pdf_that_only_forbids_changes_is_accepted() -> None:
+    assert find_content_defect(encrypted(""), "application/pdf", 10_000) is None
+
+
+def test_cut_off_document_of_other_type_says_both() -> None:
+    fault = find_content_defect(PDF[:-9], "image/png", LIMIT)
+    assert fault is not None
+    assert fault.text.endswith("and is application/pdf, and is cut off or damaged")

@@ -18,6 +18,7 @@ from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.harness.clock import DEADLINE
+from tests.harness.documents import PDF, PNG, make_pdf
 
 REPORT = make_report(1, make_order(1))
 
@@ -202,7 +203,7 @@ async def test_done_and_failed_folders_never_overwritten(place: Place) -> None:
 async def test_file_kept_before_crash_only_moved(place: Place) -> None:
     adapter = await place.adapter()
     place.put("a.json", with_file("a.pdf"), age=5)
-    place.put("a.pdf", b"%PDF-1", age=6)
+    place.put("a.pdf", PDF, age=6)
     place.inbox.fail_after = 1
     with pytest.raises(LisUnavailable):
         await adapter.collect()
@@ -236,14 +237,40 @@ async def test_file_claimed_by_dead_process_returned(place: Place) -> None:
 async def test_documents_read_and_moved(place: Place) -> None:
     adapter = await place.adapter()
     (place.results / "scans").mkdir()
-    place.put("scans/b.pdf", b"%PDF-b")
-    place.put("a.pdf", b"%PDF-a")
+    place.put("scans/b.pdf", make_pdf("b"))
+    place.put("a.pdf", PDF)
     place.put("a.json", with_file("a.pdf", "scans/b.pdf"))
     assert await adapter.collect() == 1
     (report,) = place.inbox.contents
     assert isinstance(report, LabReport)
-    assert [(one.content, one.file) for one in report.documents] == [(b"%PDF-a", None), (b"%PDF-b", None)]
+    assert [(one.content, one.file) for one in report.documents] == [(PDF, None), (make_pdf("b"), None)]
     assert place.names("done") == ["a.json", "a.pdf", "b.pdf"]
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "scans/a.png"])
+async def test_report_waits_for_document_being_written(place: Place, name: str) -> None:
+    whole = PDF if name.endswith("pdf") else PNG
+    adapter = await place.adapter(writer_pause=DEADLINE)
+    (place.results / "scans").mkdir()
+    for size in (len(whole) // 2, len(whole) - 4):
+        place.put(name, whole[:size])
+        place.put("a.json", with_file(name))
+        assert await adapter.collect() == 0
+    place.put(name, whole)
+    assert await adapter.collect() == 1
+    (report,) = place.inbox.contents
+    assert isinstance(report, LabReport)
+    assert report.documents[0].content == whole
+
+
+@pytest.mark.parametrize("settings", [{"writer_pause": 0}, {"complete_marker": "{stem}.ok"}])
+async def test_document_that_stays_cut_off_is_taken(place: Place, settings: dict[str, Any]) -> None:
+    """Nothing is lost: the report is held for a person, with the document as it came."""
+    adapter = await place.adapter(**settings)
+    place.put("a.pdf", PDF[:100])
+    place.put("a.json", with_file("a.pdf"))
+    place.put("a.ok", b"")
+    assert await adapter.collect() == 1
 
 
 async def test_report_waits_for_document_others_proceed(place: Place) -> None:
@@ -254,7 +281,7 @@ async def test_report_waits_for_document_others_proceed(place: Place) -> None:
     assert place.names() == ["a.json"]
     place.put("a.pdf", b"")
     assert await adapter.collect() == 0
-    place.put("a.pdf", b"%PDF")
+    place.put("a.pdf", PDF)
     assert await adapter.collect() == 1
     assert place.names() == []
 

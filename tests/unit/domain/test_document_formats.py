@@ -1,0 +1,179 @@
+"""Which format do the bytes show, are they whole, and is a text a document in Base64?"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from PIL import Image
+
+from lab_agent.domain.document_formats import decode_document, detect_media_type, is_document_in_base64, is_whole
+from tests.harness.documents import PDF, PNG, make_pdf
+
+XML = '<?xml version="1.0" encoding="{}"?><a>ж</a>'
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (PDF, "application/pdf"),
+        (b"junk before\n" + PDF, "application/pdf"),
+        (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "text/html"),
+        (b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN">', "text/html"),
+        (b"<!-- saved from url -->\n<!-- > -->\n<HTML>", "text/html"),
+        (b"<!-- " + b"licence " * 500 + b"--><html>", "text/html"),
+        (b"<!-- that never ends <html>", None),
+        (b'<?xml version="1.0"?><ClinicalDocument xmlns="urn:hl7-org:v3">', "application/xml"),
+        (PNG, "image/png"),
+        (b"II*\x00rest", "image/tiff"),
+        (b"II+\x00\x08\x00\x00\x00", "image/tiff"),
+        (b"MM\x00+\x00\x08\x00\x00", "image/tiff"),
+        (b"plain words", None),
+    ],
+)
+def test_content_type_detected_from_first_bytes(content: bytes, kind: str | None) -> None:
+    assert detect_media_type(content) == kind
+
+
+def picture(kind: str, mode: str = "RGB", **more: object) -> bytes:
+    page = io.BytesIO()
+    Image.frombytes("L", (64, 48), Random(1).randbytes(64 * 48)).convert(mode).save(page, kind, **more)
+    return page.getvalue()
+
+
+def archive() -> bytes:
+    page = io.BytesIO()
+    with zipfile.ZipFile(page, "w") as written:
+        written.writestr("a", "b" * 300)
+        inner = io.BytesIO()
+        with zipfile.ZipFile(inner, "w") as stored:
+            stored.writestr("c", "d")
+        written.writestr("inner.zip", inner.getvalue())
+    return page.getvalue()
+
+
+UPDATE = b"7 0 obj\n<<>>\nendobj\n"
+UPDATED = PDF + UPDATE + b"xref\n0 0\ntrailer\n<<>>\nstartxref\n%d\n%%%%EOF\n" % (len(PDF) + len(UPDATE))
+DOCUMENTS: dict[str, Callable[[], bytes]] = {
+    "pdf": lambda: PDF,
+    "pdf updated": lambda: UPDATED,
+    "png": lambda: picture("PNG"),
+    "jpeg": lambda: picture("JPEG"),
+    "jpeg with a preview": lambda: b"\xff\xd8\xff\xe1" + struct.pack(">H", 2 + len(small := picture("JPEG"))) + small + small[2:],
+    "jpeg progressive": lambda: picture("JPEG", progressive=True),
+    "gif": lambda: picture("GIF", "P"),
+    "tiff": lambda: picture("TIFF"),
+    "tiff of a fax": lambda: picture("TIFF", "1", compression="group4"),
+    "tiff big": lambda: picture("TIFF", big_tiff=True),
+    "rtf": lambda: rb"{\rtf1\ansi {\b 5,4} \} \\ end}",
+    "zip": archive,
+    "xml": lambda: XML.format("utf-8").encode(),
+    "html": lambda: b"<!doctype html><html><body><p>5.4</p></body></html>",
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("behind", [b"", b"\n", b"\r\n\r\n", b"\0" * 512, b" \x1a"], ids=repr)
+def test_whole_document_with_padding_is_whole(name: str, behind: bytes) -> None:
+    content = DOCUMENTS[name]()
+    if name != "zip" or not behind:
+        assert is_whole(content + behind, detect_media_type(content) or "")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_document_cut_off_anywhere_is_not_whole(name: str) -> None:
+    content = DOCUMENTS[name]()
+    kind = detect_media_type(content) or ""
+    first = {"html": 22, "xml": 40}.get(name, 12)
+    whole = [length for length in range(first, len(content.rstrip()) - 1) if is_whole(content[:length], kind)]
+    before_update = [length for length in whole if name == "pdf updated" and length in range(len(PDF) - 1, len(PDF) + 1)]
+    assert whole == before_update
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "whole"),
+    [
+        (PDF[:60] + PDF[90:], "application/pdf", False),
+        (make_pdf(newline=b"\r\n%%EOF\r\n"), "application/pdf", True),
+        (b"\r\n" + PDF, "application/pdf", True),
+        (PDF.replace(b"startxref\n", b"startxref\n9"), "application/pdf", False),
+        (PDF.replace(b"startxref\n", b"startxref\n" + b"9" * 5000), "application/pdf", False),
+        (PDF + b"x" * 2000, "application/pdf", False),
+        (PDF + b"0\r\n\r\n", "application/pdf", True),
+        (XML.format("windows-1251").encode("cp1251"), "application/xml", True),
+        (XML.format("gb18030").encode("gb18030"), "application/xml", True),
+        (XML.format("x-none").encode(), "application/xml", True),
+        (b"<a><b></a>", "application/xml", False),
+        (b"<a><b></a>", "application/hl7-cda+xml", False),
+        (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "application/xml", False),
+        (b"<body>no html to close", "text/html", True),
+        (rb"{\rtf1 {\pict\bin2 }}}", "application/rtf", True),
+        (b"half a sen", "text/plain", True),
+        (b"\x01\x02", "application/octet-stream", True),
+    ],
+)
+def test_wholeness_is_told_by_structure(content: bytes, kind: str, whole: bool) -> None:
+    assert is_whole(content, kind) is whole
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x89PNG\r\n\x1a\n" + b"\0\0\0\0IDAT\0\0\0\0" * 100_000,
+        b"\xff\xd8\xff\xe0\0\2" + b"\xff\xe0\0\2" * 100_000,
+        b"II*\0\x08\0\0\0\xff\xff" + struct.pack("<HHLL", 273, 4, 100_000, 10) * 65_535 + struct.pack("<L", 8) + b"\0" * 400_000,
+        b"II+\0\x08\0\0\0\x10\0\0\0\0\0\0\0" + b"\xff" * 8 + b"\0" * 1000,
+        b"<?xml version='1.0'?>" + b"<a>" * 300_000,
+    ],
+    ids=["png", "jpeg", "tiff", "bigtiff", "xml"],
+)
+def test_hostile_document_is_read_no_longer_than_it_is(content: bytes) -> None:
+    assert not is_whole(content, detect_media_type(content) or "")
+
+
+ENCODED = b64encode(PDF).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ENCODED,
+        ENCODED.rstrip("="),
+        urlsafe_b64encode(PDF).decode(),
+        f" data:application/pdf;base64,{ENCODED}",
+        "\r\n".join(ENCODED[start : start + 76] for start in range(0, len(ENCODED), 76)),
+    ],
+)
+def test_document_in_base64_is_decoded(text: str) -> None:
+    assert decode_document(text) == PDF
+
+
+@pytest.mark.parametrize(
+    "content", [PNG, rb"{\rtf1 x}", b"<html>x</html>", b"<?xml version='1.0'?><a/>", b"PK\x03\x04" + b"x" * 20]
+)
+def test_any_known_format_in_base64_is_decoded(content: bytes) -> None:
+    assert decode_document(b64encode(content).decode()) == content
+
+
+@pytest.mark.parametrize("length", range(200, 204))
+def test_base64_cut_off_gives_the_document_so_far(length: int) -> None:
+    assert decode_document(ENCODED[:length]) == PDF[: length * 3 // 4]
+
+
+def test_damaged_base64_of_document_is_no_text() -> None:
+    damaged = f"{ENCODED[:80]}…{ENCODED[80:]}"
+    assert is_document_in_base64(damaged)
+    assert decode_document(damaged) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "13.4", "Negative", "JVBER", "Escherichia coli", "data:,x", "SGVsbG8sIHdvcmxkIQ==", "A" * 9000]
+)
+def test_other_text_is_no_document(text: str) -> None:
+    assert not is_document_in_base64(text)
+    assert decode_document(text) is None
