@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from lab_agent.domain.document_formats import is_document_in_base64
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, ReportedObservation
 from lab_agent.domain.lab_order import SCHEMA_VERSION
 from lab_agent.domain.report_documents import MEDIA_TYPE_HINT, URL_HINT, is_media_type, is_openable_url
@@ -36,7 +37,8 @@ _SAMPLE = r"(?:-?\d+(?:\.\d+)?|E|U|L)"
 _SAMPLES = re.compile(rf"{_SAMPLE}(?: {_SAMPLE})*", re.ASCII)
 VALUE_FIELDS = tuple(one.name for one in fields(ReportedObservation) if one.name.startswith("value_"))
 """The value forms of an observation (interface: Observation, value forms; one used)."""
-SOURCE_FIELDS = ("content", "file", "url")
+_ENCODED_FIELD = "content"
+SOURCE_FIELDS = (_ENCODED_FIELD, "file", "url")
 ACCESSION_FIELDS = ("line", "item", "barcode")
 _MISSING_MESSAGES: Mapping[tuple[str, ...], str] = {VALUE_FIELDS: "has no value", SOURCE_FIELDS: "has no source"}
 MAX_VERSION = 2**63 - 1
@@ -221,6 +223,9 @@ def _text_issues(text: str, location: tuple[str | int, ...]) -> Iterator[Validat
         yield ValidationIssue(
             location, "holds a NUL character", "remove it: neither a database nor the exchange service takes it"
         )
+    elif field != _ENCODED_FIELD and is_document_in_base64(text):
+        hint = "send it as a document: in documents or as value_attachment, in HL7 v2 as an OBX of type ED"
+        yield ValidationIssue(location, "is a document in Base64", hint)
     elif field in NAME_FIELDS:
         yield from _name_issues(text, location)
     elif field == "url" and text and not is_openable_url(text):

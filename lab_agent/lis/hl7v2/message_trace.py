@@ -161,10 +161,10 @@ class _GroupDescription:
         if self.group.orc is not None:
             found[id(self.group.orc)] = f"belongs to report {self.group.number}"
         reader = ObxValueReader(self.settings.field_map, self.settings.zone)
-        given = [id(entry.obx) for entry in self.group.obx_entries]
+        given = {entry.number: id(entry.obx) for entry in self.group.obx_entries}
         rename_value_types(self.group, self.settings.field_map)
-        shown = list(zip(given, self.group.obx_entries, strict=True))[:_MAX_TRACED]
-        found |= {name: describe_obx(entry.obx, reader) for name, entry in shown}
+        found |= dict.fromkeys(given.values(), "goes on with the document before it")
+        found |= {given[entry.number]: describe_obx(entry.obx, reader) for entry in self.group.obx_entries[:_MAX_TRACED]}
         found |= {
             id(each): f"searched for the values of report {self.group.number}"
             for each in self.group.other_segments

@@ -5,8 +5,9 @@ Each adapter first receives its messages from outside; what it rejected comes ba
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, RawMessageParser
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
+from tests.harness.documents import PDF
 from tests.harness.programs import free_port
 
 REPORT = make_report(1, make_order(1))
@@ -104,6 +106,25 @@ async def test_folder_reads_rejected_csv_as_it_came(folder: FolderAdapter, inbox
     assert (good.place, bad.place, bad.content) == ("rows 2", "rows 3", None)
     assert "effective" in (bad.problem or "")
     assert listing(tmp_path) == before
+
+
+DATA = b64encode(PDF).decode()
+
+
+@pytest.mark.parametrize("name", ["day.csv", "b1.json"])
+@pytest.mark.parametrize("value", [DATA, DATA[:200], f"data:application/pdf;base64,{DATA}"])
+async def test_folder_refuses_document_as_text(
+    folder: FolderAdapter, inbox: RawInbox, tmp_path: Path, name: str, value: str
+) -> None:
+    moment = "2024-05-17T08:30:00+03:00"
+    observation = {"code": {"code": "CULT"}, "value_string": value}
+    tree = {**NO_ZONE, "effective": moment, "issued": moment, "observations": [observation]}
+    row = f'{HEAD}\nB1;42;{moment};718-7;"{value}";;XN\n'
+    (tmp_path / "results" / name).write_text(json.dumps(tree) if name.endswith("json") else row)
+    assert await folder.collect() == 0
+    assert not inbox.messages
+    (reason,) = (tmp_path / "results" / "failed").glob(f"*{name}*.reason.txt")
+    assert "observations[0].value_string: is a document in Base64" in reason.read_text()
 
 
 async def test_folder_trace_shows_every_column_and_row(folder: FolderAdapter) -> None:
@@ -212,10 +233,17 @@ async def test_sql_reads_rejected_row_under_its_id(tmp_path: Path, inbox: RawInb
             connection.execute(text(statement))
         connection.execute(insert(tables.results).values(id=7, **head))
         connection.execute(insert(tables.values).values(result_id=7, position=0, code="718-7", value="<13.40", unit="g/dL"))
+        connection.execute(
+            insert(tables.results).values({**head, "id": 8, "effective_at": moment + "Z", "issued_at": moment + "Z"})
+        )
+        connection.execute(insert(tables.values).values(result_id=8, position=0, code="718-7", value=DATA))
     adapter = SqlAdapter(SqlSettings.model_validate({"url": url}), "tables")
     await adapter.start(inbox)
     assert await adapter.collect() == 0
-    ((name, raw),) = inbox.raw.items()
+    with engine.begin() as connection:
+        assert "is a document in Base64" in connection.execute(text("select fault from lab_results where id = 8")).scalar_one()
+        connection.execute(text("delete from lab_results where id = 8"))
+    name, raw = next(iter(inbox.raw.items()))
     assert raw is not None
     refused = await adapter.parse_message(raw, name)
     assert (refused.parts[0].content, suggested(refused)) == (None, {("lis.tables", "time_zone", None)})
@@ -240,10 +268,14 @@ async def test_http_reads_rejected_body_under_its_id(inbox: RawInbox) -> None:
     await adapter.start(inbox)
     try:
         body, good = json.dumps({**NO_ZONE, "colour": "red"}).encode(), dump_message(REPORT)
-        for name, one, expected in (("m1", body, 422), ("m2", good, 200)):
+        text = dump_message(
+            replace(REPORT, observations=(replace(REPORT.observations[0], value_quantity=None, value_string=DATA),))
+        )
+        for name, one, expected in (("m1", body, 422), ("m2", good, 200), ("m3", text, 422)):
             status, _ = await asyncio.to_thread(lis.post, one, signed_headers(LIS_SECRET, name, one))
             assert status == expected
-        ((name, raw),) = inbox.raw.items()
+        (name, raw), (_, document) = inbox.raw.items()
+        assert document == text
         assert raw == body
         refused = await adapter.parse_message(body, name)
         assert refused.parts[0].message_id == name

@@ -1,6 +1,7 @@
 """All errors are reported at once, each with its path and a hint; and no value is ever repeated."""
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +16,7 @@ from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.values import Coding, PartialDate, Quantity
 from lab_agent.errors import DataInvalidError
 from lab_agent.serialization.types import strict_schema
+from tests.harness.documents import PDF
 
 MOMENT = "2024-05-17T08:30:00+03:00"
 
@@ -84,6 +86,32 @@ def test_period_ending_before_start_rejected() -> None:
 def test_blank_value_rejected(text: str) -> None:
     found = problems(report(observations=[observation(value_quantity=None, value_string=text)]))
     assert found == {"observations[0].value_string": "is blank — write the value, or leave the observation out"}
+
+
+DATA = b64encode(PDF).decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"value_quantity": None, "value_string": DATA}, "value_string"),
+        ({"value_quantity": None, "value_string": f"{DATA[:60]}\n{DATA[60:]}"}, "value_string"),
+        ({"value_quantity": None, "value_codeable_concept": {"text": DATA[:201]}}, "value_codeable_concept.text"),
+        ({"note": f"data:application/pdf;base64,{DATA}"}, "note"),
+    ],
+)
+def test_document_in_base64_rejected_as_text(changes: dict[str, Any], where: str) -> None:
+    (found,) = problems(report(observations=[observation(**changes)])).items()
+    assert found[0] == f"observations[0].{where}"
+    assert found[1].startswith("is a document in Base64")
+
+
+def test_document_in_base64_accepted_as_document() -> None:
+    attached = observation(value_quantity=None, value_attachment={"content": DATA})
+    tree = report(documents=[{"content": f"{DATA[:60]}\r\n{DATA[60:]}"}], observations=[attached])
+    read = serialization.load_message(json.dumps(tree).encode())
+    assert isinstance(read, LabReport)
+    assert read.documents[0].content == PDF
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from dataclasses import replace
 from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, name_documents
 from lab_agent.lis.hl7v2.results.obx_repeats import join_repeats, text_key
 from lab_agent.lis.hl7v2.results.obx_values import is_text_for_number
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry, rewrite_field
 
-_DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _MAY_BE_EMPTY = frozenset({"final", "preliminary"})
 _NO_RESULT = frozenset({"X", "N"})
 """OBX-11: there will be no result, or none was asked for (HL7 table 0085)."""
@@ -20,12 +20,13 @@ _NORMAL = "N"
 
 
 def rename_value_types(group: ObrGroup, field_map: FieldMap) -> None:
-    """Replace what the LIS writes in OBX-2 by `[tables.value_types]`."""
+    """Replace what the LIS writes in OBX-2 by `[tables.value_types]`, and by ED where a text is a document."""
     table = field_map.table("value_types")
     for entry in group.obx_entries:
         kind = entry.obx.text(2)
         if meant := table.get(kind) or table.get(kind.upper()):
             entry.obx = rewrite_field(entry.obx, 2, meant)
+    name_documents(group)
 
 
 def prepare_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> 
             kept.append(replace(entry, obx=rewrite_field(entry.obx, 5, f"{mark}.br{mark}")))
         else:
             dropped.append(entry)
-    without_note = [entry for entry in kept if _is_empty(entry.obx) or entry.obx.text(2).upper() in _DOCUMENT_TYPES]
+    without_note = [entry for entry in kept if _is_empty(entry.obx) or entry.obx.text(2).upper() in DOCUMENT_TYPES]
     for entry in sorted((*dropped, *without_note), key=lambda entry: entry.number):
         group.notes += _named_notes(entry)
     group.obx_entries = kept
