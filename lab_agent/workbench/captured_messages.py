@@ -1,6 +1,7 @@
 """Messages as people capture them: single or many in a file, in MLLP frames or bare, from a folder or a log.
 
-A file that holds HL7 is cut at its MSH segments; any other file is one message.
+A file that holds HL7 is cut at its frames, or at its MSH segments; any other file is one message. Where it holds nothing but
+messages, their bytes stay as they are, line ends included: the adapter reads them by the code that reads what it receives.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab_agent.errors import InputError
+from lab_agent.lis.hl7v2.parser import split_batch
+from lab_agent.lis.hl7v2.results.continued_messages import are_parts
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MSH = re.compile(rb"MSH([^\w\s])[^\w\s]{4,5}\1")
-_CONTINUATION = re.compile(rb"\rDSC[^\w\s]([^|\r]*)")
+_FRAME = re.compile(rb"\x0b([^\x0b\x1c]*)")
 _BATCH_SEGMENT = re.compile(rb"(?:FHS|BHS|BTS|FTS)[^\w\s]")
 _LOG_PREFIX = re.compile(rb"[^|]{0,200}?(?<![A-Za-z0-9])(?=[A-Z][A-Z0-9]{2}\|)")
 _MARKS_IN_WORDS = (
@@ -55,9 +58,11 @@ def _named(name: str, data: bytes) -> Iterator[CapturedMessage]:
 
 def split_messages(data: bytes) -> list[bytes]:
     """The messages in the bytes of a file; an empty file holds none."""
-    data = data.removeprefix(_BYTE_ORDER_MARK)
     if not _MSH.search(data):
         return [data] if data.strip() else []
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    if data.lstrip(b"\r\n \t").startswith(b"\x0b"):
+        return _join_continued(found[1] for found in _FRAME.finditer(data) if found[1].strip())
     if _is_plain(data):
         return _join_continued(_cut(data))
     for pattern, mark in _MARKS_IN_WORDS:
@@ -68,15 +73,13 @@ def split_messages(data: bytes) -> list[bytes]:
 def _join_continued(messages: Iterable[bytes]) -> list[bytes]:
     """Leave the parts of a continued message together: DSC-1 names the MSH-14 of the next one (HL7 2.10.2)."""
     joined: list[bytes] = []
-    pointer = b""
+    before = b""
     for message in messages:
-        fields = message.partition(b"\r")[0].split(message[3:4])
-        if pointer and len(fields) > 13 and fields[13] == pointer:
+        if are_parts((before, message)):
             joined[-1] += message
         else:
             joined.append(message)
-        found = _CONTINUATION.search(message)
-        pointer = found[1].strip() if found else b""
+        before = message
     return joined
 
 
@@ -93,7 +96,7 @@ def _cut(data: bytes) -> list[bytes]:
     starts = [found.start() for found in _MSH.finditer(data) if _begins_line(data, found.start())]
     ends = [*starts[1:], len(data)]
     pieces = (data[start:end].partition(b"\x1c")[0].replace(b"\x0b", b"") for start, end in zip(starts, ends, strict=True))
-    return [b"\r".join(line for line in _lines(piece) if not _BATCH_SEGMENT.match(line)) + b"\r" for piece in pieces]
+    return [split_batch(piece)[0] for piece in pieces]
 
 
 def _begins_line(data: bytes, place: int) -> bool:

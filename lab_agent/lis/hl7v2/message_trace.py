@@ -6,7 +6,6 @@ The parts come from `parse_results`, as those of a message that arrives; nothing
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,24 +14,22 @@ from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
 from lab_agent.domain.text import shorten
 from lab_agent.domain.value_text import format_reference_ranges, format_value
 from lab_agent.domain.values import Coding
-from lab_agent.lis.hl7v2.acks import ACK_MESSAGE_TYPES
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
-from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, Segment, decode_message
-from lab_agent.lis.hl7v2.receiver import check_header, parse_results
-from lab_agent.lis.hl7v2.results.continued_messages import join_parts
+from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, Segment, split_at_headers, split_batch
+from lab_agent.lis.hl7v2.receiver import check_header, is_acknowledgement, parse_results, read_message
+from lab_agent.lis.hl7v2.results.continued_messages import are_parts, join_parts
 from lab_agent.lis.hl7v2.results.obx_entries import rename_value_types
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
-from lab_agent.lis.hl7v2.transport.mllp import CR, FS, VT
+from lab_agent.lis.hl7v2.transport.mllp import FS, VT, describe_too_long
 from lab_agent.lis.value_reading import UnreadableValueError
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})
-_LATER_MSH = re.compile(rb"(?<=[\r\n])(?=MSH[^\w\s])")
 _GROUPED_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE"})
 _SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
 _SHORTEST_NAME = 3
@@ -59,24 +56,37 @@ def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: M
 
     `name` is that of the adapter.
     """
-    # A bare message stays as it is: the ids of its parts are made of its bytes, and a replay must know what was accepted before.
-    bare = raw if raw.startswith(b"MSH") else raw.strip(VT + FS + b"\r\n") + CR
-    parts = _LATER_MSH.split(bare)
-    data = join_parts(parts) if len(parts) > 1 else bare
+    read = [_trace_message(data, name, settings, archive) for data in _split_frame(raw)]
+    return ParsedMessage(
+        parts=tuple(part for one in read for part in one.parts),
+        trace=tuple(line for one in read for line in one.trace),
+        suggestions=tuple(dict.fromkeys(each for one in read for each in one.suggestions)),
+    )
+
+
+def _split_frame(raw: bytes) -> list[bytes]:
+    """The messages to read: of a continued one the whole. The bytes stay as they came: the ids of the parts are made of them."""
+    before, start, behind = raw.partition(VT)
+    data = behind.partition(FS)[0] if start and not before.strip() else raw
+    parts = split_at_headers(data)
+    return [join_parts(parts)] if are_parts(parts) else split_batch(data)
+
+
+def _trace_message(data: bytes, name: str, settings: Hl7v2Settings, archive: MessageArchive) -> ParsedMessage:
+    if len(data) > settings.max_message_bytes:
+        return _refused(data, describe_too_long(settings.max_message_bytes))
     try:
-        message = decode_message(data, settings.encoding)
+        message = read_message(data, settings)
     except InvalidMessageError as error:
         return _refused(data, str(error), suggestions=suggest_encoding(data, name))
-    if message.message_type[0] in ACK_MESSAGE_TYPES or message.first_segment("MSA"):
+    if is_acknowledgement(message):
         return ParsedMessage(parts=(), trace=(_acknowledgement_line(message),))
+    trace = tuple(trace_segments(message, settings))
     if decision := check_header(message, settings):
-        trace = tuple(trace_segments(message, settings))
-        if decision.letter == "A":
-            return ParsedMessage(parts=(), trace=trace)
         return _refused(data, "; ".join(decision.reasons), trace, suggest_for_header(message, settings, name))
     return ParsedMessage(
         parts=parse_results(message, data, settings, archive),
-        trace=tuple(trace_segments(message, settings)),
+        trace=trace,
         suggestions=suggest_for_results(message, settings, name),
     )
 

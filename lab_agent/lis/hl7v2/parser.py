@@ -28,6 +28,21 @@ def strip_padding(data: bytes) -> bytes:
     return data.lstrip(_PADDING_BEFORE).removeprefix(_BYTE_ORDER_MARK).lstrip(_PADDING_BEFORE).rstrip(_PADDING_BEHIND)
 
 
+_BATCH_SEGMENT = re.compile(rb"(?:\A|(?<=[\r\n]))(?:FHS|BHS|BTS|FTS)[^\w\s][^\r\n]*[\r\n]*")
+_LATER_MSH = re.compile(rb"(?<=[\r\n])(?=MSH[^\w\s])")
+
+
+def split_batch(data: bytes) -> list[bytes]:
+    """The messages of a frame: of a batch (HL7 2.10.3) each, without FHS, BHS, BTS and FTS; anything else stays as it is."""
+    bare, batch_segments = _BATCH_SEGMENT.subn(b"", strip_padding(data))
+    return split_at_headers(bare) if batch_segments and bare else [data]
+
+
+def split_at_headers(data: bytes) -> list[bytes]:
+    """The pieces that each begin with an MSH."""
+    return _LATER_MSH.split(data)
+
+
 def declared_charset(data: bytes) -> str:
     """Read MSH-18 of a message that is not decoded yet; empty if it has none."""
     header = re.split(rb"[\r\n]", strip_padding(data), maxsplit=1)[0]

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -42,6 +42,7 @@ from lab_agent.lis.hl7v2.parser import (
     Segment,
     decode_message,
     parse_message,
+    split_batch,
     strip_padding,
 )
 from lab_agent.lis.hl7v2.results.continued_messages import UNFINISHED, ContinuedMessages
@@ -82,23 +83,24 @@ class Receiver:
     sent: SentMessageLog
 
     async def handle(self, connection: MllpConnection, frame: ReceivedFrame) -> None:
-        """Handle one frame, or bytes that are none. Raises what the inbox raises, without answering."""
+        """Handle one frame, or bytes that are none; each message of a batch has its own answer.
+
+        Raises what the inbox raises, without answering.
+        """
         if isinstance(frame, InvalidFrame):
             await self._handle_unreadable(connection, frame.data, frame.reason, answerable=frame.answerable)
             return
         if not strip_padding(frame.data):
             return  # an empty frame keeps the connection open, and asks for nothing
-        try:
-            message = await asyncio.to_thread(decode_message, frame.data, self.settings.encoding)
-        except InvalidMessageError as error:
-            await self._handle_unreadable(connection, frame.data, _describe_unreadable(frame.data, str(error)))
-            return
-        connection.unreadable_count = 0
-        await self._handle_message(connection, message, frame.data)
+        for data, message in await asyncio.to_thread(lambda: list(_read_frame(frame.data, self.settings))):
+            if isinstance(message, InvalidMessageError):
+                await self._handle_unreadable(connection, data, str(message))
+            else:
+                connection.unreadable_count = 0
+                await self._handle_message(connection, message, data)
 
     async def _handle_message(self, connection: MllpConnection, message: Message, data: bytes) -> None:
-        kind, _ = message.message_type
-        if _is_acknowledgement(kind, has_msa=message.first_segment("MSA") is not None):
+        if is_acknowledgement(message):
             await self._handle_ack(connection, message, data)
             return
         decision = check_header(message, self.settings)
@@ -232,6 +234,27 @@ class Receiver:
 
     def _own_msh_fields(self, encoding: str) -> Mapping[int, str]:
         return {11: self.settings.processing_id, 12: self.settings.version, 18: hl7_charset_name(encoding)}
+
+
+def _read_frame(frame: bytes, settings: Hl7v2Settings) -> Iterator[tuple[bytes, Message | InvalidMessageError]]:
+    for data in split_batch(frame):
+        try:
+            yield data, read_message(data, settings)
+        except InvalidMessageError as error:
+            yield data, error
+
+
+def read_message(data: bytes, settings: Hl7v2Settings) -> Message:
+    """Decode a message as it came. Raises `InvalidMessageError`."""
+    try:
+        return decode_message(data, settings.encoding)
+    except InvalidMessageError as error:
+        raise InvalidMessageError(_describe_unreadable(data, str(error))) from error
+
+
+def is_acknowledgement(message: Message) -> bool:
+    """Whether a message only acknowledges another one."""
+    return _is_acknowledgement(message.message_type[0], has_msa=message.first_segment("MSA") is not None)
 
 
 def _is_acknowledgement(kind: str, *, has_msa: bool) -> bool:

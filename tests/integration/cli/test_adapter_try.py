@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
 from lab_agent.domain.state_machines import LineState
 from tests.harness.dialects import ORDER, Dialect, line_key, put_order
+from tests.harness.documents import PDF
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
 
 MESSAGE = (
@@ -90,6 +92,18 @@ def test_part_meets_its_order_and_nothing_is_touched(cli: Cli, connected: Labora
     assert json.loads(cli("results", "list", "--json").out) == []
     assert (connected.folder / "lab.db").read_bytes() == before
     assert not (connected.folder / "hl7v2").exists()
+
+
+@pytest.mark.parametrize(("cut", "fate"), [(0, "delivered"), (9, "waits")])
+def test_cut_off_document_waits_as_it_would_live(
+    cli: Cli, connected: LaboratoryFolder, message: Path, cut: int, fate: str
+) -> None:
+    data = b64encode(PDF[: len(PDF) - cut]).decode()
+    document = f"OBX|2|ED|PDF^Report^L||^application^pdf^Base64^{data[:76]}\n{data[76:]}||||||F\r"
+    message.write_text(MESSAGE.format(line=line_key(0)) + document, newline="")
+    (part,) = json.loads(cli("adapter", "hl7v2", "try", str(message), "--json").out)["messages"][0]["parts"]
+    assert (part["fate"], part["documents"]) == (fate, 1)
+    assert ("documents[0]: is cut off or damaged" in part["reason"]) == (fate == "waits")
 
 
 def test_order_that_is_not_known_is_missing(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:

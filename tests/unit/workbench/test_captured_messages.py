@@ -18,8 +18,6 @@ def in_words(text: bytes) -> bytes:
 
 CAPTURES = {
     "bare": ONE + TWO,
-    "crlf": (ONE + TWO).replace(b"\r", b"\r\n"),
-    "lf": (ONE + TWO).replace(b"\r", b"\n"),
     "byte order mark": b"\xef\xbb\xbf" + ONE + TWO,
     "frames": b"\x0b" + ONE + b"\x1c\r\x0b" + TWO + b"\x1c\r",
     "frames without ends": b"\x0b" + ONE + b"\x0b" + TWO,
@@ -44,6 +42,23 @@ CAPTURES = {
 @pytest.mark.parametrize("name", list(CAPTURES))
 def test_messages_are_cut_out_of_a_capture(name: str) -> None:
     assert split_messages(CAPTURES[name]) == [ONE, TWO]
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_line_ends_of_a_capture_stay_as_they_are(end: bytes) -> None:
+    one, two = (each.replace(b"\r", end) for each in (ONE, TWO))
+    assert split_messages(one + two) == [one, two]
+    assert split_messages(b"\x0b" + one + b"\x1c\r\n\x0b" + two + b"\x1c\r\n") == [one, two]
+
+
+def test_text_that_is_broken_by_lf_stays_whole() -> None:
+    broken = ONE.replace(b"||v", b"||JVBE\nRi0x")
+    assert split_messages(broken + TWO) == [broken, TWO]
+
+
+def test_byte_order_mark_of_another_text_stays() -> None:
+    """It says how a file of the folder adapter is encoded."""
+    assert split_messages(b"\xef\xbb\xbfCode;Value\n") == [b"\xef\xbb\xbfCode;Value\n"]
 
 
 def test_line_that_is_no_segment_stays_in_a_plain_message() -> None:

@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -120,10 +120,22 @@ class ContinuedMessages:
         return Continuation() if pointer is not None else Continuation(whole=whole)
 
 
-def join_parts(parts: Iterable[bytes]) -> bytes:
-    """The whole that the parts of a continued message make, in their order; one that is no part stays as it is."""
-    listed = list(parts)
-    return listed[0] if len(listed) == 1 else reduce(_join, listed, b"")
+_DSC = re.compile(rb"[\r\n]DSC[^\w\s]([^|\r\n]*)")
+
+
+def are_parts(messages: Sequence[bytes]) -> bool:
+    """Whether each of them goes on with the one before it: its MSH-14 is that one's DSC-1."""
+    return len(messages) > 1 and all(map(_goes_on, messages, messages[1:]))
+
+
+def _goes_on(before: bytes, message: bytes) -> bool:
+    found, fields = _DSC.search(before), re.split(rb"[\r\n]", message, maxsplit=1)[0].split(message[3:4])
+    return found is not None and bool(found[1].strip()) and len(fields) > 13 and fields[13] == found[1].strip()
+
+
+def join_parts(parts: Sequence[bytes]) -> bytes:
+    """The whole that the parts of a continued message make, in their order."""
+    return reduce(_join, parts, b"")
 
 
 def _next_pointer(message: Message) -> str | None:

@@ -34,6 +34,11 @@ class InvalidFrame:
 ReceivedFrame = Frame | InvalidFrame
 
 
+def describe_too_long(limit: int) -> str:
+    """Why a message of more than `limit` bytes is not read."""
+    return f"the message is longer than {limit} bytes"
+
+
 def wrap_frame(message: bytes) -> bytes:
     """Wrap a message in a frame."""
     return VT + message + FS + CR
@@ -97,7 +102,7 @@ class FrameDecoder:
 
     def _complete_frame(self) -> ReceivedFrame:
         if self._frame_length > self.max_message_bytes:
-            return InvalidFrame(self._take_buffer(), f"the message is longer than {self.max_message_bytes} bytes")
+            return InvalidFrame(self._take_buffer(), describe_too_long(self.max_message_bytes))
         return Frame(self._take_buffer())
 
     def _unframed_bytes(self) -> InvalidFrame:
