@@ -18,7 +18,7 @@ from lab_agent.catalogue.questionnaire import build_questionnaire
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
 from lab_sandbox.partner.account import PartnerAccount
-from lab_sandbox.partner.basket import answer_questionnaire
+from lab_sandbox.partner.basket import Basket, answer_questionnaire, choose_item
 from lab_sandbox.partner.order_bundle import LabelSequence, OrderContent, build_order_bundle, named_patient
 from lab_sandbox.partner.order_generator import OrderPlan, generate_plans
 from lab_sandbox.partner.random_source import seeded_random
@@ -63,6 +63,16 @@ def templates(ordered_at: datetime, count: int = 24) -> tuple[OrderTemplate, ...
     labels = LabelSequence()
     wanted = (plan for plan in generate_plans("C-100", items, "simulation") if 1 <= len(plan.basket.items) <= 4)
     return tuple(_make_template(plan, labels, ordered_at) for plan in islice(wanted, count))
+
+
+def order_template(ordered_at: datetime, *tests: str, barcode: str, biomaterial: str = "10") -> OrderTemplate:
+    """An order of these tests, all of them from one tube with this barcode."""
+    known = {each["id"]: each for each in exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))}
+    rng, seed = seeded_random(barcode, *tests), "/".join((barcode, *tests))
+    options = {test: next(one for one in known[test]["specimen"] if str(one["specimen_code"]) == biomaterial) for test in tests}
+    chosen = tuple(choose_item(known[test], rng, option=option) for test, option in options.items())
+    plan = OrderPlan(seed=seed, basket=Basket("C-100", chosen))
+    return _make_template(plan, LabelSequence(int(barcode), len(barcode)), ordered_at)
 
 
 def find_template(ordered_at: datetime, fits: Callable[[OrderPlan], bool]) -> OrderTemplate:

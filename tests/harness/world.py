@@ -28,6 +28,7 @@ from lab_agent.errors import Failure, LabAgentError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
+from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
@@ -108,6 +109,7 @@ class SimulatedAgent:
             authenticator=authenticator,
             adapters=self.adapters,  # type: ignore[arg-type]  # only the source of adapters is used
             catalogue_cache=world.catalogues,  # type: ignore[arg-type]  # only its view is used
+            mapping_cache=MappingCache(world.settings.results.mappings),
             metrics=Metrics(),
             owner=name,
         )

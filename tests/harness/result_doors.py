@@ -1,0 +1,295 @@
+"""The doors by which results come in: a file in the folder, an HL7 v2 message over MLLP, a webhook, rows of staging tables.
+
+Each takes the same `ResultMessage` and hands it to a real adapter, so that what a result comes to is asked once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import itertools
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import create_engine, insert, text, update
+
+from lab_agent import exact_json
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.guard import GuardedInbox
+from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.sql import SqlAdapter, SqlSettings
+from lab_agent.lis.sql.staging_tables import create_statements, make_tables
+from lab_agent.lis.tabular_values import drop_none
+from lab_agent.ports.lis import Inbox
+from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, http_lis, signed_headers
+from tests.harness.hl7_wire import dialled, framed
+from tests.harness.programs import free_port
+
+ZONE = "Europe/Berlin"
+"""The zone of times without an offset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultMessage:
+    """A version of a report of one value, in words that every laboratory system has.
+
+    `id` is the sender's name of the message: MSH-10, Idempotency-Key, the name of a file or the number of a row; None for a
+    new one each time. A time without an offset is written so, and is one of `ZONE`.
+    """
+
+    report_id: str
+    value: str
+    issued: datetime
+    effective: datetime
+    code: str = "GLU"
+    version: int | None = None
+    is_correction: bool = False
+    order: str | None = None
+    line: str | None = None
+    accession: str | None = None
+    barcode: str | None = None
+    item: str | None = None
+    patient: Mapping[str, str] = field(default_factory=dict)
+    """Of `birth_date`, `sex` (`male`, `female`), `id` in the system `id_system`, `family` and `given`."""
+    id: str | None = None
+
+
+class Door(Protocol):
+    """Where a laboratory system puts its messages."""
+
+    async def send(self, message: ResultMessage) -> None:
+        """Hand in a message, and wait until it was taken."""
+        ...
+
+
+def _flat_fields(message: ResultMessage) -> dict[str, str | None]:
+    """The columns of a row, as they are called in a CSV file."""
+    patient = message.patient
+    return {
+        "report_id": message.report_id,
+        "version": None if message.version is None else str(message.version),
+        "order": message.order,
+        "line": message.line,
+        "accession": message.accession,
+        "barcode": message.barcode,
+        "item": message.item,
+        "effective": message.effective.isoformat(),
+        "issued": message.issued.isoformat(),
+        "code": message.code,
+        "value": message.value,
+        "unit": "mmol/L",
+        "observation_status": "amended" if message.is_correction else "final",
+        "patient_birth_date": patient.get("birth_date"),
+        "patient_sex": patient.get("sex"),
+        "patient_id": patient.get("id"),
+        "patient_id_system": patient.get("id_system"),
+    }
+
+
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
+_COLUMNS = tuple(_flat_fields(ResultMessage(report_id="", value="", issued=_NO_TIME, effective=_NO_TIME)))
+
+
+@dataclass
+class _FolderDoor:
+    """CSV files; one with the name of an earlier one has its time of change, too, as a program may set it."""
+
+    adapter: FolderAdapter
+    folder: Path
+    numbers: Any = field(default_factory=itertools.count)
+
+    async def send(self, message: ResultMessage) -> None:
+        written = io.StringIO()
+        rows = csv.DictWriter(written, _COLUMNS, delimiter=";", lineterminator="\r\n")
+        rows.writeheader()
+        rows.writerow(_flat_fields(message))
+        path = self.folder / f"{message.id or next(self.numbers)}.csv"
+        path.write_text(written.getvalue())
+        if message.id:
+            os.utime(path, (1_772_000_000, 1_772_000_000))
+        await self.adapter.collect()
+        assert not path.exists(), "the file was not taken"
+        assert not list((self.folder / "failed").iterdir()), "the file was refused"
+
+
+@asynccontextmanager
+async def _folder_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
+    for name in ("orders", "results"):
+        (folder / name).mkdir()
+    given = {"orders": folder / "orders", "results": folder / "results", "settle": 0, "time_zone": ZONE}
+    columns = {name: name for name in _COLUMNS}
+    adapter = FolderAdapter(FolderSettings.model_validate({**given, "csv": {"columns": columns}}), "folder")
+    await adapter.start(inbox)
+    try:
+        await adapter.check()
+        yield _FolderDoor(adapter, folder / "results")
+    finally:
+        await adapter.stop()
+
+
+_HL7_MAP = '[results]\nreport_id = ["ZRP-2"]\nversion = ["ZRP-3"]\n'
+
+
+def _hl7_time(moment: datetime) -> str:
+    return f"{moment:%Y%m%d%H%M%S}" + (f"{moment:%z}" if moment.tzinfo else "")
+
+
+@dataclass
+class _Hl7Door:
+    """ORU^R01; its time is that of the message, MSH-7."""
+
+    port: int
+    numbers: Any = field(default_factory=itertools.count)
+
+    async def send(self, message: ResultMessage) -> None:
+        control_id, status = message.id or f"M{next(self.numbers)}", "C" if message.is_correction else "F"
+        placer, patient = message.line or message.order or "", message.patient
+        sex = {"male": "M", "female": "F"}.get(patient.get("sex", ""), "")
+        number = f"{patient['id']}^^^&{patient['id_system']}&URI" if "id" in patient else ""
+        name, born = f"{patient.get('family', '')}^{patient.get('given', '')}".strip("^"), patient.get("birth_date", "")
+        segments = [
+            f"MSH|^~\\&|LIS|LAB|AGENT||{_hl7_time(message.issued)}||ORU^R01^ORU_R01|{control_id}|P|2.5.1",
+            f"PID|1||{number}||{name}||{born.replace('-', '')}|{sex}",
+            f"OBR|1|{placer}|{message.accession or ''}|{message.item or ''}|||{_hl7_time(message.effective)}{'|' * 18}{status}",
+            f"ZRP|1|{message.report_id}|{'' if message.version is None else message.version}",
+            f"OBX|1|NM|{message.code}||{message.value}|mmol/L|||||{status}",
+            *([f"SPM|1|{message.barcode}"] if message.barcode else []),
+        ]
+        async with dialled(self.port) as wire:
+            await wire.send(framed("\r".join(segments) + "\r"))
+            answer = (await wire.frame()).decode()
+        assert "\rMSA|AA|" in answer, answer
+
+
+@asynccontextmanager
+async def _hl7_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
+    (folder / "map.toml").write_text(_HL7_MAP)
+    listening = {"role": "server", "port": 0}
+    given = {"orders": listening, "results": listening, "folder": folder / "own", "duplicates": "msh10", "time_zone": ZONE}
+    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate({**given, "mapping": folder / "map.toml"}), "hl7v2")
+    await adapter.start(inbox)
+    try:
+        yield _Hl7Door(adapter.ports[1])
+    finally:
+        await adapter.stop()
+
+
+def _as_json(message: ResultMessage) -> bytes:
+    """The published form."""
+    patient = message.patient
+    identifiers = [{"system": patient["id_system"], "value": patient["id"]}] if "id" in patient else None
+    observation = {
+        "code": {"code": message.code},
+        "status": "amended" if message.is_correction else "final",
+        "value_quantity": {"value": message.value, "unit": "mmol/L"},
+    }
+    whose = drop_none({"birth_date": patient.get("birth_date"), "gender": patient.get("sex"), "identifiers": identifiers})
+    return exact_json.dumps(
+        drop_none(
+            {
+                "kind": "report",
+                "report_id": message.report_id,
+                "version": message.version,
+                "status": "final",
+                "order": message.order,
+                "lines": [message.line] if message.line else None,
+                "accession": message.accession,
+                "barcode": message.barcode,
+                "items": [message.item] if message.item else None,
+                "effective": message.effective.isoformat(),
+                "issued": message.issued.isoformat(),
+                "observations": [observation],
+                "patient": whose or None,
+            }
+        )
+    )
+
+
+@asynccontextmanager
+async def _http_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
+    del folder
+    with http_lis(free_port()) as lis:
+        given = {"url": lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": lis.agent_port}
+        adapter = HttpAdapter(HttpSettings.model_validate({**given, "time_zone": ZONE}), "http")
+        await adapter.start(inbox)
+        numbers = itertools.count()
+
+        class HttpDoor:
+            async def send(self, message: ResultMessage) -> None:
+                body = _as_json(message)
+                headers = signed_headers(LIS_SECRET, message.id or f"key-{next(numbers)}", body)
+                status, said = await asyncio.to_thread(lis.post, body, headers)
+                assert status == 200, said
+
+        try:
+            yield HttpDoor()
+        finally:
+            await adapter.stop()
+
+
+@asynccontextmanager
+async def _sql_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
+    """Rows; one with the number of an earlier one is that row, filled anew."""
+    engine, tables = create_engine(url := f"sqlite:///{folder / 'lis.db'}"), make_tables("lab_", None)
+    with engine.begin() as connection:
+        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
+            connection.execute(text(statement))
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": ZONE}), "sql")
+    await adapter.start(inbox)
+    known: dict[str, int] = {}
+
+    class SqlDoor:
+        async def send(self, message: ResultMessage) -> None:
+            await asyncio.to_thread(self._write, message)
+            await adapter.collect()
+            with engine.connect() as connection:
+                faults = list(connection.execute(text("select fault from lab_results where fault is not null")).scalars())
+            assert not faults, faults
+
+        def _write(self, message: ResultMessage) -> None:
+            row = _flat_fields(message)
+            renamed = {
+                "order": "order_key",
+                "line": "line_keys",
+                "item": "items",
+                "effective": "effective_at",
+                "issued": "issued_at",
+            }
+            head = {column: row[name] for name, column in renamed.items()}
+            head |= {name: row[name] for name in _COLUMNS if name in tables.results.c and name not in renamed}
+            head |= {"version": message.version, "status": "final", "ready": 1, "processed_at": None}
+            said = {name: row[name] for name in ("code", "value", "unit", "observation_status")}
+            results, values = tables.results, tables.values
+            with engine.begin() as connection:
+                if (number := known.get(message.id or "")) is not None:
+                    connection.execute(update(results).where(results.c.id == number).values(**head))
+                    connection.execute(update(values).where(values.c.result_id == number).values(**said))
+                    return
+                (number,) = connection.execute(insert(results).values(**head)).inserted_primary_key or (0,)
+                connection.execute(insert(values).values(result_id=number, position=0, **said))
+                if message.id:
+                    known[message.id] = number
+
+    try:
+        yield SqlDoor()
+    finally:
+        await adapter.stop()
+        engine.dispose()
+
+
+DOORS = {"folder": _folder_door, "hl7v2": _hl7_door, "http": _http_door, "sql": _sql_door}
+
+
+@asynccontextmanager
+async def open_door(name: str, inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
+    """The door of the adapter `name`, with its adapter started on this inbox."""
+    await asyncio.to_thread(folder.mkdir)
+    async with DOORS[name](GuardedInbox(inbox, name), folder) as door:
+        yield door
