@@ -202,6 +202,8 @@ class SimulatedLis:
     """Gives each order numbers of its own, in place of `answer`."""
     outbox: dict[str, LabMessage] = field(default_factory=dict)
     """What it reports, until that is acknowledged."""
+    name_message: Callable[[str, LabMessage], str] = lambda name, _: name
+    """What its adapter takes for the name of a message in the outbox."""
     acknowledged: list[str] = field(default_factory=list)
 
     def has_received(self, key: OrderKey) -> bool:
@@ -263,10 +265,11 @@ class FaultyLis:
         await self._call("collect")
         new = 0
         for name, message in tuple(self._lis.outbox.items()):
-            new += await self._inbox.accept(name, message)
+            known_as = self._lis.name_message(name, message)
+            new += await self._inbox.accept(known_as, message)
             await self._injector.checkpoint("before acknowledging")
             if self._lis.outbox.pop(name, None) is not None:
-                self._lis.acknowledged.append(name)
+                self._lis.acknowledged.append(known_as)
         return new
 
     async def _call(self, name: str) -> None:

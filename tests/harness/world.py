@@ -190,6 +190,8 @@ class World:
         self.edits: dict[str, list[str]] = {}
         self.ended_by_partner: dict[str, str] = {}
         self.placed: list[str] = []
+        self.labels: dict[str, list[str]] = {}
+        """The barcodes that an order was given anew, by its Task."""
 
     def agent(self, name: str = "worker", **chances: float) -> SimulatedAgent:
         return SimulatedAgent(self, name, FaultInjector(Random(self.rng.random()), **chances))
@@ -197,17 +199,26 @@ class World:
     # --- the partner
 
     def place_order(
-        self, template: OrderTemplate, *, spoil: int | None = None, relabel: bool = False, patient: str | None = None
+        self,
+        template: OrderTemplate,
+        *,
+        spoil: int | None = None,
+        relabel: bool = False,
+        patient: str | None = None,
+        labels: Sequence[str] = (),
     ) -> str:
-        """Place an order; the id of its order-level Task. The line number `spoil` is for an unknown item."""
+        """Place an order; the id of its order-level Task. The line number `spoil` is for an unknown item.
+
+        With `relabel`, its tubes have other barcodes than those of the template: first `labels`, then new ones.
+        """
         patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
         bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
         if spoil is not None:
             procedure_requests(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
-        if relabel:
-            _replace_labels(bundle, self.rng)
+        used = _replace_labels(bundle, self.rng, labels) if relabel else []
         kept = self.service.orders.create(bundle, self.clinic)
         self.placed.append(next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body)))
+        self.labels[self.placed[-1]] = used
         return self.placed[-1]
 
     def get_task(self, task_id: str) -> dict[str, Any]:
@@ -372,9 +383,13 @@ def _to_text(value: Any) -> str:
     return exact_json.dumps(value).decode()
 
 
-def _replace_labels(bundle: dict[str, Any], rng: Random) -> None:
+def _replace_labels(bundle: dict[str, Any], rng: Random, labels: Sequence[str] = ()) -> list[str]:
+    """Give the tubes of an order other barcodes: first these, then new ones; all of them, in the order of the tubes."""
+    wanted, used = iter(labels), []
     for entry in bundle["entry"]:
         for container in entry["resource"].get("container", ()):
             for identifier in container["identifier"]:
                 if identifier["system"].endswith("/labels"):
-                    identifier["value"] = str(rng.randrange(10**9, 10**10))
+                    identifier["value"] = next(wanted, None) or str(rng.randrange(10**9, 10**10))
+                    used.append(identifier["value"])
+    return used

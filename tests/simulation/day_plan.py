@@ -8,10 +8,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 HOUR = 3600
+FIRST_SHARED = 100
+"""Numbers of orders from tubes of another one begin here."""
 DAY = 24 * HOUR
 STATUSES = ("on-hold", "draft", "in-progress", "received")
 """Statuses that somebody else puts a Task into."""
 OUTAGES = ("refused", "500", "503", "lost")
+_NOT_WITH_SHARED_TUBES = frozenset({"withdraw", "withdraw_order", "late_line", "set_aside", "request_again", "swapped"})
+"""What would leave open which of two orders a tube means: of a line that was withdrawn nobody can say whether it was done."""
 STYLES = ("order", "lines", "number", "barcode")
 """How the laboratory names what it reports on: by our keys, by its own number beside the tube, or by the tube."""
 
@@ -54,7 +58,66 @@ def plan_day(seed: object) -> DayPlan:
     }
     steps = [step for number in range(rng.randint(2, 6)) for step in _order_steps(rng, number)]
     steps += [*_outage_steps(rng), *_worker_steps(rng)]
+    rng = Random(f"tubes and senders of {seed!r}")
+    options |= {"constant_ids": rng.random() < 0.3, "names_patient": rng.choice([0.0, 0.5, 1.0])}
+    steps = _share_tubes(rng, steps)
+    if rng.random() < 0.3:
+        options["clocks"] = True
+        steps += _clock_steps(rng, steps)
+    if options["constant_ids"]:
+        steps += _back_steps(rng, steps)
     return DayPlan(seed, options, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _share_tubes(rng: Random, steps: list[Step]) -> list[Step]:
+    """Of some orders the tubes are those of a further one, too: of the same patient's soon, of another one's later in the day.
+
+    What the laboratory says of the first one after that names the tubes as well.
+    """
+    shared: set[int] = set()
+    more: list[Step] = []
+    for step in steps:
+        chance = rng.random()
+        if step.kind == "order" and step.more is None and chance < 0.3:
+            number = FIRST_SHARED + step.order
+            shared |= {step.order, number}
+            soon = chance < 0.15
+            at = step.at + (rng.randrange(HOUR) if soon else rng.randrange(HOUR, 5 * HOUR))
+            other = rng.choice([step.line, rng.randrange(24)])
+            more.append(Step(at, "add_on" if soon else "reuse", number, other, step.order))
+            more += [each for line in range(4) for each in _tube_steps(rng, number, line, at)]
+            later = at + rng.randrange(HOUR, 8 * HOUR)
+            more += [Step(later + line, "correction", step.order, line, "barcode") for line in range(4) if rng.random() < 0.5]
+    return [*(each for each in steps if each.order not in shared or each.kind not in _NOT_WITH_SHARED_TUBES), *more]
+
+
+def _tube_steps(rng: Random, order: int, line: int, placed: int) -> Iterator[Step]:
+    """Results of a line that are named by its tube, most of them."""
+    for step in _result_steps(rng, order, line, placed):
+        if step.kind not in _NOT_WITH_SHARED_TUBES:
+            yield step if step.more not in STYLES or rng.random() < 0.3 else step._replace(more="barcode")
+
+
+def _clock_steps(rng: Random, steps: list[Step]) -> list[Step]:
+    """The clocks of the laboratory systems are put right, or an hour comes twice: often between a result and its correction."""
+    changes: list[Step] = [Step(rng.randrange(HOUR, DAY), "clock", more=rng.choice([-HOUR, -1200, -90, 600, HOUR]))]
+    for step in steps:
+        if step.kind in {"result", "preliminary"} and rng.random() < 0.25:
+            at, back = step.at + rng.randrange(1, HOUR), rng.choice([90, 1200, HOUR])
+            changes += [Step(at, "clock", more=-back), step._replace(at=at + rng.randrange(back), kind="correction")]
+    return changes
+
+
+def _back_steps(rng: Random, steps: list[Step]) -> list[Step]:
+    """Some results are corrected, corrected back, and corrected again to what they were before that."""
+    back: list[Step] = []
+    for step in steps:
+        if step.kind == "result" and rng.random() < 0.4:
+            at = step.at
+            for kind in ("correction", "back", "back")[: rng.randrange(1, 4)]:
+                at += rng.choice([0, rng.randrange(2 * HOUR)])
+                back.append(step._replace(at=at, kind=kind))
+    return back
 
 
 def _order_steps(rng: Random, number: int) -> Iterator[Step]:

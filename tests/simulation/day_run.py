@@ -14,15 +14,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 from random import Random
+from typing import Any
 
+from lab_agent.domain.ids import ReportKey
 from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import ReportState
+from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.metrics import Metrics
 from lab_agent.ports.repositories import Store
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask
 from lab_agent.worker.task_lease import LeasedTask
-from lab_agent.workflow import operator_results
+from lab_agent.workflow import operator_orders, operator_results
+from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.result_inbox import ResultCollector
 from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from tests.fakes.memory_store import MemoryStore
@@ -31,7 +34,7 @@ from tests.harness.orders import catalogue, procedure_requests, templates
 from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World, repeatable_process
 from tests.simulation.day_laboratory import DayLaboratory
 from tests.simulation.day_laws import DayLaws
-from tests.simulation.day_plan import DAY, DayPlan, Step, plan_day
+from tests.simulation.day_plan import DAY, FIRST_SHARED, DayPlan, Step, plan_day
 from tests.simulation.shrink import shrink
 from tests.simulation.simulation_run import SimulatedOrder, Simulation
 from tests.simulation.trace import Trace, TracedStore
@@ -41,6 +44,8 @@ POLL, LONGEST_POLL, RECONCILE, COLLECT, CONFIRM, OPERATE = 600, 3600, 3600, 1800
 _AGAIN = 1800
 """Seconds after which the laboratory tries to report on what it has not got yet."""
 _LONGEST_REST = 100_000
+_SOMEBODY_ELSE = {"name": [{"family": "Zimmer", "given": ["Zoltan", "Z."]}], "birthDate": "1931-07-09", "gender": "other"}
+"""Nobody of the generated patients."""
 _FROZEN_TURNS = 300
 """Turns in which whatever else a stopped worker was doing comes to an end: it was stopped a moment later."""
 
@@ -53,6 +58,7 @@ class DayRun(Simulation):
         groups = sorted({item.group for item in catalogue().contract("C-100").items.values()})
         routes = [{"groups": groups[::2], "adapter": "micro"}] if options.pop("two_systems") else []
         can_confirm, stale_code = options.pop("can_confirm"), options.pop("stale_code")
+        senders = {name: options.pop(name) for name in ("constant_ids", "clocks", "names_patient") if name in options}
         self.plan, self.trace = plan, Trace(kept=keep_trace)
         traced = TracedStore(store or MemoryStore(), self.trace, lambda due_at: heapq.heappush(self._due, due_at))
         times = {"poll_interval": POLL, "poll_longest": LONGEST_POLL, "reconcile_interval": RECONCILE, "hold_retry": 900}
@@ -60,13 +66,15 @@ class DayRun(Simulation):
         super().__init__(plan.seed, world)
         for lis in world.systems.values():
             lis.can_confirm = can_confirm
-        self.laboratory = DayLaboratory(world.systems)
+        self.laboratory = DayLaboratory(world.systems, **senders)
         world.link.note = self._note_request
         self.counts: Counter[str] = Counter()
         self.writes = 0
         """Requests that may have changed something on the service."""
         self.subjects: dict[str, str] = {}
         """Reference of each order's patient, by its Task."""
+        self.released: set[ReportKey] = set()
+        """Results that were held, and that a person has decided about."""
         self.laws = DayLaws(self)
         self.store: TracedStore = traced
         self._begin = world.clock.now()
@@ -245,7 +253,7 @@ class DayRun(Simulation):
 
     async def _do(self, step: Step) -> None:
         self.world.rng = Random(f"{self.seed!r} {step!r}")
-        if step.kind in {"preliminary", "result", "swapped", "correction", "shorter", "reject"}:
+        if step.kind in {"preliminary", "result", "swapped", "correction", "shorter", "back", "reject"}:
             self._report(step)
         elif step.kind == "restart":
             await self._restart(step)
@@ -253,15 +261,43 @@ class DayRun(Simulation):
             getattr(self, f"_{step.kind}")(step)
 
     def _find_order(self, step: Step) -> SimulatedOrder | None:
-        return next((order for order in self.orders if order.number == step.order), None)
+        return self._find_number(step.order)
+
+    def _find_number(self, number: int) -> SimulatedOrder | None:
+        return next((order for order in self.orders if order.number == number), None)
 
     def _order(self, step: Step) -> None:
         template = templates(self._begin.replace(minute=0, second=0))[step.line]
         spoil = self.world.rng.randrange(len(procedure_requests(template.bundle))) if step.more == "spoiled" else None
-        order = self._add_order(self.world.place_order(template, spoil=spoil, relabel=True))
+        self._place(step, self.world.place_order(template, spoil=spoil, relabel=True))
+
+    def _add_on(self, step: Step) -> None:
+        """A further order of the patient, from the tubes of an earlier one."""
+        if (first := self._find_number(step.more)) is not None:
+            template = templates(self._begin.replace(minute=0, second=0))[step.line]
+            patient = self.subjects[first.task].rpartition("/")[2]
+            self._place(
+                step, self.world.place_order(template, relabel=True, patient=patient, labels=self.world.labels[first.task])
+            )
+
+    def _reuse(self, step: Step) -> None:
+        """An order of somebody else, with the barcodes that are on the tubes of an earlier one."""
+        if (first := self._find_number(step.more)) is not None:
+            known = templates(self._begin.replace(minute=0, second=0))
+            template = replace(known[step.line], patient={**known[step.line].patient, **_SOMEBODY_ELSE})
+            self._place(step, self.world.place_order(template, relabel=True, labels=self.world.labels[first.task]))
+
+    def _place(self, step: Step, task: str) -> None:
+        order = self._add_order(task)
         order.number = step.order
-        self.subjects[order.task] = self.world.subject_of(self.world.get_task(order.lines[0]))
+        self.subjects[task] = self.world.subject_of(self.world.get_task(order.lines[0]))
         self.counts["orders"] += 1
+        self.counts["shared_tubes"] += step.kind != "order"
+
+    def _clock(self, step: Step) -> None:
+        """The clocks of the laboratory systems are put right by so many seconds."""
+        self.laboratory.clock += timedelta(seconds=step.more)
+        self.counts["clocks"] += 1
 
     def _note(self, step: Step) -> None:
         if (order := self._find_order(step)) is not None:
@@ -305,7 +341,7 @@ class DayRun(Simulation):
         if not self.laboratory.report(key, step.kind, step.more, now, self.world.rng):
             self._at(now + timedelta(seconds=_AGAIN), self._doing(replace_depth(step)))
             return
-        self.counts["corrections" if step.kind in {"correction", "shorter"} else "results"] += 1
+        self.counts["corrections" if step.kind in {"correction", "shorter", "back"} else "results"] += 1
         if self.world.rng.random() < 0.5:
             for agent in self._awake()[-1 - self.world.rng.randrange(2) :][:1]:
                 agent.spawn(self._collect(agent))
@@ -389,12 +425,29 @@ class DayRun(Simulation):
         self._at(self.world.clock.now() + timedelta(seconds=OPERATE), self._operate)
 
     async def _decide_results(self) -> None:
-        """A person releases what is held, once its reason was looked into."""
-        store, matcher, now = self.world.store, self.agents[-1].matcher, self.world.clock.now()
+        """A person releases what is held, once its reason was looked into, and says whose it is where a tube means several."""
+        store, matcher = self.world.store, self.agents[-1].matcher
+        who: dict[str, Any] = {"by": "person", "note": "I asked", "now": self.world.clock.now()}
         for report in await operator_results.waiting_results(store):
-            if report.state is not ReportState.UNMATCHED and report.hold_reason is not HoldReason.WAITS_FOR_VERSION:
-                with contextlib.suppress(InvalidTransitionError):
-                    await operator_results.release_result(store, matcher, report.key, by="person", note="I asked", now=now)
+            with contextlib.suppress(InvalidTransitionError):
+                if report.state is ReportState.UNMATCHED:
+                    if (measured := self.laboratory.find_measured(report)) is not None:
+                        order, line = measured
+                        await operator_results.match_result(store, matcher, report.key, order, lines=(line,), **who)
+                elif report.hold_reason is not HoldReason.WAITS_FOR_VERSION:
+                    self.released.add(report.key)
+                    await operator_results.release_result(store, matcher, report.key, **who)
+
+    async def _decide_held(self, *, patient: bool) -> None:
+        """A person who knows that a barcode was given out twice releases what is held for it."""
+        for order in await self.known_orders():
+            record, _ = await self.world.stored_order(order.task)
+            if order.number >= FIRST_SHARED and record.state is OrderState.HELD and record.received is not None:
+                holds = (await reassess(self.world.store, self.agents[-1].assessor, record.key)).assessment.holds
+                if {each.rule for each in holds} == {"tube.label-in-use"}:
+                    now = self.world.clock.now()
+                    await operator_orders.release_order(self.world.store, record.key, holds, "compared", by="person", now=now)
+        await super()._decide_held(patient=patient)
 
     async def _end_noise(self) -> None:
         self.world.link.outage = None
