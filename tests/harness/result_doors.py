@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.tabular_values import drop_none
@@ -57,7 +59,7 @@ class ResultMessage:
     barcode: str | None = None
     item: str | None = None
     patient: Mapping[str, str] = field(default_factory=dict)
-    """Of `birth_date`, `sex` (`male`, `female`), `id` in the system `id_system`, `family` and `given`."""
+    """Of `family`, `given`, `birth_date`, `sex` (`male`, `female`), and `id` in the system `id_system`."""
     id: str | None = None
 
 
@@ -71,7 +73,6 @@ class Door(Protocol):
 
 def _flat_fields(message: ResultMessage) -> dict[str, str | None]:
     """The columns of a row, as they are called in a CSV file."""
-    patient = message.patient
     return {
         "report_id": message.report_id,
         "version": None if message.version is None else str(message.version),
@@ -86,10 +87,7 @@ def _flat_fields(message: ResultMessage) -> dict[str, str | None]:
         "value": message.value,
         "unit": "mmol/L",
         "observation_status": "amended" if message.is_correction else "final",
-        "patient_birth_date": patient.get("birth_date"),
-        "patient_sex": patient.get("sex"),
-        "patient_id": patient.get("id"),
-        "patient_id_system": patient.get("id_system"),
+        **{name: message.patient.get(name.removeprefix("patient_")) for name in PATIENT_FIELDS},
     }
 
 
@@ -99,19 +97,16 @@ _COLUMNS = tuple(_flat_fields(ResultMessage(report_id="", value="", issued=_NO_T
 
 @dataclass
 class _FolderDoor:
-    """CSV files; one with the name of an earlier one has its time of change, too, as a program may set it."""
+    """Files in CSV or JSON; one with the name of an earlier one has its time of change, too, as a program may set it."""
 
     adapter: FolderAdapter
     folder: Path
+    is_json: bool
     numbers: Any = field(default_factory=itertools.count)
 
     async def send(self, message: ResultMessage) -> None:
-        written = io.StringIO()
-        rows = csv.DictWriter(written, _COLUMNS, delimiter=";", lineterminator="\r\n")
-        rows.writeheader()
-        rows.writerow(_flat_fields(message))
-        path = self.folder / f"{message.id or next(self.numbers)}.csv"
-        path.write_text(written.getvalue())
+        path = self.folder / f"{message.id or next(self.numbers)}.{'json' if self.is_json else 'csv'}"
+        path.write_bytes(_as_json(message) if self.is_json else _as_csv(message))
         if message.id:
             os.utime(path, (1_772_000_000, 1_772_000_000))
         await self.adapter.collect()
@@ -119,8 +114,16 @@ class _FolderDoor:
         assert not list((self.folder / "failed").iterdir()), "the file was refused"
 
 
+def _as_csv(message: ResultMessage) -> bytes:
+    written = io.StringIO()
+    rows = csv.DictWriter(written, _COLUMNS, delimiter=";", lineterminator="\r\n")
+    rows.writeheader()
+    rows.writerow(_flat_fields(message))
+    return written.getvalue().encode()
+
+
 @asynccontextmanager
-async def _folder_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
+async def _folder_door(inbox: Inbox, folder: Path, *, is_json: bool = False) -> AsyncIterator[Door]:
     for name in ("orders", "results"):
         (folder / name).mkdir()
     given = {"orders": folder / "orders", "results": folder / "results", "settle": 0, "time_zone": ZONE}
@@ -129,7 +132,7 @@ async def _folder_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
     await adapter.start(inbox)
     try:
         await adapter.check()
-        yield _FolderDoor(adapter, folder / "results")
+        yield _FolderDoor(adapter, folder / "results", is_json)
     finally:
         await adapter.stop()
 
@@ -183,14 +186,11 @@ async def _hl7_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
 
 def _as_json(message: ResultMessage) -> bytes:
     """The published form."""
-    patient = message.patient
-    identifiers = [{"system": patient["id_system"], "value": patient["id"]}] if "id" in patient else None
     observation = {
         "code": {"code": message.code},
         "status": "amended" if message.is_correction else "final",
         "value_quantity": {"value": message.value, "unit": "mmol/L"},
     }
-    whose = drop_none({"birth_date": patient.get("birth_date"), "gender": patient.get("sex"), "identifiers": identifiers})
     return exact_json.dumps(
         drop_none(
             {
@@ -206,7 +206,7 @@ def _as_json(message: ResultMessage) -> bytes:
                 "effective": message.effective.isoformat(),
                 "issued": message.issued.isoformat(),
                 "observations": [observation],
-                "patient": whose or None,
+                "patient": to_patient(_flat_fields(message)),
             }
         )
     )
@@ -284,7 +284,13 @@ async def _sql_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
         engine.dispose()
 
 
-DOORS = {"folder": _folder_door, "hl7v2": _hl7_door, "http": _http_door, "sql": _sql_door}
+DOORS = {
+    "folder": _folder_door,
+    "json": partial(_folder_door, is_json=True),
+    "hl7v2": _hl7_door,
+    "http": _http_door,
+    "sql": _sql_door,
+}
 
 
 @asynccontextmanager

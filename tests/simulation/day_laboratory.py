@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -65,6 +65,8 @@ class DayLaboratory:
     """Lines of which a report named a tube that is in another order of the same test: a person may have to say whose it is."""
     clock: timedelta = timedelta()
     """By how much the clocks of the laboratory systems are wrong."""
+    _refused: set[LineKey] = field(default_factory=set)
+    """Lines that it would not do. Of a result of such a line that names only a tube, nobody would know that it is meant."""
     _numbers: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,9 +86,17 @@ class DayLaboratory:
 
     def find_measured(self, report: ReportRecord) -> tuple[OrderKey, LineKey] | None:
         """What a report was measured for, if it named that so that it may mean several orders."""
-        versions = (each for some in self.versions.values() for each in some if each.line == report.report_id)
-        sent = next(versions, None)
+        sent = next((each for each in self._sent() if each.line == report.report_id), None)
         return (sent.order, sent.line) if sent is not None and sent.line in self.ambiguous else None
+
+    def is_outdated(self, report: ReportRecord, others: Sequence[ReportRecord]) -> bool:
+        """Whether the laboratory has sent a later version of a report; the `others` are those that came."""
+        if not self._numbers_versions:
+            return any(each.sequence > report.sequence for each in others)
+        return any(each.line == report.report_id and each.number > (report.version or 0) for each in self._sent())
+
+    def _sent(self) -> Iterator[SentVersion]:
+        return (each for some in self.versions.values() for each in some)
 
     def unreported_lines(self) -> Iterator[LineKey]:
         """Lines that a system has, of which it has sent no final report."""
@@ -102,6 +112,7 @@ class DayLaboratory:
         name, order, line = found
         if kind == "reject":
             self.rejected += 1
+            self._refused.add(key)
             reason = NotPerformed(line=key, reason="haemolysed — please collect again")
             self.systems[name].outbox[f"{key}:reject{self.rejected}"] = LabRejection(order=order.key, not_performed=(reason,))
             return True
@@ -159,10 +170,10 @@ class DayLaboratory:
         barcode = next((tube.barcode for tube in tubes if tube.barcode), None)
         if style == "lines" or sum(each.item == line.item for each in order.lines) > 1:
             return replace(content, order=None, lines=(line.key,))
-        if style == "order" or barcode is None:
+        shares_test = barcode is not None and self._shares_test(system, order, line, barcode)
+        if style == "order" or barcode is None or (shares_test and line.key in self._refused):
             return replace(content, order=order.key, lines=(line.key,))
-        shares_test = self._shares_test(system, order, line, barcode)
-        if shares_test and content.patient is None:
+        if shares_test:
             self.ambiguous.add(line.key)
         number = self._number_of(system, order) if style == "number" and not shares_test else None
         return replace(content, order=None, accession=number, barcode=barcode, items=(line.item,))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tests.simulation.day_laboratory import SentVersion
     from tests.simulation.day_run import DayRun
 
-_SETTLED = {ReportState.DELIVERED, ReportState.SUPERSEDED}
+_SETTLED = {ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED}
+"""A person dismisses what was overtaken by a later version; the last one is delivered."""
 
 
 @dataclass
@@ -172,8 +173,6 @@ class DayLaws(Invariants):
                 assert each.state in _SETTLED, f"a result was not delivered: {each.key} is {each.state.value} ({each.reason})"
                 assert isinstance(load_stored_message(each.body), LabReport)
             last = self._find_last(newest, records)
-            if self.run.laboratory.clocks and last.state is ReportState.SUPERSEDED and last.key in self.run.released:
-                continue  # by its own time it was older, and nothing called it a correction: a person was asked
             assert last.state is ReportState.DELIVERED, f"the newest version was not delivered: {report} {last.state.value}"
             for name, value in newest.values.items():
                 there = shown.get(f"{report}.{name}")

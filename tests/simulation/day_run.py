@@ -16,8 +16,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.report_records import HoldReason
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.metrics import Metrics
@@ -73,8 +73,6 @@ class DayRun(Simulation):
         """Requests that may have changed something on the service."""
         self.subjects: dict[str, str] = {}
         """Reference of each order's patient, by its Task."""
-        self.released: set[ReportKey] = set()
-        """Results that were held, and that a person has decided about."""
         self.laws = DayLaws(self)
         self.store: TracedStore = traced
         self._begin = world.clock.now()
@@ -434,9 +432,15 @@ class DayRun(Simulation):
                     if (measured := self.laboratory.find_measured(report)) is not None:
                         order, line = measured
                         await operator_results.match_result(store, matcher, report.key, order, lines=(line,), **who)
+                elif report.hold_reason is HoldReason.CONFLICTING_VERSION and await self._is_outdated(report):
+                    await operator_results.dismiss_result(store, report.key, **who)
                 elif report.hold_reason is not HoldReason.WAITS_FOR_VERSION:
-                    self.released.add(report.key)
                     await operator_results.release_result(store, matcher, report.key, **who)
+
+    async def _is_outdated(self, report: ReportRecord) -> bool:
+        """What a person finds in the laboratory's own system: a later version of a report was sent."""
+        of = (OrderKey(report.order or ""), report.source, report.report_id or "")
+        return self.laboratory.is_outdated(report, await self.world.store.run(lambda uow: uow.reports.versions(*of)))
 
     async def _decide_held(self, *, patient: bool) -> None:
         """A person who knows that a barcode was given out twice releases what is held for it."""

@@ -62,7 +62,7 @@ SHARED_TUBES = {
         (Place("A"), on_tube("61", None, said={"code": "CREA"}, comes_to=WAITS, names=("A",))), {}
     ),
     "it was collected before the later order": Case(
-        (Place("A"), Place("B", hours=3), on_tube("5.4")), {"A": "5.4"}
+        (Place("A"), Place("B", hours=48), on_tube("5.4")), {"A": "5.4"}
     ),
     "the patient is of one": Case(
         (Place("A"), Place("B", patient="bert"), on_tube("5.4", patient=PATIENTS["anna"])), {"A": "5.4"}
@@ -158,7 +158,7 @@ SEEMING_OLDER = {
     "earlier, corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:08", corrected=True)), _WHOLE),
     "earlier, not corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:08", comes_to=WAITS)), _KEPT),
     "of the same moment, corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:15", corrected=True)), _WHOLE),
-    "of the same moment, not corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:15", comes_to=WAITS)), _KEPT),
+    "of the same moment, not corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:15")), _WHOLE),
     "earlier and earlier, corrected": Case(
         (A, then("14.9", "13:15"), then("9.9", "13:08", corrected=True), then("4.9", "13:01", corrected=True)), _WHOLE
     ),
@@ -169,8 +169,12 @@ SEEMING_OLDER = {
     "later, of a lower version": Case(
         (A, then("14.9", "13:15", version=2), then("4.9", "13:20", version=1, comes_to=WAITS)), _KEPT
     ),
-    "later, of the same version": Case(
-        (A, then("14.9", "13:15", version=1), then("4.9", "13:20", version=1, comes_to=WAITS)), _KEPT
+    "later, of a lower version, corrected": Case(
+        (A, then("14.9", "13:15", version=2), then("4.9", "13:20", version=1, corrected=True, comes_to=WAITS)), _KEPT
+    ),
+    "earlier than another correction, corrected": Case(
+        (A, then("9.9", "13:15"), then("14.9", "13:20", corrected=True), then("4.9", "13:18", corrected=True, comes_to=WAITS)),
+        _KEPT,
     ),
     "earlier, and says the same": Case((A, then("4.9", "13:15"), then("4.9", "13:08", comes_to=SETTLED)), _WHOLE),
     "in the hour that comes twice, corrected": Case(
