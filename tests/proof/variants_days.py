@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.proof.mutants import Mutant
 
+_HISTORIES = "integration/results/test_whose_value.py"
 _DAYS = ("proof/test_days.py::test_laws_hold_after_every_step_of_every_day",)
 
 VARIANTS: tuple[Mutant, ...] = (
@@ -44,11 +45,47 @@ VARIANTS: tuple[Mutant, ...] = (
         name="joined_by_filler_alone",
         what="takes a result for the newest order of the laboratory's number, whatever tube it names",
         file="lab_agent/workflow/order_lookup.py",
-        old="    common = set.intersection(*(set(name.orders) for name in names if name.orders))\n",
-        new="    filler = [name.orders[:1] for name in names if name.kind == 'accession' and name.orders]\n"
-        "    common = set.intersection(*(set(name) for name in filler or [each.orders for each in names if each.orders]))\n",
+        old="    common = set.intersection(*(set(name.orders) for name in known))\n",
+        new="    filler = [set(name.orders[:1]) for name in known if name.kind == 'accession']\n"
+        "    common = set.intersection(*(filler or [set(name.orders) for name in known]))\n",
         found_by="days",
         tests=_DAYS,
+    ),
+    Mutant(
+        name="newest_order_of_a_tube",
+        what="takes a result for the newest order of its tube or number, whatever it is about",
+        file="lab_agent/workflow/order_lookup.py",
+        old="    return replace(choose(newest_first, join_limited(map(str, known))), unknown=unknown)\n",
+        new="    return LookupResult(newest_first[0], unknown=unknown)\n",
+        found_by="days",
+        tests=_DAYS,
+    ),
+    Mutant(
+        name="weaker_name_believed",
+        what="believes the tube that a new version of a report names more than the order to which the report went",
+        file="lab_agent/workflow/order_lookup.py",
+        old="    if not common:\n        return LookupResult(problem=",
+        new="    common = common or set(known[0].orders)\n    if not common:\n        return LookupResult(problem=",
+        found_by="values",
+        tests=(f"{_HISTORIES}::test_report_stays_with_its_order",),
+    ),
+    Mutant(
+        name="later_time_wins",
+        what="drops what its own time calls older, whatever it says and whenever it came",
+        file="lab_agent/workflow/result_versions.py",
+        old='        return "" if is_older is not arrived_later or is_numbered else differing_content(version, self.delivered)\n',
+        new='        return ""\n',
+        found_by="values",
+        tests=(f"{_HISTORIES}::test_later_message_of_earlier_time_is_not_dropped",),
+    ),
+    Mutant(
+        name="repeat_by_content_alone",
+        what="takes a message for a repeat whose name and content came before, whatever was said of its report since",
+        file="lab_agent/workflow/result_inbox.py",
+        old="or is_repeat(content, said, earlier, newest) else name\n",
+        new="or True else name\n",
+        found_by="values",
+        tests=(f"{_HISTORIES}::test_last_message_is_what_clinic_reads",),
     ),
     Mutant(
         name="lower_case_references",
@@ -72,8 +109,8 @@ VARIANTS: tuple[Mutant, ...] = (
         name="older_version_after_its_correction",
         what="delivers a version of a report over the newer one that is on the service",
         file="lab_agent/workflow/result_matching.py",
-        old="        if others.delivered is not None and others.order.is_older(report, others.delivered.record):\n",
-        new="        if False and others.delivered is not None:\n",
+        old="        if others.delivered is not None:\n            conflict",
+        new="        if False and others.delivered is not None:\n            conflict",
         found_by="days",
         tests=_DAYS,
     ),
