@@ -67,9 +67,11 @@ def choose_order(candidates: Sequence[Candidate], report: LabReport | None, code
 
     First falls out what is contradicted: another patient, another test, a specimen that was taken later. Of several that are
     left, those at the laboratory come before withdrawn ones, then those that wait for a result, or have a version of the report.
-    An order whose test is named is not replaced by one that is only left over.
+    An order whose test is named is not replaced by one that is only left over. The patient of a single candidate and the names of
+    its tests are compared later, where the difference can be told in full.
     """
-    misfits = {each.order: misfit for each in candidates if (misfit := _find_misfit(each, report, codes))}
+    several = len(candidates) > 1
+    misfits = {each.order: misfit for each in candidates if (misfit := _find_misfit(each, report, codes, several=several))}
     left = [each for each in candidates if each.order not in misfits]
     if any(_names_test(each, codes) for each in candidates):
         left = _prefer(left, [each for each in left if _names_test(each, codes)], Misfit.ANOTHER_TEST, misfits, strict=True)
@@ -88,10 +90,10 @@ def _prefer(
     return better
 
 
-def _find_misfit(candidate: Candidate, report: LabReport | None, codes: Collection[str]) -> Misfit | None:
-    if candidate.is_another_patient:
+def _find_misfit(candidate: Candidate, report: LabReport | None, codes: Collection[str], *, several: bool) -> Misfit | None:
+    if several and candidate.is_another_patient:
         return Misfit.ANOTHER_PATIENT
-    if candidate.coverage.problem or _is_other_test(candidate, codes):
+    if (several and candidate.coverage.problem) or _is_other_test(candidate, codes):
         return Misfit.ANOTHER_TEST
     taken = candidate.collected_at
     if report is not None and taken is not None and latest_moment(report.effective) < taken - _COLLECTION_TOLERANCE:

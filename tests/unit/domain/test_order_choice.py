@@ -36,6 +36,7 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
     ("candidates", "codes", "order", "misfits"),
     [
         ([candidate("A")], (), "A", {}),
+        ([candidate("A", is_another_patient=True, coverage=Coverage(problem="no item"))], (), "A", {}),
         ([candidate("A"), candidate("B")], (), None, {}),
         ([candidate("A"), candidate("B", is_another_patient=True)], (), "A", {"B": Misfit.ANOTHER_PATIENT}),
         ([candidate("A"), candidate("B", coverage=Coverage(problem="no item"))], (), "A", {"B": Misfit.ANOTHER_TEST}),
