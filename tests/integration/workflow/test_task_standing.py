@@ -35,9 +35,9 @@ ELSEWHERE: list[dict[str, Any]] = [
 def set_task(scenario: Scenario, task: str, fields: dict[str, Any]) -> Callable[[], None]:
     """Somebody else changes the Task; gives what makes it ours again."""
     before = scenario.world.get_task(task)
-    scenario.world.update_task(task, **fields)
-    code = before.get("code", {"coding": [{"code": "OrderProcessingTask"}]})
-    return lambda: scenario.world.update_task(task, status="requested", code=code)
+    scenario.world.force_task(task, **fields)
+    as_it_was = {name: before.get(name) for name in fields}
+    return lambda: scenario.world.force_task(task, **(as_it_was | {"status": "requested"}))
 
 
 async def go_on(scenario: Scenario) -> None:
