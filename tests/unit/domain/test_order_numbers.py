@@ -11,10 +11,12 @@ from lab_agent.domain.order_numbers import (
     best_matches,
     choose_label,
     choose_second_label,
+    choose_supporting_info,
     is_second_label,
     known_second_labels,
     second_label_candidates,
 )
+from lab_agent.domain.received_order import Extension
 from lab_agent.domain.values import Identifier
 
 SYSTEMS = CodeSystems(
@@ -78,6 +80,25 @@ def test_second_label_is_of_its_form_or_system(
 ) -> None:
     assert second_label_candidates(identifiers, SYSTEMS, has_dash) == candidates
     assert choose_second_label(identifiers, SYSTEMS, has_dash) == second
+
+
+RIGHT, ELSEWHERE = "https://exchange.example/api/extra/supportingInfo", "https://else.example/extra/supportingInfo"
+
+
+@pytest.mark.parametrize(
+    ("extensions", "info"),
+    [
+        ([], None),
+        ([("urn:x", "a")], None),
+        ([(RIGHT, None)], None),
+        ([(None, "a")], "a"),
+        ([(ELSEWHERE, "a")], "a"),
+        ([(None, "a"), (ELSEWHERE, "b"), (RIGHT, "c")], "c"),
+        ([(None, "a"), (ELSEWHERE, "b"), (RIGHT, None)], "b"),
+    ],
+)
+def test_supporting_info_is_of_the_best_address(extensions: list[tuple[str | None, str | None]], info: str | None) -> None:
+    assert choose_supporting_info([Extension(url=url, value=value) for url, value in extensions], SYSTEMS) == info
 
 
 @pytest.mark.parametrize(("system", "is_second"), [(SECOND, True), (SECOND.upper(), True), (None, False), (LABELS, False)])

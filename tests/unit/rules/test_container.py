@@ -14,7 +14,7 @@ from lab_agent.rules import container
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from tests.unit.rules.test_catalogue_history import with_item
-from tests.unit.rules.test_rule_table import GOOD, Wire, put, s1, s2, same_tube, second_subject, tube
+from tests.unit.rules.test_rule_table import GOOD, Wire, put, s1, s2, same_tube, second_label, second_subject, tube
 
 LABEL_RULES = ("tube.label-shared", "tube.label-times", "tube.label-contradicts")
 
@@ -39,6 +39,21 @@ def test_barcode_is_of_one_tube_unless_something_contradicts(
     same_tube(wire)
     change(wire)
     assert [each for each in rule_outcomes(assess_wire(wire)) if each in LABEL_RULES] == [rule]
+
+
+@pytest.mark.parametrize(("setting", "rule"), [("https://lab.example/second-labels", "system"), (None, "unset")])
+def test_numbers_in_the_form_of_a_second_barcode_are_named(
+    wire: Wire, order_from_wire: Any, catalogue: Catalogue, facts: Facts, setting: str | None, rule: str
+) -> None:
+    second_label("042.075", "1234-5678")(wire)
+    tube(wire)["identifier"][1]["system"] = "urn:clinic"
+    tube(wire)["identifier"].append({"value": "8765-4321"})
+    facts = replace(facts, systems=replace(facts.systems, second_labels_system=setting))
+    context = RuleContext(order_from_wire(wire), CatalogueHistory.from_catalogue(catalogue), facts)
+    check = {"system": container._check_second_label_system, "unset": container._check_second_label_unset}[rule].check
+    (found,) = check(context)
+    assert (found.values["label"], found.evidence) == ("1234-5678, 8765-4321", ("1234-5678", "8765-4321"))
+    assert found.line_ids == ("t1",)
 
 
 @pytest.mark.parametrize(

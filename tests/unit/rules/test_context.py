@@ -14,7 +14,7 @@ from lab_agent.domain.received_order import ReferenceText
 from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
 from lab_agent.rules.context import Facts, RuleContext
 from tests.unit.rules.test_catalogue_history import HOUR, ORDERED, without_item
-from tests.unit.rules.test_rule_table import SERVICE, Wire, both, pr1, pr2, put, s1, tube_twice
+from tests.unit.rules.test_rule_table import SERVICE, Wire, both, pr1, pr2, put, s1, s2, second_label, tube_twice
 
 
 def test_type_to_look_for_is_empty_without_one(wire: Wire, order_from_wire: Any, catalogue: Catalogue, facts: Facts) -> None:
@@ -26,6 +26,21 @@ def test_type_to_look_for_is_empty_without_one(wire: Wire, order_from_wire: Any,
 def test_reference_to_nothing_names_no_contract(wire: Wire, order_from_wire: Any, facts: Facts) -> None:
     context = RuleContext(order_from_wire(wire), None, facts)
     assert context.contract_code(ReferenceText(where="ProcedureRequest[0].supportingInfo[0]")) is None
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_form_of_a_second_barcode_counts_for_its_tests_tube_alone(
+    wire: Wire, order_from_wire: Any, catalogue: Catalogue, facts: Facts, where: int
+) -> None:
+    second_label("042.075", None)(wire)
+    labels = [each["container"][0]["identifier"] for each in (s1(wire), s2(wire))]
+    labels[where].insert(0, {"system": labels[where][0]["system"], "value": "1234-5678"})
+    context = RuleContext(order_from_wire(wire), CatalogueHistory.from_catalogue(catalogue), facts)
+    tube = [each for _, each, _ in context.containers()][where]
+    usual = labels[where][1]["value"]
+    assert [each.value for each in context.labels(tube)] == ([usual] if where == 0 else ["1234-5678", usual])
+    assert context.second_label_candidates(tube) == (("1234-5678",) if where == 0 else (usual,))
+    assert context.barcodes(tube) == ((usual, "1234-5678") if where == 0 else ("1234-5678",))
 
 
 def test_several_containers_are_compared_without_catalogue(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
