@@ -78,9 +78,10 @@ def lost_content(older: ReportVersion, newer: ReportVersion) -> str:
 
 
 def differing_content(one: ReportVersion, other: ReportVersion) -> str:
-    """What both versions say finally, and say differently; empty for nothing."""
-    before, after = (_final_values(each.sent) for each in (one, other))
-    found = list(map(shorten, (name for name, value in before.items() if name in after and after[name] != value)))
+    """What a version says finally that the other one says differently, or not finally yet; empty for nothing."""
+    said, other_said = _final_values(one.sent), _final_values(other.sent)
+    both = said.keys() & _observations_by_name(other.sent).keys()
+    found = [shorten(name) for name in said if name in both and other_said.get(name) != said[name]]
     documents = {each.file or each.url for each in one.sent.documents}, {each.file or each.url for each in other.sent.documents}
     if all(documents) and documents[0] != documents[1]:
         found.append("a document")

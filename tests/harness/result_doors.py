@@ -52,7 +52,8 @@ class ResultMessage:
     effective: datetime
     code: str = "GLU"
     version: int | None = None
-    is_correction: bool = False
+    status: str = "final"
+    """`preliminary`, `final` or `amended`, of the value; a final or amended one ends its report."""
     order: str | None = None
     line: str | None = None
     accession: str | None = None
@@ -61,6 +62,8 @@ class ResultMessage:
     patient: Mapping[str, str] = field(default_factory=dict)
     """Of `family`, `given`, `birth_date`, `sex` (`male`, `female`), and `id` in the system `id_system`."""
     id: str | None = None
+    written: int = 0
+    """Seconds after which its file was written; what comes again is the same file."""
 
 
 class Door(Protocol):
@@ -69,6 +72,10 @@ class Door(Protocol):
     async def send(self, message: ResultMessage) -> None:
         """Hand in a message, and wait until it was taken."""
         ...
+
+
+def _report_status(message: ResultMessage) -> str:
+    return "final" if message.status == "amended" else message.status
 
 
 def _flat_fields(message: ResultMessage) -> dict[str, str | None]:
@@ -86,7 +93,8 @@ def _flat_fields(message: ResultMessage) -> dict[str, str | None]:
         "code": message.code,
         "value": message.value,
         "unit": "mmol/L",
-        "observation_status": "amended" if message.is_correction else "final",
+        "status": _report_status(message),
+        "observation_status": message.status,
         **{name: message.patient.get(name.removeprefix("patient_")) for name in PATIENT_FIELDS},
     }
 
@@ -95,9 +103,12 @@ _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _COLUMNS = tuple(_flat_fields(ResultMessage(report_id="", value="", issued=_NO_TIME, effective=_NO_TIME)))
 
 
+_FILE_TIME = 1_772_000_000
+
+
 @dataclass
 class _FolderDoor:
-    """Files in CSV or JSON; one with the name of an earlier one has its time of change, too, as a program may set it."""
+    """Files in CSV or JSON."""
 
     adapter: FolderAdapter
     folder: Path
@@ -108,7 +119,7 @@ class _FolderDoor:
         path = self.folder / f"{message.id or next(self.numbers)}.{'json' if self.is_json else 'csv'}"
         path.write_bytes(_as_json(message) if self.is_json else _as_csv(message))
         if message.id:
-            os.utime(path, (1_772_000_000, 1_772_000_000))
+            os.utime(path, (_FILE_TIME + message.written, _FILE_TIME + message.written))
         await self.adapter.collect()
         assert not path.exists(), "the file was not taken"
         assert not list((self.folder / "failed").iterdir()), "the file was refused"
@@ -140,6 +151,9 @@ async def _folder_door(inbox: Inbox, folder: Path, *, is_json: bool = False) -> 
 _HL7_MAP = '[results]\nreport_id = ["ZRP-2"]\nversion = ["ZRP-3"]\n'
 
 
+_HL7_STATUSES = {"preliminary": "P", "final": "F", "amended": "C"}
+
+
 def _hl7_time(moment: datetime) -> str:
     return f"{moment:%Y%m%d%H%M%S}" + (f"{moment:%z}" if moment.tzinfo else "")
 
@@ -152,7 +166,7 @@ class _Hl7Door:
     numbers: Any = field(default_factory=itertools.count)
 
     async def send(self, message: ResultMessage) -> None:
-        control_id, status = message.id or f"M{next(self.numbers)}", "C" if message.is_correction else "F"
+        control_id, status = message.id or f"M{next(self.numbers)}", _HL7_STATUSES[message.status]
         placer, patient = message.line or message.order or "", message.patient
         sex = {"male": "M", "female": "F"}.get(patient.get("sex", ""), "")
         number = f"{patient['id']}^^^&{patient['id_system']}&URI" if "id" in patient else ""
@@ -188,7 +202,7 @@ def _as_json(message: ResultMessage) -> bytes:
     """The published form."""
     observation = {
         "code": {"code": message.code},
-        "status": "amended" if message.is_correction else "final",
+        "status": message.status,
         "value_quantity": {"value": message.value, "unit": "mmol/L"},
     }
     return exact_json.dumps(
@@ -197,7 +211,7 @@ def _as_json(message: ResultMessage) -> bytes:
                 "kind": "report",
                 "report_id": message.report_id,
                 "version": message.version,
-                "status": "final",
+                "status": _report_status(message),
                 "order": message.order,
                 "lines": [message.line] if message.line else None,
                 "accession": message.accession,
@@ -264,7 +278,7 @@ async def _sql_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
             }
             head = {column: row[name] for name, column in renamed.items()}
             head |= {name: row[name] for name in _COLUMNS if name in tables.results.c and name not in renamed}
-            head |= {"version": message.version, "status": "final", "ready": 1, "processed_at": None}
+            head |= {"version": message.version, "ready": 1, "processed_at": None}
             said = {name: row[name] for name in ("code", "value", "unit", "observation_status")}
             results, values = tables.results, tables.values
             with engine.begin() as connection:

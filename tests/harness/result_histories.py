@@ -17,7 +17,7 @@ from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.ports.lis import SubmitResult
 from lab_agent.store.unit_of_work import SqlStore
-from lab_agent.workflow import operator_orders
+from lab_agent.workflow import operator_orders, operator_results
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox import updates
@@ -61,8 +61,13 @@ class Poll:
 
 
 @dataclass(frozen=True)
+class Release:
+    """An operator lets the last message go; it is delivered then."""
+
+
+@dataclass(frozen=True)
 class Look:
-    """What the last message has come to by now, and the orders that its reason names."""
+    """What the last message has come to by now, and the orders that are named with it, in its reason or beside it."""
 
     comes_to: frozenset[ReportState]
     names: tuple[str, ...] = ()
@@ -85,7 +90,7 @@ class Say:
     line_of: str | None = None
     patient: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
-    """Orders that its reason has to name."""
+    """Orders that have to be named with it, in its reason or beside it."""
     said: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of `ResultMessage`."""
 
@@ -94,7 +99,7 @@ class Say:
 class Case:
     """What happens, and what the clinic then reads: the value of each order that has one."""
 
-    steps: tuple[Place | Poll | Look | Say, ...]
+    steps: tuple[Place | Poll | Look | Release | Say, ...]
     reads: Mapping[str, str]
     day: datetime | None = None
 
@@ -112,13 +117,15 @@ class Laboratory:
     numbers: dict[str, str | None] = field(default_factory=dict)
     collected: dict[str, datetime] = field(default_factory=dict)
 
-    async def do(self, step: Place | Poll | Look | Say) -> None:
+    async def do(self, step: Place | Poll | Look | Release | Say) -> None:
         if isinstance(step, Place):
             await self._place(step)
         elif isinstance(step, Poll):
             await self._hand_over()
         elif isinstance(step, Look):
             self._look((await self.reports())[-1], step)
+        elif isinstance(step, Release):
+            await self._release((await self.reports())[-1])
         else:
             await self._say(step)
 
@@ -179,10 +186,17 @@ class Laboratory:
             assert len(found) == before + 1, f"{step.value} was taken for a repeat"
             self._look(found[-1], Look(step.comes_to, step.names))
 
+    async def _release(self, report: ReportRecord) -> None:
+        who: dict[str, Any] = {"by": "eve", "note": "it is the last one", "now": self.world.clock.now()}
+        await operator_results.release_result(self.world.store, self.agent.matcher, report.key, **who)
+        await self.world.drain(self.agent)
+        self._look((await self.reports())[-1], Look(TOLD))
+
     def _look(self, report: ReportRecord, step: Look) -> None:
         assert report.state in step.comes_to, f"{report.message} is {report.state.value}: {report.reason}"
-        unnamed = [name for name in step.names if self._key(name) not in (report.reason or "")]
-        assert not unnamed, f"{report.reason} does not name {unnamed}"
+        told = f"{report.order} {report.reason}"
+        unnamed = [name for name in step.names if str(self._key(name)) not in told]
+        assert not unnamed, f"{told} does not name {unnamed}"
 
     def _key(self, name: str | None) -> str | None:
         return None if name is None else self.world.order_key_of(self.tasks[name])

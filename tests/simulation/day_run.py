@@ -46,6 +46,8 @@ _AGAIN = 1800
 _LONGEST_REST = 100_000
 _SOMEBODY_ELSE = {"name": [{"family": "Zimmer", "given": ["Zoltan", "Z."]}], "birthDate": "1931-07-09", "gender": "other"}
 """Nobody of the generated patients."""
+_ABOUT_VERSIONS = frozenset({HoldReason.CONFLICTING_VERSION, HoldReason.QUESTION})
+"""What is held for these reasons may have been overtaken by what was sent since."""
 _FROZEN_TURNS = 300
 """Turns in which whatever else a stopped worker was doing comes to an end: it was stopped a moment later."""
 
@@ -432,7 +434,7 @@ class DayRun(Simulation):
                     if (measured := self.laboratory.find_measured(report)) is not None:
                         order, line = measured
                         await operator_results.match_result(store, matcher, report.key, order, lines=(line,), **who)
-                elif report.hold_reason is HoldReason.CONFLICTING_VERSION and await self._is_outdated(report):
+                elif report.hold_reason in _ABOUT_VERSIONS and await self._is_outdated(report):
                     await operator_results.dismiss_result(store, report.key, **who)
                 elif report.hold_reason is not HoldReason.WAITS_FOR_VERSION:
                     await operator_results.release_result(store, matcher, report.key, **who)

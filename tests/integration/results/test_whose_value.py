@@ -25,6 +25,7 @@ from tests.harness.result_histories import (
     Look,
     Place,
     Poll,
+    Release,
     Say,
     play,
 )
@@ -94,7 +95,7 @@ def used_again(**more: Any) -> Place:
 
 def second(**more: Any) -> Say:
     """The second version of the report."""
-    said = {"version": 2, "item": GLUCOSE, "is_correction": True, **more.pop("said", {})}
+    said = {"version": 2, "item": GLUCOSE, "status": "amended", **more.pop("said", {})}
     return Say("4.9", said=said, **more)
 
 
@@ -143,9 +144,10 @@ async def test_message_of_another_patient_is_held(adapter: str, case: Case, tmp_
     await play(case, adapter, tmp_path)
 
 
-def then(value: str, at: str, *, version: int | None = None, corrected: bool = False, **more: Any) -> Say:
+def then(value: str, at: str, *, version: int | None = None, corrected: bool = False, status: str = "final", **more: Any) -> Say:
     """A version of the report of order A."""
-    return Say(value, at=at, order="A", said={"item": GLUCOSE, "version": version, "is_correction": corrected}, **more)
+    status = "amended" if corrected else status
+    return Say(value, at=at, order="A", said={"item": GLUCOSE, "version": version, "status": status}, **more)
 
 
 def _twice(hour: int, minute: int) -> dict[str, Any]:
@@ -176,9 +178,15 @@ SEEMING_OLDER = {
         (A, then("9.9", "13:15"), then("14.9", "13:20", corrected=True), then("4.9", "13:18", corrected=True, comes_to=WAITS)),
         _KEPT,
     ),
+    "earlier, and the first that is final": Case(
+        (A, then("14.9", "13:15", status="preliminary"), then("4.9", "13:08", comes_to=WAITS), Release()), _WHOLE
+    ),
+    "earlier, not corrected, released": Case(
+        (A, then("14.9", "13:15"), then("4.9", "13:08", comes_to=WAITS), Release()), _WHOLE
+    ),
     "earlier, and says the same": Case((A, then("4.9", "13:15"), then("4.9", "13:08", comes_to=SETTLED)), _WHOLE),
     "in the hour that comes twice, corrected": Case(
-        (A, Say("14.9", order="A", said=_twice(2, 45)), Say("4.9", order="A", said={**_twice(2, 10), "is_correction": True})),
+        (A, Say("14.9", order="A", said=_twice(2, 45)), Say("4.9", order="A", said={**_twice(2, 10), "status": "amended"})),
         _WHOLE, datetime(2026, 10, 25, 2, tzinfo=UTC),
     ),
 }  # fmt: skip
@@ -192,7 +200,13 @@ async def test_later_message_of_earlier_time_is_not_dropped(adapter: str, case: 
 def _sent(*messages: tuple[str, str, str | None], since: int = 0, **more: Any) -> tuple[Say, ...]:
     """Messages (value, time, the sender's name of it) after `since` others; all but the very first are marked as corrections."""
     return tuple(
-        Say(value, at=at, order="A", said={"item": GLUCOSE, "id": name, "is_correction": number > 0}, **more)
+        Say(
+            value,
+            at=at,
+            order="A",
+            said={"item": GLUCOSE, "id": name, "written": number, "status": "amended" if number else "final"},
+            **more,
+        )
         for number, (value, at, name) in enumerate(messages, since)
     )
 
