@@ -101,7 +101,7 @@ class ReportMatcher:
             return self._apply_accession_update(uow, report, part, message, now)
         coverage = determine_coverage(message, lines, part.codes)
         if coverage.problem:
-            return _hold_unmatched(uow, report, message, coverage.problem, now)
+            return _hold_unmatched(uow, report, message, f"order {order.key}: {coverage.problem}", now)
         report = replace(report, lines=coverage.lines)
         if released and report.hold_reason is HoldReason.PATIENT_MISMATCH:  # asked first: every other question is still to come
             report, released = confirm_patient(report, order.key), False
