@@ -287,6 +287,10 @@ class ForeignOrigin(PermanentFailure):
     """The address has another origin than the service; no token is sent there."""
 
 
+class InvalidAddress(ForeignOrigin):
+    """The address is not one of http or https, or could be read in two ways; nothing is sent to it."""
+
+
 class NewerOnService(PermanentFailure):
     """The service has a resource of ours that was issued later than what was to be written, and that we do not know."""
 

@@ -45,8 +45,11 @@ class TooManyValues(DataInvalidError):
 
 
 def loads(data: bytes | str) -> Any:
-    """Read JSON; fractional numbers become `Decimal`. Raises `DataInvalidError` for what is not JSON, or nested too deep."""
-    tree = _decode(_decoder, data)
+    """Read JSON; fractional numbers become `Decimal`, and a byte order mark before it is skipped.
+
+    Raises `DataInvalidError` for what is not JSON, or nested too deep.
+    """
+    tree = _decode(_decoder, strip_byte_order_mark(data) if isinstance(data, bytes) else data)
     if _has_many_brackets(data) and _is_too_deep(tree):
         raise DataInvalidError((Problem("document", f"more than {MAX_DEPTH} levels deep", "send fewer nested levels"),))
     return tree
@@ -125,6 +128,7 @@ def strip_byte_order_mark(data: bytes) -> bytes:
 
 def loads_strictly(data: bytes | str) -> Any:
     """Read JSON as `loads` does, and reject a duplicate key: nobody could say which of the two was meant."""
+    data = strip_byte_order_mark(data) if isinstance(data, bytes) else data
     tree = loads(data)
     if duplicates := _duplicate_keys(data):
         raise DataInvalidError(tuple(Problem(shorten(key), "duplicate key", "remove one of the two") for key in duplicates))

@@ -19,6 +19,7 @@ from typing import Self
 
 import aiohttp
 import httpx
+from aiohttp.http_exceptions import LineTooLong
 from httpx_aiohttp import AiohttpTransport
 
 from lab_agent.errors import Failure, ForeignLink, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
@@ -34,12 +35,16 @@ _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Limits of a client. Times in seconds (`timeout` covers the whole call, redirects included), `max_response` in bytes."""
+    """Limits of a client: times in seconds (`timeout` covers the whole call, redirects included), sizes in bytes.
+
+    `max_header` is the longest line in the header of a response.
+    """
 
     timeout: float = 60.0
     connect_timeout: float = 10.0
     read_timeout: float = 30.0
     max_response: int = 32 * 1024 * 1024
+    max_header: int = 64 * 1024
     max_connections: int = 16
     ca_file: Path | None = None
     proxy: str | None = None
@@ -190,7 +195,21 @@ def _interruption(exc: Exception, options: HttpOptions, timeout: float | None) -
         return f"the call took longer than {min(timeout or options.timeout, options.timeout):g} s"
     if isinstance(exc, httpx.DecodingError):
         return "its answer is compressed in a way that cannot be read"
+    if (fault := _header_fault(exc, options)) is not None:
+        return fault
     return "the connection broke off"
+
+
+def _header_fault(exc: Exception, options: HttpOptions) -> str | None:
+    """Say what keeps the header of an answer from being read; None where that is not the matter."""
+    if not isinstance(exc, aiohttp.ClientResponseError):
+        return None
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, LineTooLong):
+            return f"a line in the header of its answer is longer than `max_header` ({options.max_header} bytes)"
+        cause = cause.__cause__
+    return "the header of its answer cannot be read"
 
 
 _CERTIFICATE_FAULTS = {
@@ -219,6 +238,8 @@ def _make_session(options: HttpOptions, tls: ssl.SSLContext) -> aiohttp.ClientSe
         connector=aiohttp.TCPConnector(limit=options.max_connections, ssl=tls),
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=(_prevent_resend,),
+        max_line_size=options.max_header,
+        max_field_size=options.max_header,
         trust_env=False,
     )
 

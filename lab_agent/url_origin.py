@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-from lab_agent.errors import ForeignOrigin
+from lab_agent.errors import ForeignOrigin, InvalidAddress
 
 LOOPBACK_OF_ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, nothing listens there
 """Hosts that mean every address of this machine, and the one at which a program on it reaches what listens there."""
@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(address: str) -> Origin:
-    """Origin of an absolute http or https address. Raises `ForeignOrigin` for anything else."""
+    """Origin of an absolute http or https address. Raises `InvalidAddress` for anything else."""
     parts = _urlsplit(address)
     host = (parts.hostname or "").lower()
     if (
@@ -43,22 +43,25 @@ def origin_of(address: str) -> Origin:
         or "@" in parts.netloc
         or not _HOST_CHARACTERS.issuperset(parts.netloc.lower())
     ):
-        raise ForeignOrigin("the address is not a plain http or https address")
+        raise InvalidAddress("the address is not a plain http or https address")
     try:
         port = parts.port
     except ValueError as exc:
-        raise ForeignOrigin("the address has an invalid port") from exc
+        raise InvalidAddress("the address has an invalid port") from exc
     return Origin(parts.scheme, host, _DEFAULT_PORTS[parts.scheme] if port is None else port)
 
 
 @lru_cache(maxsize=16)
 def pin_of(base: str) -> Origin:
-    """Origin of a base address, kept for the last 16: every call asks, of two or three. Raises `ForeignOrigin`."""
+    """Origin of a base address, kept for the last 16: every call asks, of two or three. Raises `InvalidAddress`."""
     return origin_of(base)
 
 
 def join_url(base: str, target: str) -> str:
-    """Join `target` (absolute or relative) onto `base`; the result has the origin of `base`. Raises `ForeignOrigin`."""
+    """Join `target` (absolute or relative) onto `base`; the result has the origin of `base`. Raises `ForeignOrigin`.
+
+    A `target` that is no address raises its `InvalidAddress`.
+    """
     pin = pin_of(base)
     address = _urljoin(base, _percent_encode(target))
     found = origin_of(address)
@@ -77,12 +80,12 @@ def _urljoin(base: str, target: str) -> str:
     try:
         return urljoin(base, target)
     except ValueError as exc:
-        raise ForeignOrigin("the address is invalid") from exc
+        raise InvalidAddress("the address is invalid") from exc
 
 
 def _percent_encode(target: str) -> str:
     if _UNSAFE_CHARACTER.search(target):
-        raise ForeignOrigin("the address contains a backslash, a blank or a control character")
+        raise InvalidAddress("the address contains a backslash, a blank or a control character")
     return target if target.isascii() else quote(target, safe=_PRINTABLE_ASCII)
 
 
@@ -91,4 +94,4 @@ def _urlsplit(address: str) -> SplitResult:
     try:
         return urlsplit(address)
     except ValueError as exc:
-        raise ForeignOrigin("the address is invalid") from exc
+        raise InvalidAddress("the address is invalid") from exc

@@ -7,6 +7,9 @@ from lab_agent.errors import AuthenticationRequired, Failure, ServiceUnavailable
 from lab_agent.ports.exchange import Exchange
 from lab_agent.settings.root import Settings
 
+_ETAG_HINT = (
+    "the versions in the resources are used; have the gateway leave ETag alone, so that resources without one can be updated"
+)
 _LINKS_HINT = "set `exchange.base_url` to the address that the service knows itself by, or correct the proxy before it"
 SKIPPED = tuple(CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "service contracts"))
 
@@ -27,6 +30,7 @@ async def check_service(settings: Settings, exchange: Exchange) -> list[CheckRes
         CheckResult("sign-in", CheckStatus.OK, settings.exchange.oauth.grant),
     ]
     reached += await _check_links(exchange)
+    reached += await _check_etags(exchange)
     return reached + [await _check_contract(exchange, code) for code in settings.exchange.contracts]
 
 
@@ -44,6 +48,18 @@ async def _check_links(exchange: Exchange) -> list[CheckResult]:
         what = f"its links lead elsewhere ({names}), and its `next` links may"
         return [CheckResult("service links", CheckStatus.TODO, what, _LINKS_HINT)]
     return []
+
+
+async def _check_etags(exchange: Exchange) -> list[CheckResult]:
+    """Check that ETags are the versions of their resources; nothing to say where they are, or where there is nothing to read."""
+    try:
+        altered = await exchange.altered_etag()
+    except Failure as exc:
+        return failed_checks("service ETags", exc)
+    if altered is None:
+        return []
+    what = f"a gateway before the service alters its ETags, as one that compresses answers does: {altered}"
+    return [CheckResult("service ETags", CheckStatus.TODO, what, _ETAG_HINT)]
 
 
 async def _check_contract(exchange: Exchange, code: str) -> CheckResult:

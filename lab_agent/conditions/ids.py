@@ -14,6 +14,7 @@ class ConditionId(StrEnum):
     EXCHANGE_ASKS_TO_WAIT = "exchange.asks_to_wait"
     EXCHANGE_SIGN_IN = "exchange.sign_in"
     EXCHANGE_POLL = "exchange.poll"
+    EXCHANGE_POLL_CUT_OFF = "exchange.poll_cut_off"
     EXCHANGE_FOREIGN_LINKS = "exchange.foreign_links"
     EXCHANGE_PART_UNAVAILABLE = "exchange.part_unavailable"
     EXCHANGE_UNREADABLE_TASKS = "exchange.unreadable_tasks"

@@ -95,6 +95,7 @@ MACHINE_CONDITIONS = (
                 ConditionId.EXCHANGE_UNAVAILABLE,
                 ConditionId.EXCHANGE_SIGN_IN,
                 ConditionId.EXCHANGE_POLL,
+                ConditionId.EXCHANGE_POLL_CUT_OFF,
                 ConditionId.EXCHANGE_ASKS_TO_WAIT,
                 ConditionId.EXCHANGE_FOREIGN_LINKS,
                 ConditionId.AGENT_NOT_RUNNING,

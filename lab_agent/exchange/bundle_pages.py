@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, ForeignOrigin, ServiceUnavailable
+from lab_agent.errors import DataInvalidError, ForeignOrigin, OutcomeIssue, ServiceUnavailable
 from lab_agent.exchange.fhir_http import body_version, is_resource_type
-from lab_agent.exchange.responses import RequestContext, invalid_response, parse_object
+from lab_agent.exchange.responses import RequestContext, invalid_response, outcome_error, parse_issues, parse_object
 from lab_agent.ports.exchange import Json
 from lab_agent.url_origin import Origin, origin_of
 
@@ -59,7 +59,10 @@ PageParser = Callable[[RequestContext, bytes], BundlePage]
 
 
 def parse_page(context: RequestContext, body: bytes) -> BundlePage:
-    """Read a page. Raises `ServiceUnavailable` for what is no Bundle, or was cut off."""
+    """Read a page. Raises `ServiceUnavailable` for what is no Bundle, or was cut off.
+
+    An OperationOutcome in its place that says that nothing was found is an empty page.
+    """
     return _parse(context, body, _whole)
 
 
@@ -79,9 +82,23 @@ def _parse(context: RequestContext, body: bytes, keep: Callable[[Any], Any]) -> 
         if parts is None:
             raise invalid_response(context, "something that is not valid JSON") from None
         page = _parse_entries(parse_object(context, parts[0]), parts[1], keep)
+    if is_resource_type(page.bundle, "OperationOutcome"):
+        return _read_outcome(context, text)
     if not is_resource_type(page.bundle, "Bundle"):
         raise invalid_response(context, "something that is not a Bundle")
     return page
+
+
+def _read_outcome(context: RequestContext, text: bytes) -> BundlePage:
+    """An empty page for an OperationOutcome that says that nothing was found; any other one is an error, whatever its status."""
+    issues = parse_issues(text)
+    if issues and all(_is_nothing_found(each) for each in issues):
+        return BundlePage({"resourceType": "Bundle", "type": "searchset"})
+    raise outcome_error(context, issues)
+
+
+def _is_nothing_found(issue: OutcomeIssue) -> bool:
+    return issue.code == "not-found" or (issue.severity, issue.code) == ("information", "informational")
 
 
 def _parse_valid(context: RequestContext, text: bytes, keep: Callable[[Any], Any]) -> BundlePage:

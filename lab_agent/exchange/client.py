@@ -22,8 +22,10 @@ from lab_agent.errors import (
     OutcomeUnknown,
     ResourceNotReadable,
     SearchNotSupported,
+    ServicePaused,
     ServiceRejected,
     ServiceUnavailable,
+    TemporaryFailure,
 )
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.authenticator import Authenticator
@@ -50,7 +52,7 @@ class _Omissions:
     """What a search left out: the ids of resources whose JSON is invalid, and why pages may be missing."""
 
     unreadable: list[str] = field(default_factory=list)
-    cut_off: str | None = None
+    cut_off: TemporaryFailure | None = None
 
 
 def http_options(settings: ExchangeSettings) -> HttpOptions:
@@ -60,6 +62,7 @@ def http_options(settings: ExchangeSettings) -> HttpOptions:
         connect_timeout=settings.connect_timeout,
         read_timeout=settings.read_timeout,
         max_response=settings.max_response,
+        max_header=settings.max_header,
         max_connections=settings.max_concurrency + 2,
         ca_file=settings.ca_file,
         proxy=settings.proxy,
@@ -103,7 +106,7 @@ class ExchangeClient(Exchange):
         return tuple(dict.fromkeys(self._order_omissions.unreadable))
 
     @override
-    def order_tasks_cut_off(self) -> str | None:
+    def order_tasks_cut_off(self) -> TemporaryFailure | None:
         return self._order_omissions.cut_off
 
     @override
@@ -158,7 +161,7 @@ class ExchangeClient(Exchange):
         except AuthenticationRequired:
             await self.check()
             body, answer = await self._read_signed_in(context, address)
-        version = fhir_http.etag_version(answer.headers.get("etag")) or fhir_http.body_version(body)
+        version = fhir_http.resource_version(answer.headers, body, resource_type)
         if (
             not fhir_http.is_resource_type(body, resource_type)
             or fhir_http.body_id(body) not in {None, resource_id}
@@ -273,6 +276,23 @@ class ExchangeClient(Exchange):
         return find_foreign_links(self._base, page.bundle)
 
     @override
+    async def altered_etag(self) -> str | None:
+        """A Task of the first page is read, or else a configured contract; one that cannot be read shows nothing."""
+        page, _ = await self._fetch_page("Task", self._urls.order_tasks())
+        task = next((found for row in found_rows(page.bundle) if (found := fhir_http.body_id(row))), None)
+        contracts = () if task else [each for code in self._settings.contracts for each in await self.contract_ids(code)]
+        resource_type, found = ("Task", task) if task else ("Contract", next(iter(contracts), None))
+        if found is None:
+            return None
+        context = RequestContext(kind=RequestKind.READ, description=f"GET {resource_type}")
+        try:
+            body, answer = await self._requests.get(context, self._urls.read(resource_type, found), parse_object)
+        except (ServiceRejected, InvalidResponse):
+            return None
+        etag, version = fhir_http.etag_version(answer.headers.get("etag")), fhir_http.body_version(body)
+        return f'"{etag}" for version {version}' if etag and version and etag != version else None
+
+    @override
     def service_clock(self) -> ServiceClock | None:
         return self._requests.clocks.read()
 
@@ -297,14 +317,14 @@ class ExchangeClient(Exchange):
     ) -> SearchAnswer:
         """Fetch all pages, and hold every row against the search.
 
-        What cannot be read goes to `accepted`. Where that is None, raises `ServiceUnavailable` for pages that cannot be reached,
-        and `InvalidResponse` for resources: what was searched for may be among them.
+        What cannot be read goes to `accepted`. Where that is None, raises why pages cannot be reached, and `InvalidResponse` for
+        resources: what was searched for may be among them.
         """
         omissions = _Omissions() if accepted is None else accepted
         selection = RowSelection(criteria)
         await self._fetch_rows(address, omissions, parse, selection)
-        if omissions.cut_off and accepted is None:
-            raise ServiceUnavailable(omissions.cut_off)
+        if omissions.cut_off is not None and accepted is None:
+            raise omissions.cut_off
         if omissions.unreadable and accepted is None:
             names = ", ".join(omissions.unreadable)
             raise InvalidResponse(
@@ -318,22 +338,30 @@ class ExchangeClient(Exchange):
     async def _fetch_rows(self, address: str, omissions: _Omissions, parse: PageParser, selection: RowSelection) -> None:
         """Fetch all pages into `selection`; what cannot be read goes to `omissions`.
 
-        A `next` link that leads to a page that was read hides what follows.
+        Once a page was read, the search was answered: whatever keeps us from the next one only hides what follows. Raises what
+        the first page raises, and what concerns every request.
         """
         resource_type, read_page = selection.criteria.resource_type, _selecting(parse, selection, omissions)
-        seen: set[str] = set()
-        onward: str | None = address
-        while onward is not None:
-            if len(seen) >= _MAX_PAGES:
-                omissions.cut_off = f"the search for {resource_type} has more than {_MAX_PAGES} pages"
+        page, url = await self._fetch_page(resource_type, address, read_page)
+        seen, pages = {address, url}, 1
+        while (link := fhir_http.next_link(page.bundle)) is not None:
+            try:
+                onward = self._next_page(link, url, seen, pages)
+                page, url = await self._fetch_page(resource_type, onward, read_page)
+            except Failure as failure:
+                omissions.cut_off = _cut_off(resource_type, pages, failure)
                 break
-            page, url = await self._fetch_page(resource_type, onward, read_page)
             seen.update((onward, url))
-            link = fhir_http.next_link(page.bundle)
-            onward = None if link is None else resolve_next_page(self._base, url, link)
-            if onward in seen:
-                omissions.cut_off = f"the search for {resource_type} leads in a circle: a `next` link names a page that was read"
-                break
+            pages += 1
+
+    def _next_page(self, link: str, current: str, seen: Collection[str], pages: int) -> str:
+        """The address behind a `next` link. Raises `ServiceUnavailable` where nothing can be behind it, or `ForeignLink`."""
+        onward = resolve_next_page(self._base, current, link)
+        if onward in seen:
+            raise ServiceUnavailable("its `next` links lead in a circle")
+        if pages >= _MAX_PAGES:
+            raise ServiceUnavailable(f"it has more than {_MAX_PAGES} pages")
+        return onward
 
     async def _fetch_page(self, resource_type: str, address: str, parse: PageParser = parse_page) -> tuple[BundlePage, str]:
         context = RequestContext(kind=RequestKind.SEARCH, description=f"searching {resource_type}")
@@ -371,6 +399,15 @@ def _selecting(parse: PageParser, selection: RowSelection, omissions: _Omissions
     return read
 
 
+def _cut_off(resource_type: str, pages: int, failure: Failure) -> TemporaryFailure:
+    """The failure of a search of which so many pages were read. Raises `failure` where it is not about the next page alone."""
+    is_asked_to_wait = isinstance(failure, ServiceUnavailable) and failure.retry_after
+    if isinstance(failure, AuthenticationRequired | ServicePaused) or is_asked_to_wait:
+        raise failure
+    text = f"the search for {resource_type} is cut off after page {pages}: {failure}"
+    return (ForeignLink if isinstance(failure, ForeignLink) else ServiceUnavailable)(text, issues=failure.issues)
+
+
 def _filtered(criteria: SearchCriteria, answer: SearchAnswer) -> tuple[Json, ...]:
     if answer.foreign:
         raise UnfilteredSearch(criteria.kind, answer.rows, answer.foreign)
@@ -386,15 +423,14 @@ def _parse_stored(
     the resource and its new version: a 2xx with both says that it was done.
     """
     location = fhir_http.parse_location(answer.headers.get("location"), resource_type)
-    etag = fhir_http.etag_version(answer.headers.get("etag"))
     body = _parse_body(context, answer, resource_type)
     resource_id = fhir_http.body_id(sent if body is None else body) or (location[0] if location else None)
-    version = etag or (body is not None and fhir_http.body_version(body)) or (location and location[1])
-    if resource_id is None or not version:
+    version = fhir_http.resource_version(answer.headers, body, resource_type)
+    if resource_id is None or version is None:
         raise invalid_response(context, f"something that is not a {resource_type} with id and version")
     found = sent if body is None else body
     return SavedResource(
-        resource_type=resource_type, id=resource_id, version=str(version), body=found, created=created, echoed=body is None
+        resource_type=resource_type, id=resource_id, version=version, body=found, created=created, echoed=body is None
     )
 
 

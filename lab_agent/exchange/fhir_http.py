@@ -26,6 +26,16 @@ def etag_version(etag: str | None) -> str | None:
     return found.group(1) if found else None
 
 
+def resource_version(headers: Mapping[str, str], body: Json | None, resource_type: str) -> str | None:
+    """The version of a resource as the service itself names it: in the body, else in Location, else in the ETag.
+
+    A gateway that compresses answers also renames their ETags: `W/"3--gzip"`, which If-Match must not say.
+    """
+    location = parse_location(headers.get("location"), resource_type)
+    named = (body_version(body) if body is not None else None) or (location[1] if location else None)
+    return named or etag_version(headers.get("etag"))
+
+
 def if_match(version: str) -> str:
     """Value of the header If-Match (interface: Update)."""
     return f'W/"{version}"'
@@ -53,10 +63,12 @@ def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId
 
 
 def next_link(bundle: Json) -> str | None:
-    """Address of the next page."""
-    for link in _objects(bundle.get("link")):
-        if link.get("relation") == "next" and isinstance(link.get("url"), str):
-            return str(link["url"])
+    """Address of the next page; None where there is none, and empty where a `next` link names no address."""
+    links = bundle.get("link")
+    for link in _objects([links] if isinstance(links, dict) else links):
+        if link.get("relation") == "next":
+            url = link.get("url")
+            return url.strip() if isinstance(url, str) else ""
     return None
 
 

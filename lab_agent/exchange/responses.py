@@ -153,6 +153,11 @@ def invalid_response(context: RequestContext, found: str) -> Failure:
     return ServiceUnavailable(message) if context.kind is RequestKind.SEARCH else InvalidResponse(message)
 
 
+def outcome_error(context: RequestContext, issues: tuple[OutcomeIssue, ...]) -> ServiceUnavailable:
+    """The failure for a search that is answered with a success and an OperationOutcome in place of a Bundle."""
+    return ServiceUnavailable(_describe(context, "an OperationOutcome instead of a Bundle", issues), issues=issues)
+
+
 def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
     """Read the issues of an OperationOutcome; none if the body is something else, or too large to be one."""
     if len(body) >= _MAX_OUTCOME_BYTES:
@@ -192,7 +197,7 @@ def _parse_issue(entry: Mapping[str, Any]) -> OutcomeIssue:
     return OutcomeIssue(str(severity or "error"), str(code or ""), str(text or ""))
 
 
-def _describe(context: RequestContext, status: int, issues: tuple[OutcomeIssue, ...]) -> str:
+def _describe(context: RequestContext, status: int | str, issues: tuple[OutcomeIssue, ...]) -> str:
     """Describe the error without the diagnostics, which may repeat what was sent; they stay in `Failure.issues`."""
     codes = ", ".join(dict.fromkeys(_ISSUE_WORDS.get(issue.code, issue.code) for issue in issues if issue.code))
     return f"{context.description} was answered with {status}" + (f" ({codes[:_MAX_TEXT]})" if codes else "")

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import ForeignLink, ForeignOrigin
+from lab_agent.errors import ForeignLink, ForeignOrigin, InvalidAddress, ServiceUnavailable
 from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.url_origin import join_url
 
@@ -83,10 +83,15 @@ def search_token(identifier: Identifier) -> str:
 def resolve_next_page(base: str, current: str, link: str) -> str:
     """Absolute address of a `next` link. Relative links are resolved against the service's base address, as in FHIR.
 
-    Raises `ForeignLink` if it leads elsewhere.
+    One that is only a query is about the page it came from. Raises `ForeignLink` if it leads elsewhere, and `ServiceUnavailable`
+    if it is no address.
     """
+    if not link:
+        raise ServiceUnavailable("its `next` link has no address")
     try:
         return _join_next_page(base, current, link)
+    except InvalidAddress as exc:
+        raise ServiceUnavailable(f"its `next` link cannot be read: {exc}") from exc
     except ForeignOrigin as exc:
         hint = "Set `exchange.base_url` to the address that the service knows itself by, or correct the proxy before it."
         raise ForeignLink(f"the `next` link of a search: {exc}. {hint}") from exc

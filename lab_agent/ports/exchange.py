@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import PermanentFailure
+from lab_agent.errors import PermanentFailure, TemporaryFailure
 
 Json = Mapping[str, Any]
 """A resource as read: fractional numbers are `Decimal`, and nothing is left out (law 4)."""
@@ -89,7 +89,7 @@ class Exchange(Protocol):
         """Ids of the Tasks that the last `requested_order_tasks` left out, since their JSON is invalid; `?` for an unknown id."""
         ...
 
-    def order_tasks_cut_off(self) -> str | None:
+    def order_tasks_cut_off(self) -> TemporaryFailure | None:
         """Why the last `requested_order_tasks` could not reach all pages; None if it could."""
         ...
 
@@ -173,6 +173,10 @@ class Exchange(Protocol):
         """Where the links of a page of new orders lead away from the service's own origin: relation (`fullUrl` for those of the
         resources) to origin. A `next` link that does is not followed.
         """
+        ...
+
+    async def altered_etag(self) -> str | None:
+        """An ETag that is not the version of its resource, with that version: something before the service rewrites it."""
         ...
 
     def service_clock(self) -> ServiceClock | None:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.errors import ResourceNotReadable, StaleVersion
+from lab_agent.errors import ResourceNotReadable, StaleVersion, TemporaryFailure
 from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, ServiceClock
 
 _NOT_FOUND, _STALE = 404, 412
@@ -53,7 +53,7 @@ class StandInExchange(Exchange):
         return ()
 
     @override
-    def order_tasks_cut_off(self) -> str | None:
+    def order_tasks_cut_off(self) -> TemporaryFailure | None:
         return None
 
     @override
@@ -147,6 +147,10 @@ class StandInExchange(Exchange):
     @override
     async def foreign_links(self) -> Mapping[str, str]:
         return {}
+
+    @override
+    async def altered_etag(self) -> str | None:
+        return None
 
     @override
     def service_clock(self) -> ServiceClock | None:

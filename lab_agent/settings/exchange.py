@@ -159,6 +159,8 @@ class ExchangeSettings(SettingsGroup):
     max_response: Annotated[int, Field(ge=64 * 1024)] = 32 * 1024 * 1024
     """Largest response in bytes that is read. Whatever its size, one resource may have 100,000 JSON values and a page 1,200,000;
     of each call that runs at the same time, one may be in memory."""
+    max_header: Annotated[int, Field(ge=8 * 1024, le=1024 * 1024)] = 64 * 1024
+    """Longest line in bytes that is read in the header of a response."""
     put_security: Literal["as_read", "short", "omit"] = "short"
     """Access rights in a PUT of what we read: with short names of the rights, as in every request, returned as read, or
     omitted."""

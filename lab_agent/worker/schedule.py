@@ -20,12 +20,14 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
-from lab_agent.errors import Failure, LabAgentError, ServicePaused, TemporaryFailure
+from lab_agent.errors import Failure, ForeignLink, LabAgentError, ServicePaused, TemporaryFailure
 from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.outages import (
+    CUT_OFF_OUTAGE,
     EXCHANGE_OUTAGES,
+    LINKS_OUTAGE,
     POLL_OUTAGE,
     OutageTracker,
     exchange_part_outage,
@@ -112,12 +114,13 @@ class PollTask:
             raise ServicePaused("the exchange service does not answer")
         await make_jobs_due(self.store, self.clock, _SERVICE_JOB_KINDS)
 
-    async def _end_outages(self, cut_off: str | None) -> bool:
+    async def _end_outages(self, cut_off: TemporaryFailure | None) -> bool:
         """End the outages of a service that answers; what it gives of a search that is cut off is taken, and the rest told."""
         if cut_off is None:
             return await self.outages.end(*EXCHANGE_OUTAGES)
-        ended = await self.outages.end(*(EXCHANGE_OUTAGES - {POLL_OUTAGE}))
-        await self.outages.begin(POLL_OUTAGE, cut_off)
+        outage = LINKS_OUTAGE if isinstance(cut_off, ForeignLink) else CUT_OFF_OUTAGE
+        ended = await self.outages.end(*(EXCHANGE_OUTAGES - {outage}))
+        await self.outages.begin(outage, str(cut_off))
         return ended
 
     async def _tell_unreadable_tasks(self, tasks: tuple[str, ...]) -> None:

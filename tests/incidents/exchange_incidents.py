@@ -71,6 +71,15 @@ def poll_is_rejected(lab: Laboratory) -> Iterator[None]:
     lab.fault()
 
 
+@incident(ConditionId.EXCHANGE_POLL_CUT_OFF)
+def next_page_is_not_found(lab: Laboratory) -> Iterator[None]:
+    lab.fault({"kind": "small_pages", "route": POLL, "size": 1}, {"kind": "status", "status": 404, "route": f"{POLL}&_after=*"})
+    lab.place_order()
+    lab.place_order()
+    yield
+    lab.fault()
+
+
 @incident(ConditionId.EXCHANGE_FOREIGN_LINKS)
 def next_links_lead_elsewhere(lab: Laboratory) -> Iterator[None]:
     lab.fault({"kind": "foreign_next", "route": POLL})

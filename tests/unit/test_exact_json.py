@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -99,3 +100,8 @@ def test_small_document_cannot_have_too_many_values() -> None:
 def test_more_values_than_limit_rejected_before_reading() -> None:
     with pytest.raises(exact_json.TooManyValues):
         exact_json.loads_large(b"[" + b"0," * exact_json.MAX_VALUES + b"0]")
+
+
+@pytest.mark.parametrize("read", [exact_json.loads, exact_json.loads_large, exact_json.loads_strictly])
+def test_byte_order_mark_before_json_is_skipped(read: Callable[[bytes], Any]) -> None:
+    assert read(b'\xef\xbb\xbf{"a": 1.20}') == {"a": Decimal("1.20")}

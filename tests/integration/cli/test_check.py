@@ -270,6 +270,26 @@ def test_links_to_other_origin_are_reported(cli, lab, monkeypatch, relation, sta
     assert "exchange.base_url" in found["service links"][2]
 
 
+def test_gateway_that_alters_etags_is_named(cli, lab, monkeypatch):
+    contract = {"resourceType": "Contract", "id": "c1", "meta": {"versionId": "3"}}
+
+    def answer(self):
+        self._answer({"resourceType": "Bundle", "entry": [{"resource": contract}]} if "?" in self.path else contract)
+
+    def end_headers(self):
+        self.send_header("ETag", 'W/"3--gzip"')
+        BaseHTTPRequestHandler.end_headers(self)
+
+    monkeypatch.setattr(ProxiedService, "do_GET", answer)
+    monkeypatch.setattr(ProxiedService, "end_headers", end_headers, raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), ProxiedService) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        lab.config.write_text(lab.config.read_text().replace("http://127.0.0.1:9", f"http://127.0.0.1:{server.server_port}"))
+        found = said(cli("check", "--json"))
+        server.shutdown()
+    assert (found["service ETags"][0], '"3--gzip"' in found["service ETags"][1]) == ("to do", True)
+
+
 def test_job_that_fails_for_long_is_told(cli, lab):
     def fail(uow):
         ago = datetime.now(UTC) - timedelta(minutes=5)

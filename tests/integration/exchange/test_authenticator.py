@@ -59,6 +59,11 @@ async def test_password_grant_requests_and_stores_token(make_tokens: Make, route
     assert store.oauth_tokens.lease is None
 
 
+async def test_token_behind_a_byte_order_mark_is_read(make_tokens: Make, route: respx.Route) -> None:
+    route.respond(content=b"\xef\xbb\xbf" + answer(1).content)
+    assert (await make_tokens().credential()).header == "Bearer t1"
+
+
 async def test_client_credentials_request_no_refresh_token(make_tokens: Make, route: respx.Route) -> None:
     route.respond(json={"access_token": "t1"})
     tokens = make_tokens(grant="client_credentials", scope="offline_access lab")

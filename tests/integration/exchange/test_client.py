@@ -100,13 +100,107 @@ async def test_pages_followed_and_duplicates_counted_once(make_client: Make, rou
     "onward", ["https://evil.example/x", "http://service.example/api/x", "//evil.example/x", "https://service.example:444/x"]
 )
 async def test_foreign_next_link_rejected_without_request(make_client: Make, router: respx.MockRouter, onward: str) -> None:
-    """A next link to another origin is rejected, and nothing is sent there."""
+    """A next link to another origin is not followed, and the page with it counts."""
     router.get(url__startswith=BASE).respond(json=bundle(task(1), onward=onward))
     elsewhere = router.route(host="evil.example").respond(200)
-    with pytest.raises(errors.ForeignLink):
-        await make_client().requested_order_tasks()
+    client = make_client()
+    assert [each["id"] for each in await client.requested_order_tasks()] == ["t1"]
+    assert isinstance(client.order_tasks_cut_off(), errors.ForeignLink)
     assert not elsewhere.called
     assert len(router.calls) == 2  # the token, and the first page
+    with pytest.raises(errors.ForeignLink):
+        await client.line_tasks(rid("o1"))
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "",
+        "  ",
+        "http://[bad",
+        "https://service.example:99999/api/x",
+        "urn:uuid:1",
+        "fhir/task?a b",
+        "page=2",
+        "fhir/task?page=404",
+        "fhir/task?page=html",
+        "fhir/task?page=500",
+        "fhir/task?page=outcome",
+        None,
+        7,
+    ],
+)
+async def test_unusable_next_link_cuts_off_and_keeps_rows(make_client: Make, router: respx.MockRouter, link: object) -> None:
+    """What cannot be reached behind a page that was read hides what follows: the search itself was answered."""
+    router.get(f"{BASE}fhir/task", params={"page": "html"}).respond(text="<html>")
+    router.get(f"{BASE}fhir/task", params={"page": "500"}).respond(500)
+    router.get(f"{BASE}fhir/task", params={"page": "outcome"}).respond(json={"resourceType": "OperationOutcome", "issue": []})
+    router.get(f"{BASE}fhir/task", params={"page": "404"}).respond(404)
+    router.get(f"{BASE}page=2").respond(404)
+    first = {**bundle(task(1)), "link": [{"relation": "next", "url": link}]}
+    router.get(f"{BASE}fhir/task").respond(json=first)
+    client = make_client()
+    assert [each["id"] for each in await client.requested_order_tasks()] == ["t1"]
+    assert type(client.order_tasks_cut_off()) is errors.ServiceUnavailable
+    with pytest.raises(errors.ServiceUnavailable):
+        await client.line_tasks(rid("o1"))
+
+
+async def test_next_page_without_right_is_no_unsupported_search(make_client: Make, router: respx.MockRouter) -> None:
+    """The answers stay asked for: a search whose first page was read is one that the service supports."""
+    router.get(url__startswith=BASE, params={"page": "2"}).respond(404)
+    router.get(url__startswith=BASE).respond(json=bundle(onward="?page=2"))
+    client = make_client()
+    for _ in range(2):
+        with pytest.raises(errors.ServiceUnavailable):
+            await client.questionnaire_responses([rid("p1")])
+
+
+@pytest.mark.parametrize(("status", "headers"), [(401, {}), (503, {"Retry-After": "30"})])
+async def test_next_page_refused_to_everybody_fails_the_search(
+    make_client: Make, router: respx.MockRouter, status: int, headers: dict[str, str]
+) -> None:
+    router.get(url__startswith=BASE, params={"page": "2"}).respond(status, headers=headers)
+    router.get(url__startswith=BASE).respond(json=bundle(task(1), onward="?page=2"))
+    with pytest.raises(errors.TemporaryFailure):
+        await make_client().requested_order_tasks()
+
+
+def outcome(*issues: tuple[str, str]) -> dict[str, Any]:
+    listed = [{"severity": severity, "code": code, "diagnostics": "nothing found"} for severity, code in issues]
+    return {"resourceType": "OperationOutcome", "issue": listed}
+
+
+@pytest.mark.parametrize(
+    "issues",
+    [[("information", "informational")], [("error", "not-found")], [("warning", "not-found"), ("information", "informational")]],
+)
+async def test_outcome_saying_nothing_found_is_empty_search(
+    make_client: Make, router: respx.MockRouter, issues: list[tuple[str, str]]
+) -> None:
+    router.get(url__startswith=BASE).respond(json=outcome(*issues))
+    client = make_client()
+    assert await client.requested_order_tasks() == ()
+    assert await client.line_tasks(rid("o1")) == ()
+
+
+@pytest.mark.parametrize(
+    "issues",
+    [
+        [],
+        [("error", "processing")],
+        [("information", "suppressed")],
+        [("warning", "informational")],
+        [("error", "not-found"), ("error", "security")],
+    ],
+)
+async def test_other_outcome_in_place_of_bundle_is_an_error(
+    make_client: Make, router: respx.MockRouter, issues: list[tuple[str, str]]
+) -> None:
+    router.get(url__startswith=BASE).respond(content=b"\xef\xbb\xbf" + exact_json.dumps(outcome(*issues)))
+    with pytest.raises(errors.ServiceUnavailable) as caught:
+        await make_client().requested_order_tasks()
+    assert [issue.code for issue in caught.value.issues] == [code for _, code in issues]
 
 
 @pytest.mark.parametrize("onward", [f"{BASE}fhir/task?page=2", f"{BASE}fhir/task?status=requested&code=OrderProcessingTask"])
@@ -321,8 +415,44 @@ async def test_contract_ids_cached_once_known(make_client: Make, router: respx.M
 # --- reads
 
 
-async def test_read_returns_etag_version_and_exact_digits(make_client: Make, router: respx.MockRouter) -> None:
-    text = '{"resourceType":"ProcedureRequest","id":"p1","meta":{"versionId":"2"},"x":1.20,"y":123456789012345678901234567890.10}'
+ALTERED_ETAGS = ['W/"3--gzip"', 'W/"3-gzip"', '"3;gzip"', 'W/"3-br"', '"df-3"', "3", 'W/""']
+"""What a gateway makes of the ETag of version 3."""
+
+
+@pytest.mark.parametrize("etag", ALTERED_ETAGS)
+async def test_altered_etag_leaves_the_version(make_client: Make, router: respx.MockRouter, etag: str) -> None:
+    """Reads, both writes and a conditional create: the version is what the resource says, or its Location."""
+    headers = {"ETag": etag}
+    router.get(f"{BASE}fhir/task/t1").respond(json=task(1, version=3), headers=headers)
+    router.put(f"{BASE}fhir/Task/t1").respond(json=task(1, version=3), headers=headers)
+    made = router.post(f"{BASE}fhir/Task").respond(201, json=task(1, version=3), headers=headers)
+    client = make_client()
+    saved = [await client.read("Task", rid("t1")), await client.update("Task", rid("t1"), task(1), version="2")]
+    saved += [await client.create("Task", task(1)), await client.create("Task", task(1), if_none_exist=OURS)]
+    made.respond(201, headers={**headers, "Location": f"{BASE}fhir/Task/t1/_history/3"})
+    saved.append(await client.create("Task", task(1)))
+    assert [each.version for each in saved] == ["3"] * 5
+
+
+@pytest.mark.parametrize("etag", ALTERED_ETAGS[:4])
+async def test_altered_etag_is_found_in_a_task_or_contract(make_client: Make, router: respx.MockRouter, etag: str) -> None:
+    page = router.get(f"{BASE}fhir/task", params={"status": "requested"}).respond(json=bundle(task(1)))
+    router.get(f"{BASE}fhir/task/t1").respond(json=task(1, version=3), headers={"ETag": etag})
+    contract = {"resourceType": "Contract", "id": "c1", "meta": {"versionId": "3"}}
+    router.get(f"{BASE}fhir/Contract").respond(json=bundle(contract))
+    router.get(f"{BASE}fhir/contract/c1").respond(json=contract, headers={"ETag": etag})
+    client = make_client(contracts={"C-1": {}})
+    assert str(await client.altered_etag()).endswith("for version 3")
+    page.respond(json=bundle())
+    assert str(await client.altered_etag()).endswith("for version 3")
+    router.get(f"{BASE}fhir/contract/c1").respond(json=contract, headers={"ETag": 'W/"3"'})
+    assert await client.altered_etag() is None
+    router.get(f"{BASE}fhir/contract/c1").respond(403)
+    assert await client.altered_etag() is None
+
+
+async def test_read_returns_version_and_exact_digits(make_client: Make, router: respx.MockRouter) -> None:
+    text = '{"resourceType":"ProcedureRequest","id":"p1","meta":{"versionId":"3"},"x":1.20,"y":123456789012345678901234567890.10}'
     route = router.get(f"{BASE}fhir/procedurerequest/p1").respond(text=text, headers={"ETag": 'W/"3"'})
     saved = await make_client().read("ProcedureRequest", rid("p1"))
     assert (saved.id, saved.version) == ("p1", "3")

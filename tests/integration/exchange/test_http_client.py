@@ -168,6 +168,30 @@ async def test_truncated_or_non_http_response_fails(method: str, expected: type,
     assert type(caught.value) is expected
 
 
+LONG_HEADERS = {
+    "value": b"HTTP/1.1 200 OK\r\nX-Policy: " + b"a" * 9000,
+    "name": b"HTTP/1.1 200 OK\r\n" + b"a" * 9000 + b": 1",
+    "reason": b"HTTP/1.1 200 " + b"a" * 9000,
+    "cookie": b"HTTP/1.1 200 OK\r\nSet-Cookie: a=" + b"a" * 60_000,
+}
+
+
+@pytest.mark.parametrize("head", LONG_HEADERS.values(), ids=LONG_HEADERS)
+@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("PUT", errors.OutcomeUnknown)])
+async def test_long_header_is_read_or_told_by_its_setting(head: bytes, method: str, expected: type) -> None:
+    async def say(exchange: Exchange) -> None:
+        exchange.writer.write(head + b"\r\nContent-Length: 2\r\n\r\n{}")
+        await exchange.writer.drain()
+
+    async with peer(say) as server:
+        async with client() as http:
+            assert (await http.send(method, "x", base=server.base)).body == b"{}"
+        async with client(max_header=8192) as http:
+            with pytest.raises(errors.Failure, match="max_header") as caught:
+                await http.send(method, "x", base=server.base)
+    assert type(caught.value) is expected
+
+
 @pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.InvalidResponse)])
 @pytest.mark.parametrize("packed", [True, False])
 async def test_oversized_response_fails_compressed_or_not(method: str, expected: type, packed: bool) -> None:

@@ -14,7 +14,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import EXCHANGE_OUTAGE, LINKS_OUTAGE, POLL_OUTAGE, OutageTracker
+from lab_agent.worker.outages import CUT_OFF_OUTAGE, EXCHANGE_OUTAGE, LINKS_OUTAGE, OutageTracker
 from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
 from lab_agent.workflow.polling import OrderPoller
 from tests.fakes.exchange_service import service_reachable
@@ -115,6 +115,7 @@ async def test_poison_task_is_named_and_others_seen(poll: Poll, note: str) -> No
 async def test_foreign_next_link_is_told_with_its_mend(poll: Poll) -> None:
     poll.service.body = page(task(1), onward="http://internal:8080/fhir/task?page=2")
     await poll.task.run()
+    assert poll.orders() == {"t1"}
     alerts = poll.open_alerts()
     assert set(alerts) == {LINKS_OUTAGE}
     assert "http://internal:8080" in alerts[LINKS_OUTAGE]
@@ -129,8 +130,9 @@ async def test_next_link_to_own_page_keeps_orders_and_is_told(poll: Poll) -> Non
     await poll.task.run()
     assert poll.orders() == {"t1"}
     alerts = poll.open_alerts()
-    assert set(alerts) == {POLL_OUTAGE}
-    assert "circle" in alerts[POLL_OUTAGE]
+    assert set(alerts) == {CUT_OFF_OUTAGE}
+    assert "circle" in alerts[CUT_OFF_OUTAGE]
+    assert "exchange.paths" not in CONDITIONS[CUT_OFF_OUTAGE.condition].mend
     poll.service.body = page(task(1))
     await poll.task.run()
     assert poll.open_alerts() == {}

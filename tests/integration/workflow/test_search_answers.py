@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
@@ -152,6 +153,21 @@ async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScen
     restore()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize("link", ["", "http://[bad", "?page=404", "https://elsewhere.example/fhir/task?page=2", None])
+async def test_order_before_an_unusable_next_link_is_worked_on(make_scenario: MakeScenario, link: str | None) -> None:
+    scenario = make_scenario(1)
+
+    def cut(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        if "page" in request.url.params:
+            return httpx.Response(404)
+        return httpx.Response(200, json={**response.json(), "link": [{"relation": "next", "url": link}]})
+
+    change_answers(scenario, lambda request: request.url.params.get("status") == "requested" or "page" in request.url.params, cut)
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert scenario.agent.exchange.order_tasks_cut_off() is not None
 
 
 @pytest.mark.parametrize("what", ["specimen/", "task/"])

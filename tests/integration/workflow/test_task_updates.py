@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import httpx
 import pytest
 from fhir.resources.STU3.task import Task
 
@@ -18,6 +19,7 @@ from tests.harness.proof import FIGURES, SHARE
 from tests.harness.sent_bodies import record_writes
 from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario
+from tests.integration.workflow.service_answers import change_answers
 
 MakeScenario = Callable[..., Scenario]
 
@@ -30,6 +32,24 @@ async def test_rejected_line_is_cancelled_with_reason_others_proceed(make_scenar
     await scenario.world.drain(scenario.agent)
     invalid = next(task for task in scenario.world.line_tasks(scenario.task) if scenario.world.item_of(task) == "999.999")
     assert "999.999" in scenario.outputs(str(invalid["id"]))[0]
+    assert sorted(scenario.statuses()) == ["cancelled", "completed", "completed"]
+    assert scenario.status() == "completed"
+
+
+@pytest.mark.parametrize("altered", ['W/"{}--gzip"', 'W/"{}-gzip"', '"{};gzip"', 'W/"{}-br"'])
+async def test_gateway_that_alters_etags_costs_no_update(make_scenario: MakeScenario, altered: str) -> None:
+    scenario = make_scenario(3, spoil=1, acknowledge_status="accepted")
+
+    def alter(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        version = response.headers.get("etag", "").split('"')[1:2]
+        kept = {"etag": altered.format(*version)} if version else {}
+        headers = {name: value for name, value in response.headers.items() if name in {"content-type", "location"}}
+        return httpx.Response(response.status_code, headers={**headers, **kept}, content=response.content)
+
+    change_answers(scenario, lambda request: "/fhir/" in request.url.path, alter)
+    await scenario.process_all()
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
     assert sorted(scenario.statuses()) == ["cancelled", "completed", "completed"]
     assert scenario.status() == "completed"
 
