@@ -21,6 +21,7 @@ HOLD_CAUSES = {
     "order.readable": "a resource of them cannot be read",
     "order.contract-system-known": "no contract is named in a system that we know",
     "order.contract-known": "their contract is not in our settings",
+    "questionnaire.visible": "their tests need answers, and the exchange service shows us none",
     "order.clocks-differ": "our clock and the exchange service's do not agree, and times of theirs are doubtful by ours",
     "order.catalogue": "there is no catalogue to check them against",
     "specimen.collected-ahead": "a time is ahead of our clock",

@@ -267,13 +267,17 @@ class OrderResource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedOrder:
-    """A whole order. `responses` is None if it is not known whether there are answers."""
+    """A whole order. `responses` is None if it is not known whether there are answers.
+
+    `answers_withheld`: the service has more of them than it shows us.
+    """
 
     task: ReceivedTask
     lines: tuple[ReceivedLine, ...] = ()
     specimens: tuple[ReceivedSpecimen, ...] = ()
     patients: tuple[ReceivedPatient, ...] = ()
     responses: tuple[ReceivedResponse, ...] | None = None
+    answers_withheld: bool = False
     unreadable: tuple[tuple[ResourceRef, UnreadableResource], ...] = ()
     not_fetched: tuple[ResourceRef, ...] = ()
     malformed_fields: tuple[MalformedField, ...] = ()

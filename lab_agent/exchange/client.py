@@ -37,7 +37,7 @@ from lab_agent.exchange.search_watch import SearchWatch
 from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query, resolve_next_page
 from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
 from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, ServiceClock, UnfilteredSearch
+from lab_agent.ports.exchange import AnswersWithheld, Exchange, Json, SavedResource, SearchKind, ServiceClock, UnfilteredSearch
 from lab_agent.settings.exchange import ExchangeSettings
 
 _MAX_PAGES = 1000
@@ -121,11 +121,14 @@ class ExchangeClient(Exchange):
         Raises `ServiceRejected` where the right to search is missing (403): it may be granted.
         """
         found: list[Json] = []
+        withheld = False
         for procedure_request in procedure_requests:
             if not self._may_search_questionnaires():
                 return None
             try:
                 found += await self._responses_about(procedure_request)
+            except AnswersWithheld as some:
+                found, withheld = [*found, *some.rows], True
             except SearchNotSupported as exc:
                 self._no_questionnaire_search_until = self._clock.now() + _NO_SEARCH_MEMORY
                 _log.warning(
@@ -134,7 +137,10 @@ class ExchangeClient(Exchange):
                     status=exc.status,
                 )
                 return None
-        return fhir_http.deduplicate(found) if self._may_search_questionnaires() else None
+        rows = fhir_http.deduplicate(found)
+        if withheld:
+            raise AnswersWithheld(rows)
+        return rows if self._may_search_questionnaires() else None
 
     def _may_search_questionnaires(self) -> bool:
         until = self._no_questionnaire_search_until
@@ -306,7 +312,17 @@ class ExchangeClient(Exchange):
             resource_type="QuestionnaireResponse",
             subject=ResourceRef("ProcedureRequest", procedure_request),
         )
-        return _filtered(criteria, await self._search(criteria, self._urls.questionnaire_responses(procedure_request)))
+        address = self._urls.questionnaire_responses(procedure_request)
+        try:
+            answer = await self._search(criteria, address)
+        except AuthenticationRequired as exc:
+            await self.check()  # while we are signed in, a 401 is about this search alone
+            text = "searching QuestionnaireResponse was answered with 401"
+            raise ServiceRejected(text, status=401, may_pass=True) from exc
+        rows = _filtered(criteria, answer)
+        if answer.withholds:
+            raise AnswersWithheld(rows)
+        return rows
 
     async def _search_identifier(self, resource_type: str, identifier: Identifier) -> tuple[Json, ...]:
         criteria = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type=resource_type, identifier=identifier)
@@ -392,7 +408,7 @@ def _selecting(parse: PageParser, selection: RowSelection, omissions: _Omissions
 
     def read(context: RequestContext, body: bytes) -> BundlePage:
         page = parse(context, body)
-        selection.add(found_rows(page.bundle))
+        selection.add(page.bundle)
         omissions.unreadable += page.unreadable(selection.criteria.resource_type)
         return page
 

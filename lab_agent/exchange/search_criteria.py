@@ -6,7 +6,7 @@ against the search itself: its type, `status`, `code`, `partOf`, `subject`, `ide
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -66,6 +66,12 @@ class SearchAnswer:
     rows: tuple[Json, ...] = ()
     outdated: frozenset[str] = frozenset()
     foreign: int = 0
+    withholds: bool = False
+    """It says itself that there is more than it gives."""
+
+
+_WITHHOLDING = frozenset({"security", "login", "unknown", "expired", "forbidden", "suppressed"})
+"""Types of issues that are about our rights (FHIR STU3, IssueType: security and below)."""
 
 
 class RowSelection:
@@ -74,13 +80,18 @@ class RowSelection:
     def __init__(self, criteria: SearchCriteria) -> None:
         self.criteria = criteria
         self._rows: dict[object, tuple[Fit, Json]] = {}
+        self._total = 0
+        self._withholds = False
 
     def __len__(self) -> int:
         """How many rows were held against it."""
         return len(self._rows)
 
-    def add(self, rows: Iterable[Json]) -> None:
-        """Add rows; the last copy of a resource counts, since pages shift while they are read."""
+    def add(self, bundle: Json) -> None:
+        """Add the rows of a page; the last copy of a resource counts, since pages shift while they are read."""
+        self._total = max(self._total, total) if isinstance(total := bundle.get("total"), int) else self._total
+        self._withholds |= any(map(_is_withheld, _objects(bundle.get("entry"))))
+        rows = found_rows(bundle)
         keeps_all = self.criteria.resource_type == "Contract"  # see `_is_sole_unidentified_contract`; there are few
         for row in rows:
             fit = self.criteria.compare(row)
@@ -95,6 +106,7 @@ class RowSelection:
             tuple(row for fit, row in compared if fit is Fit.FITS),
             frozenset(str(row.get("id")) for fit, row in compared if fit is Fit.OUTDATED),
             sum(fit is Fit.FOREIGN for fit, _ in compared),
+            self._withholds or self._total > len(self._rows),
         )
 
 
@@ -121,6 +133,15 @@ def _is_sole_unidentified_contract(criteria: SearchCriteria, rows: list[Json]) -
 def _is_included(entry: Json) -> bool:
     search = entry.get("search")
     return isinstance(search, Mapping) and search.get("mode") in {"include", "outcome"}
+
+
+def _is_withheld(entry: Json) -> bool:
+    """Whether an entry stands for a resource that is not shown: it has none, or an OperationOutcome that says so."""
+    resource = entry.get("resource")
+    if not isinstance(resource, Mapping):
+        return not _is_included(entry)
+    issues = _objects(resource.get("issue")) if is_resource_type(resource, "OperationOutcome") else []
+    return any(issue.get("code") in _WITHHOLDING for issue in issues)
 
 
 def _codes(concept: Any) -> frozenset[str]:

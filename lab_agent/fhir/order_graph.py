@@ -34,7 +34,10 @@ class GraphJson:
 
 @dataclass(frozen=True, slots=True)
 class OrderGraph:
-    """The resources of one order. `questionnaire_responses` is None where it is not known whether there are any."""
+    """The resources of one order. `questionnaire_responses` is None where it is not known whether there are any.
+
+    `answers_withheld`: the service said that it has more of them than it showed.
+    """
 
     base_url: str
     order_task: Json
@@ -42,6 +45,7 @@ class OrderGraph:
     resources: Mapping[ResourceRef, Json] = field(default_factory=dict)
     unreadable: Mapping[ResourceRef, UnreadableResource] = field(default_factory=dict)
     questionnaire_responses: tuple[Json, ...] | None = None
+    answers_withheld: bool = False
 
     def missing_references(self) -> frozenset[ResourceRef]:
         """References of this order that are neither read nor known to be unreadable."""
@@ -62,9 +66,10 @@ class OrderGraph:
         """The graph with all that was read at once, and what could not be."""
         return replace(self, resources={**self.resources, **resources}, unreadable={**self.unreadable, **unreadable})
 
-    def with_questionnaire_responses(self, responses: Iterable[Json] | None) -> OrderGraph:
+    def with_questionnaire_responses(self, responses: Iterable[Json] | None, *, withheld: bool = False) -> OrderGraph:
         """The graph with the responses found by search; None where the service offers no search."""
-        return replace(self, questionnaire_responses=None if responses is None else tuple(responses))
+        found = None if responses is None else tuple(responses)
+        return replace(self, questionnaire_responses=found, answers_withheld=withheld)
 
     def procedure_request_ids(self) -> tuple[str, ...]:
         """Ids of the ProcedureRequests of the lines, each once, in the order of the lines."""
@@ -84,6 +89,7 @@ class OrderGraph:
             "unreadable": [[ref.type, ref.id, why.reason, why.status] for ref, why in self.unreadable.items()],
             "patients": [ref.id for ref in patients],
             "questionnaire_responses": None if responses is None else [strip_identification(each) for each in responses],
+            "answers_withheld": self.answers_withheld,
         }
         return GraphJson(
             exact_json.dumps(medical), exact_json.dumps({"format": _FORMAT_VERSION, "resources": _resources_to_list(patients)})
@@ -113,6 +119,7 @@ class OrderGraph:
             resources={**_resources_from_list(stored["resources"]), **patients},
             unreadable={**unreadable, **purged},
             questionnaire_responses=None if responses is None else tuple(responses),
+            answers_withheld=bool(stored.get("answers_withheld")),
         )
 
     def _procedure_request_refs(self) -> Iterator[ResourceRef]:

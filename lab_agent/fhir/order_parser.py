@@ -52,6 +52,7 @@ def parse_order(graph: OrderGraph) -> ReceivedOrder:
         patients=tuple(_patient(reader, ref) for ref, reader in _make_readers(graph, patients, "Patient", malformed_fields)),
         specimens=tuple(_specimen(reader, ref) for ref, reader in _make_readers(graph, specimens, "Specimen", malformed_fields)),
         responses=_responses(graph, malformed_fields),
+        answers_withheld=graph.answers_withheld,
         unreadable=tuple(graph.unreadable.items()),
         not_fetched=tuple(sorted(graph.missing_references())),
         malformed_fields=tuple(dict.fromkeys(malformed_fields)),

@@ -72,6 +72,14 @@ class UnfilteredSearch(PermanentFailure):
         self.rows = rows
 
 
+class AnswersWithheld(PermanentFailure):
+    """A search for QuestionnaireResponses left some out that we may not see. `rows` are those that it gave."""
+
+    def __init__(self, rows: tuple[Json, ...]) -> None:
+        super().__init__("the service left QuestionnaireResponses out of its answer")
+        self.rows = rows
+
+
 class Exchange(Protocol):
     """The service's FHIR endpoints (interface: Endpoints).
 
@@ -103,7 +111,8 @@ class Exchange(Protocol):
     async def questionnaire_responses(self, procedure_requests: Collection[ResourceId]) -> tuple[Json, ...] | None:
         """The QuestionnaireResponses about one of the ProcedureRequests; None if the service offers no such search.
 
-        Raises `UnfilteredSearch` if the answer held others, too.
+        What we have no right to read is left out by many services without a word. Raises `AnswersWithheld` where the answer says
+        so, and `UnfilteredSearch` if it held others, too.
         """
         ...
 

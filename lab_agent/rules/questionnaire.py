@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from lab_agent.catalogue.model import Question, QuestionType
+from lab_agent.catalogue.model import Item, Question, QuestionType
 from lab_agent.catalogue.questionnaire import QuestionNode
 from lab_agent.domain.received_order import AnswerValue, patient_key
 from lab_agent.domain.values import Coding
@@ -85,6 +85,41 @@ def _answers(context: RuleContext) -> Mapping[str | None, list[tuple[str, Answer
     return found
 
 
+def _find_missing(context: RuleContext) -> Iterator[tuple[str, Item, Question]]:
+    """The lines whose test requires an answer that none of the responses has, each with the question."""
+    answered = _answers(context)
+    required = {node.question.link_id: node.question for node in _questions(context) if node.required}
+    for line, _, items in context.known_lines():
+        for asked in items[0].question_refs:
+            if asked.required and asked.link_id in required and not answered.get(asked.link_id):
+                yield line.id, items[0], required[asked.link_id]
+
+
+def _may_hide_answers(context: RuleContext) -> bool:
+    """Whether there may be answers that we have no right to read: a service leaves these out of a search, often without a word.
+
+    A response that we can read shows that the right was given: then what is not in it was not answered.
+    """
+    return not context.order.responses or context.order.answers_withheld
+
+
+@rule(
+    "questionnaire.visible",
+    Severity.HOLD,
+    "Authentication: resource rights",
+    "{where}: the tests need answers to {count} questions, and the laboratory sees none of these answers. Please fill in the "
+    "questionnaire of the whole basket, and grant the laboratory the right to read the answers.",
+    may_refuse=True,
+    may_release=True,
+    look_at_each=True,
+)
+def _check_visible(context: RuleContext) -> Iterator[Violation]:
+    if context.order.responses is not None and _may_hide_answers(context):
+        missing = sorted({question.link_id for _, _, question in _find_missing(context)})
+        if missing:
+            yield Violation("QuestionnaireResponse", values={"count": str(len(missing))}, evidence=tuple(missing))
+
+
 @rule(
     "questionnaire.required",
     Severity.REFUSE,
@@ -92,15 +127,12 @@ def _answers(context: RuleContext) -> Mapping[str | None, list[tuple[str, Answer
     "{where}: test {code} needs an answer to: {question}. Please fill in the questionnaire of the whole basket.",
 )
 def _check_required(context: RuleContext) -> Iterator[Violation]:
-    if context.order.responses is None:
+    if context.order.responses is None or _may_hide_answers(context):
         return
-    answered = _answers(context)
-    missing = {node.question.link_id: node.question for node in _questions(context) if node.required}
-    for line, _, items in context.known_lines():
-        for asked in items[0].question_refs:
-            if asked.required and asked.link_id in missing and not answered.get(asked.link_id):
-                values = {"question": _title(missing[asked.link_id]), "code": items[0].id}
-                yield Violation(f"QuestionnaireResponse.item[{asked.link_id}]", (line.id,), values)
+    for line, item, question in _find_missing(context):
+        yield Violation(
+            f"QuestionnaireResponse.item[{question.link_id}]", (line,), {"question": _title(question), "code": item.id}
+        )
 
 
 @rule(

@@ -9,7 +9,7 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef, UnreadableResource
 from lab_agent.errors import InvalidResponse, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
-from lab_agent.ports.exchange import Exchange, Json, SavedResource
+from lab_agent.ports.exchange import AnswersWithheld, Exchange, Json, SavedResource
 
 MAX_PARALLEL_READS = 6
 """How many reads of one order run at once."""
@@ -32,7 +32,10 @@ async def fetch_graph(exchange: Exchange, base_url: str, order_task: Json, line_
 
 async def add_answers(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
     """Search for the answers about what is ordered. Raises what the search raises."""
-    responses = await exchange.questionnaire_responses([ResourceId(each) for each in graph.procedure_request_ids()])
+    try:
+        responses = await exchange.questionnaire_responses([ResourceId(each) for each in graph.procedure_request_ids()])
+    except AnswersWithheld as some:
+        return graph.with_questionnaire_responses(some.rows, withheld=True)
     return graph.with_questionnaire_responses(responses)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import httpx
@@ -15,6 +16,9 @@ from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.ports.exchange import SearchKind
 from lab_agent.workflow import operator_orders
 from lab_agent.workflow.search_alerts import SearchAlerts, search_alert_key
+from lab_sandbox.config import LABORATORY_GUID
+from tests.harness.orders import catalogue, procedure_requests, templates
+from tests.harness.world import World
 from tests.integration.workflow.conftest import Scenario, pick_template
 from tests.integration.workflow.service_answers import add_rows, answer_with, change_answers, is_read_of, is_search_with
 from tests.integration.workflow.test_held_orders import later
@@ -141,7 +145,7 @@ async def test_broken_resource_counts_like_a_missing_one(make_scenario: MakeScen
 @pytest.mark.parametrize(
     ("parameter", "status"),
     # 422 to the search for answers says that the service does not offer it: the answers are unknown then.
-    [("part-of", 403), ("part-of", 418), ("part-of", 422), ("subject", 403), ("subject", 418)],
+    [("part-of", 403), ("part-of", 418), ("part-of", 422), ("subject", 401), ("subject", 403), ("subject", 418)],
 )
 async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScenario, parameter: str, status: int) -> None:
     scenario = make_scenario(1)
@@ -153,6 +157,98 @@ async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScen
     restore()
     await later(scenario, 301)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+def answers_in(bundle: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each["resource"] for each in bundle["entry"] if each["resource"]["resourceType"] == "QuestionnaireResponse"]
+
+
+def needs_answers(bundle: dict[str, Any]) -> bool:
+    items = {each["code"]["coding"][0]["code"] for each in procedure_requests(bundle)}
+    known = catalogue().contract("C-100").items
+    asked = [ref for code in items if code in known for ref in known[code].question_refs]
+    return any(each.required for each in asked)
+
+
+@pytest.fixture
+def place_with_answers() -> Callable[..., Scenario]:
+    """Place an order whose tests need answers, changed on its way."""
+
+    def place(change: Callable[[dict[str, Any]], None]) -> Scenario:
+        world = World("answers")
+        found = templates(world.clock.now().replace(minute=0, second=0), 60)
+        template = deepcopy(next(each for each in found if needs_answers(each.bundle)))
+        change(template.bundle)
+        return Scenario(world, world.agent(), world.place_order(template))
+
+    return place
+
+
+def without_right(bundle: dict[str, Any]) -> None:
+    for each in answers_in(bundle):
+        each["meta"]["security"] = [right for right in each["meta"]["security"] if right["code"] != LABORATORY_GUID]
+
+
+def without_answers(bundle: dict[str, Any]) -> None:
+    bundle["entry"] = [each for each in bundle["entry"] if each["resource"] not in answers_in(bundle)]
+
+
+def without_items(bundle: dict[str, Any]) -> None:
+    for each in answers_in(bundle):
+        each["item"] = []
+
+
+@pytest.mark.parametrize("change", [without_right, without_answers])
+async def test_answers_that_are_not_seen_hold_the_order(place_with_answers: Any, change: Any) -> None:
+    """A service leaves out of a search what we may not read: nobody can tell that from answers that were never sent."""
+    scenario = place_with_answers(change)
+    await scenario.process_all()
+    record = await scenario.order_record()
+    assert (record.state, record.hold_cause) == (OrderState.HELD, "questionnaire.visible")
+    assert {scenario.status(), *scenario.statuses()} == {"requested"}
+
+
+async def test_answers_are_read_once_the_right_is_granted(place_with_answers: Any) -> None:
+    scenario = place_with_answers(without_right)
+    await scenario.process_all()
+    assert (await scenario.order_record()).state is OrderState.HELD
+    service = scenario.world.service
+    for stored in service.store.find("QuestionnaireResponse", [], lambda _: True, limit=9):
+        service.resources.add_rights(stored, [("read", LABORATORY_GUID)])
+    await later(scenario, 301)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+async def test_answers_that_are_seen_and_incomplete_reject(place_with_answers: Any) -> None:
+    scenario = place_with_answers(without_items)
+    await scenario.process_all()
+    await scenario.world.drain(scenario.agent)
+    assert "cancelled" in scenario.statuses()
+    assert await scenario.reported_rules() == {"questionnaire.required"}
+
+
+SUPPRESSED = {"resourceType": "OperationOutcome", "issue": [{"severity": "information", "code": "suppressed"}]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"total": 9},
+        {"entry": [{"fullUrl": "QuestionnaireResponse/q9", "search": {"mode": "match"}}]},
+        {"entry": [{"resource": SUPPRESSED, "search": {"mode": "outcome"}}]},
+    ],
+)
+async def test_answers_that_are_partly_withheld_hold_the_order(place_with_answers: Any, more: dict[str, Any]) -> None:
+    scenario = place_with_answers(without_items)
+
+    def withhold(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        bundle = response.json()
+        entries = [*bundle.get("entry", []), *more.get("entry", [])]
+        return httpx.Response(200, json={**bundle, **more, "entry": entries})
+
+    change_answers(scenario, is_search_with("subject"), withhold)
+    await scenario.process_all()
+    assert (await scenario.order_record()).hold_cause == "questionnaire.visible"
 
 
 @pytest.mark.parametrize("link", ["", "http://[bad", "?page=404", "https://elsewhere.example/fhir/task?page=2", None])

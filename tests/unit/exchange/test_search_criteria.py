@@ -17,7 +17,7 @@ def line(*references: Any) -> dict[str, Any]:
 
 def _select(criteria: SearchCriteria, rows: list[dict[str, Any]]) -> SearchAnswer:
     selection = RowSelection(criteria)
-    selection.add(rows)
+    selection.add({"entry": [{"resource": each} for each in rows]})
     return selection.answer()
 
 
@@ -108,3 +108,27 @@ def test_system_of_identifier_is_compared_with_tolerance(system: Any, fits: bool
     search = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Contract", identifier=asked)
     row = {"resourceType": "Contract", "id": "1", "identifier": [{"system": system, "value": "C-100"}]}
     assert (_select(search, [row]).rows != ()) is fits
+
+
+FORBIDDEN = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "code": "suppressed"}]}
+HINT = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "code": "not-supported"}]}
+
+
+@pytest.mark.parametrize(
+    ("page", "withholds"),
+    [
+        ({}, False),
+        ({"total": 1}, False),
+        ({"total": 2}, True),
+        ({"total": "2"}, False),
+        ({"entry": [{"fullUrl": "urn:x"}]}, True),
+        ({"entry": [{"fullUrl": "urn:x", "search": {"mode": "include"}}]}, False),
+        ({"entry": [{"resource": FORBIDDEN, "search": {"mode": "outcome"}}]}, True),
+        ({"entry": [{"resource": FORBIDDEN}]}, True),
+        ({"entry": [{"resource": HINT, "search": {"mode": "outcome"}}]}, False),
+    ],
+)
+def test_answer_says_that_it_withholds_something(page: dict[str, Any], withholds: bool) -> None:
+    selection = RowSelection(SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task"))
+    selection.add({**page, "entry": [{"resource": line()}, *page.get("entry", ())]})
+    assert selection.answer().withholds is withholds

@@ -108,6 +108,7 @@ DEFINITIONS = {
     "questionnaire.completed": ("warn", "QuestionnaireResponse"),
     "questionnaire.source": ("refuse", "QuestionnaireResponse"),
     "questionnaire.subject": ("warn", "QuestionnaireResponse"),
+    "questionnaire.visible": ("hold may_refuse may_release look_at_each", "Authentication: resource rights"),
     "questionnaire.required": ("refuse", "Questionnaire: required"),
     "questionnaire.choice": ("refuse", "Questionnaire: option"),
     "questionnaire.once": ("warn", "Questionnaire: repeats"),

@@ -451,7 +451,7 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("questionnaire.completed", put(answers, "status", to="in-progress")),
     ("questionnaire.source", put(answers, "source", "reference", to="patient/p9")),
     ("questionnaire.subject", put(answers, "subject", "reference", to="procedurerequest/pr9")),
-    ("questionnaire.required", put(lambda wire: wire, "questionnaire_responses", to=[])),
+    ("questionnaire.visible", put(lambda wire: wire, "questionnaire_responses", to=[])),
     ("questionnaire.required", put(answers, "item", 0, "item", 0, to={"linkId": "drugs"})),
     ("questionnaire.choice", put(answers, "item", 0, "item", 0, "item", 0, "answer", 0, "valueCoding", "code", to="aspirin")),
     ("questionnaire.once", answer("anticoagulant", {"valueString": "warfarin"})),
