@@ -170,6 +170,12 @@ def _order_row(order: OrderSummary) -> Row:
 def _timeline_rows(detail: OrderDetail, messages: _Messages) -> list[Row]:
     """The events of an order, and what the service said to attempts at its jobs, oldest first."""
     rows: list[tuple[datetime, Row]] = [(each.at, {"at": each.at, "what": each.text, "by": each.by}) for each in detail.events]
+    order = detail.order
+    if order.state is OrderState.HELD and order.held_since is not None:
+        what = (
+            f"still held since {order.held_since:%Y-%m-%d %H:%M:%S} UTC; read {detail.times_read} times in all, last at this time"
+        )
+        rows.append((order.changed_at, {"at": order.changed_at, "what": what, "by": None}))
     for job, said in messages.items():
         for each in said:
             what = f"job {job}, attempt {each.attempt}: {each.answer}. The service said: {each.text}"

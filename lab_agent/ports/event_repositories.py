@@ -20,6 +20,10 @@ class EventRepository(Protocol):
         """Add an entry to an order's timeline, to a report's history, to both, or to a refused message's history."""
         ...
 
+    def add_once(self, event: Event, *, since: datetime) -> bool:
+        """Add an entry to an order's timeline, unless that has one of its action and text since then. Whether it was added."""
+        ...
+
 
 class AlertRepository(Protocol):
     """Alerts; at most one of a key is open."""

@@ -199,6 +199,11 @@ class OrderDetail:
     reports: tuple[ReportSummary, ...]
     events: tuple[Event, ...]
 
+    @property
+    def times_read(self) -> int:
+        """How often an order that waits for its decision was read from the service."""
+        return sum(job.attempts for job in self.jobs if job.kind is JobKind.FETCH_ORDER and job.is_waiting)
+
     def progress_of(self, part: WorkOrder) -> str:
         """How many of a part's lines have ended, as in `2/3`."""
         lines = [line for line in self.lines if line.adapter == part.adapter]

@@ -34,7 +34,7 @@ from lab_agent.status import order_decisions
 from lab_agent.status.auth import Operator, Revealer, Viewer
 from lab_agent.status.charts import format_seconds
 from lab_agent.status.context import Context, Renderer, StatusContext
-from lab_agent.status.formatting import find_unconfirmed_submit, job_kind_name
+from lab_agent.status.formatting import find_unconfirmed_submit, format_timestamp, job_kind_name
 from lab_agent.status.forms import Form
 from lab_agent.status.order_decisions import Detail
 from lab_agent.status.pages import Flash
@@ -246,6 +246,10 @@ class _TimelineEntry:
 def _merge_timeline(detail: OrderDetail, messages: Mapping[JobId, Sequence[ServiceMessage]]) -> list[_TimelineEntry]:
     """The events of an order, the attempts at its jobs, and what the service said to these, oldest first."""
     entries = [_TimelineEntry(each.at, each.text, each.by) for each in detail.events]
+    if detail.order.state is OrderState.HELD and detail.order.held_since is not None:
+        words = gettext("still held since %(since)s; read %(count)s times in all, last at this time")
+        values = {"since": format_timestamp(detail.order.held_since), "count": detail.times_read}
+        entries.append(_TimelineEntry(detail.order.changed_at, words % values))
     entries += [
         _TimelineEntry(each.at, describe_attempt(job, each), tone="good" if each.cause is None else "bad")
         for job in detail.jobs

@@ -38,6 +38,16 @@ _IS_OPEN = (
     & alerts.c.closed_at.is_(None)
 )
 _ADD_EVENT = Write.of(events, insert(events).inline())
+_SAME_EVENT = Query(
+    select(events.c.number)
+    .where(
+        events.c.order_key == bindparam("of_order"),
+        events.c.action == bindparam("of_action"),
+        events.c.text == bindparam("of_text"),
+        events.c.at >= bindparam("since"),
+    )
+    .limit(literal_column("1"))
+)
 _OPEN_ALERT = Write.insert(alerts, lambda insert: insert.on_conflict_do_nothing().returning(literal_column("1")))
 _NEW_SINCE: BindParameter[datetime] = bindparam("new_since", type_=alerts.c.since.type)
 
@@ -106,6 +116,14 @@ class SqlEventRepository(EventRepository):
     @override
     def add(self, event: Event) -> None:
         self._session.append(_ADD_EVENT, [_EVENTS.to_values(event)])
+
+    @override
+    def add_once(self, event: Event, *, since: datetime) -> bool:
+        same = {"of_order": event.order, "of_action": event.action, "of_text": event.text, "since": since}
+        if self._session.execute(_SAME_EVENT, same).first() is not None:
+            return False
+        self.add(event)
+        return True
 
 
 class SqlAlertRepository(AlertRepository):

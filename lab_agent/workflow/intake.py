@@ -13,7 +13,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, OrderRecord
-from lab_agent.domain.state_machines import UNDECIDED_ORDERS
+from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
@@ -23,6 +23,7 @@ from lab_agent.workflow.order_assessment import AssessedOrder, OrderAssessor, la
 from lab_agent.workflow.order_decision import (
     Decision,
     DecisionPolicy,
+    add_once_offered,
     decide_lines,
     find_order_hold,
     hold_order,
@@ -213,10 +214,11 @@ def _is_unreadable(order: OrderRecord, result: FetchDecision) -> bool:
 
 
 def _record_waiting(uow: UnitOfWork, key: OrderKey, reason: str, now: datetime) -> None:
+    """Record why the order waits. One that is held keeps the reason for that: the job says why it is not assessed just now."""
     order = uow.orders.get_for_update(key)
-    if order.reason != reason:
+    if order.state is not OrderState.HELD and order.reason != reason:
+        add_once_offered(uow, order, Event(order=key, at=now, action="waiting", text=reason))
         uow.orders.save(replace(order, reason=reason, changed_at=now))
-        uow.events.add(Event(order=key, at=now, action="waiting", text=reason))
 
 
 def _are_all_made_before(assessed: AssessedOrder, before: datetime) -> bool:

@@ -106,7 +106,8 @@ def save_decision(
     policy.breaker.record_rejections(uow, decision.rules, key, now)
     for finding in assessed.assessment.findings():
         if finding.line not in decision.ended:
-            uow.events.add(Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}"))
+            event = Event(order=key, at=now, action=finding.severity.value, text=f"{finding.rule}: {finding.message}")
+            add_once_offered(uow, order, event)
     if decision.accepted:
         return _accept(uow, order, assessed, lines, decision, policy, now)
     reason = "every line was rejected" if decision.rejected else "every line had been ended by the partner or the service"
@@ -114,6 +115,14 @@ def save_decision(
     uow.orders.save(order)
     advance_order(uow, key, now)
     return order
+
+
+def add_once_offered(uow: UnitOfWork, order: OrderRecord, event: Event) -> bool:
+    """Add an event that may come about at each assessment: once since the order was offered. Whether it was added."""
+    if order.state is OrderState.SEEN and order.reason is None and not order.reopened:  # its first assessment
+        uow.events.add(event)
+        return True
+    return uow.events.add_once(event, since=order.seen_at)
 
 
 def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, now: datetime, hold: OrderHold) -> bool:
@@ -124,7 +133,7 @@ def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, n
     order = uow.orders.get_for_update(key)
     is_new = order.state is not OrderState.HELD or order.reason != hold.text
     if is_new:
-        uow.events.add(Event(order=key, at=now, action="held", text=hold.text))
+        is_new = add_once_offered(uow, order, Event(order=key, at=now, action="held", text=hold.text))
     held = order.hold(now, hold)
     uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
     open_at_once(uow, held_orders_alert_key(hold.cause), key, held.held_since or now, now, hold.text)

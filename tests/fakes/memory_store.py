@@ -255,6 +255,14 @@ class MemoryEventRepository(EventRepository):
     def add(self, event: Event) -> None:
         self._data.events.append(event)
 
+    @override
+    def add_once(self, event: Event, *, since: datetime) -> bool:
+        of = (event.order, event.action, event.text)
+        if any((each.order, each.action, each.text) == of and each.at >= since for each in self._data.events):
+            return False
+        self.add(event)
+        return True
+
 
 class MemoryAlertRepository(AlertRepository):
     """Alerts."""

@@ -342,3 +342,14 @@ async def test_timeline_tells_each_attempt(seeded: Any):
         "attempt 1): submit folder · 400 ms · ",
     ):
         assert shown in timeline
+
+
+async def test_timeline_of_held_order_tells_how_often_it_was_read(seeded: Any):
+    def read_often(uow: Any) -> None:
+        job = next(each for each in uow.jobs.list_for_order(HELD, open_only=True) if each.kind is JobKind.FETCH_ORDER)
+        uow.jobs.save(replace(job, attempts=229))
+
+    await seeded.write(read_often)
+    client = await seeded.signed_in_client(Role.VIEWER)
+    timeline = unescape((await client.get(f"/orders/{HELD}")).text.partition('<ol class="timeline">')[2])
+    assert "read 229 times in all" in timeline

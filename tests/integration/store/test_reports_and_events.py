@@ -181,3 +181,15 @@ async def test_many_uploads_are_found_in_parts(transact, factory):
         await transact(lambda uow, identifier=identifier: uow.uploads.save(factory.upload(identifier)))
     found = await transact(lambda uow: uow.uploads.find([str(number) for number in range(70_000)]))
     assert sorted(found) == ["1", "69999"]
+
+
+async def test_event_is_added_once_since_then(transact, factory):
+    event = Event(order="R1", at=factory.now, action="held", text="no contract")
+    others = [replace(event, text="x"), replace(event, action="waiting"), replace(event, order="R2")]
+    later = replace(event, at=factory.now + timedelta(hours=1))
+
+    def add(uow):
+        added = [uow.events.add_once(each, since=factory.now) for each in (event, *others, later)]
+        return [*added, uow.events.add_once(later, since=later.at), uow.events.add_once(later, since=later.at)]
+
+    assert await transact(add) == [True, True, True, True, False, True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -279,3 +280,34 @@ async def test_outage_does_not_count_as_unreadable(make_scenario: MakeScenario) 
     await scenario.world.drain(scenario.agent)
     record = await scenario.order_record()
     assert (record.state, "procedurerequest/" in str(record.reason)) == (OrderState.SEEN, True)
+
+
+def flap(scenario: Scenario, applies: Callable[[httpx.Request], bool], answer: Callable[..., httpx.Response]) -> None:
+    """Every other such request is answered otherwise."""
+    turns = itertools.cycle([False, True])
+    change_answers(scenario, applies, lambda request, response: answer(request, response) if next(turns) else response)
+
+
+@pytest.mark.parametrize("what", ["lines", "list", "task", "specimen", "patient"])
+async def test_held_order_tells_each_reason_once(make_scenario: MakeScenario, what: str) -> None:
+    """Read every few seconds, from a service that answers now this and now that."""
+    scenario = make_scenario(2, hold_retry=8, unreadable_after=20)
+    scenario.world.catalogues.available = False
+    gone, no_rows = answer_with(404), answer_with(200, '{"resourceType": "Bundle", "entry": []}')
+    applies, answer = {
+        "lines": (is_search_with("part-of"), no_rows),
+        "list": (is_search_with("part-of"), answer_with(500)),
+        "task": (is_read_of(f"task/{scenario.task}"), gone),
+        "specimen": (is_read_of("specimen/"), gone),
+        "patient": (is_read_of("patient/"), gone),
+    }[what]
+    flap(scenario, applies, answer)
+    await scenario.process_all()
+    for _ in range(120):
+        await later(scenario, 8.1)
+    record = await scenario.order_record()
+    assert record.state is OrderState.HELD
+    told = Counter((event.action, event.text) for event in await scenario.events())
+    assert max(told.values()) == 1
+    assert (await scenario.jobs())[0].attempts > 100
+    assert record.changed_at > (record.held_since or record.changed_at)
