@@ -146,7 +146,8 @@ def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[s
 def _patient_text(patient: Any) -> str:
     identifiers = ", ".join(each.value for each in patient.identifiers)
     name = " ".join(part for part in (patient.family, *patient.given) if part)
-    return "; ".join(str(part) for part in (name, patient.birth_date, patient.gender, identifiers) if part)
+    born = patient.birth_date.isoformat() if patient.birth_date else None
+    return "; ".join(part for part in (name, born, patient.gender, identifiers) if part)
 
 
 def _rows(outcome: PartOutcome) -> list[Row]:

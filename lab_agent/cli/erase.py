@@ -18,6 +18,7 @@ from lab_agent.cli.patient_search import FoundData, find_data
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.patient_search import PatientCriteria
+from lab_agent.domain.values import BirthDate, PartialDate
 from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
 from lab_agent.settings.root import Settings
 from lab_agent.store.backups import list_backups
@@ -100,9 +101,12 @@ def _ask_for_patient() -> PatientCriteria:
         for question in _QUESTIONS
     )
     try:
-        birth_date = date.fromisoformat(born.strip()) if born.strip() else None
+        born = born.strip()
+        whole = len(born) >= len("1961-04-12")
+        birth_date: BirthDate | None = date.fromisoformat(born) if whole else PartialDate(born) if born else None
     except ValueError as exc:
-        raise InputError("The birth date is no date; write it as 1961-04-12. Nothing was changed.") from exc
+        hint = "write it as 1961-04-12, or as 1961 where no more is known of the patient"
+        raise InputError(f"The birth date is no date; {hint}. Nothing was changed.") from exc
     criteria = PatientCriteria(name=name.strip(), birth_date=birth_date, identifier=identifier.strip())
     if not criteria.is_enough:
         raise InputError("Give an identifier, or name and birth date: a name alone may be another person's. Nothing was changed.")

@@ -7,15 +7,15 @@ same `report_id`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import datetime, time
 from enum import StrEnum
 
 from lab_agent.domain.values import (
+    BirthDate,
     CodeableConcept,
     Coding,
     DateOrTime,
     Identifier,
-    PartialDate,
     Period,
     Quantity,
     Range,
@@ -117,7 +117,7 @@ class ReportedPatient:
 
     family: str | None = None
     given: tuple[str, ...] = ()
-    birth_date: date | PartialDate | None = None
+    birth_date: BirthDate | None = None
     gender: str | None = None
     identifiers: tuple[Identifier, ...] = ()
 

@@ -7,11 +7,11 @@ are added, never renamed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.values import Coding, Identifier
+from lab_agent.domain.values import BirthDate, Coding, Identifier
 
 SCHEMA_VERSION = 1
 
@@ -53,7 +53,7 @@ class OrderPatient:
     name_text: str | None = None
     other_names: tuple[PatientName, ...] = ()
     gender: str | None = None
-    birth_date: date | None = None
+    birth_date: BirthDate | None = None
     telecom: tuple[Telecom, ...] = ()
     identifiers: tuple[Identifier, ...] = ()
     global_identifier: Identifier | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cache
+
+from lab_agent.domain.values import BirthDate, PartialDate
 
 _WORDS = re.compile(r"[^\W_]+")
 _SHORTEST_TERM = 6
@@ -55,7 +56,7 @@ class PatientCriteria:
     """Who is meant: all that is given must be so. An identifier is enough alone, a name needs the birth date."""
 
     name: str = ""
-    birth_date: date | None = None
+    birth_date: BirthDate | None = None
     identifier: str = ""
 
     @property
@@ -67,8 +68,13 @@ class PatientCriteria:
     def search_terms(self) -> frozenset[str]:
         """What an index is asked for: a patient who is meant has them all (`KnownPatient.search_terms`)."""
         found = {_word_term(word) for word in words_of(self.name)}
-        found |= {_birth_term(self.birth_date.isoformat())} if self.birth_date else set()
         return frozenset(found | ({_identifier_term(number)} if (number := plain_identifier(self.identifier)) else set()))
+
+    @property
+    def birth_terms(self) -> frozenset[str]:
+        """What else an index is asked for: of some patients only the year is known, or the month; one of these is enough."""
+        born = self.birth_date.isoformat() if self.birth_date else ""
+        return frozenset(_birth_term(born[:length]) for length in (4, 7, 10) if length <= len(born))
 
     def matches(self, patient: KnownPatient) -> bool:
         """Whether this is the patient. All words of the name must be in one name of the patient."""
@@ -117,5 +123,7 @@ def _encodings(own: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*((own,) if own else ()), "utf-8", "cp1251", "cp866", "latin-1")))
 
 
-def _has_date(text: str, day: date) -> bool:
+def _has_date(text: str, day: BirthDate) -> bool:
+    if isinstance(day, PartialDate):
+        return re.search(rf"(?<!\d)(?:{day.text}|{day.text.replace('-', '')})(?!\d)", text) is not None
     return any(form in text for form in (f"{day:%Y%m%d}", f"{day:%Y-%m-%d}", f"{day:%d.%m.%Y}", f"{day:%d/%m/%Y}"))

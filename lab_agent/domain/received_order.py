@@ -8,12 +8,12 @@ Nothing is required here. Whatever is missing or of the wrong type is None or em
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
 from lab_agent.domain.human_name import HumanName
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier
+from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier
 from lab_agent.errors import OutcomeIssue
 
 EMPTY_CONCEPT = CodeableConcept()
@@ -201,13 +201,13 @@ class ReceivedTelecom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPatient:
-    """A Patient. `birth_date` is None unless `birth_date_text`, which was sent, is a full date."""
+    """A Patient. `birth_date` is None unless `birth_date_text`, which was sent, is a date, be it a year or month alone."""
 
     ref: ResourceRef
     where: str = "Patient"
     names: tuple[HumanName, ...] = ()
     gender: str | None = None
-    birth_date: date | None = None
+    birth_date: BirthDate | None = None
     birth_date_text: str | None = None
     telecom: tuple[ReceivedTelecom, ...] = ()
     identifiers: tuple[Identifier, ...] = ()

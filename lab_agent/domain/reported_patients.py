@@ -15,7 +15,7 @@ from enum import StrEnum
 from lab_agent.domain.lab_messages import ReportedPatient
 from lab_agent.domain.lab_order import OrderPatient, PatientName
 from lab_agent.domain.name_comparison import names_differ
-from lab_agent.domain.values import Identifier, PartialDate
+from lab_agent.domain.values import Identifier, may_be_same_day
 
 _COMPARED_GENDERS = frozenset({"male", "female"})
 """What says something of a person: `other` and `unknown` are written for many reasons, and never contradict."""
@@ -42,19 +42,11 @@ def find_differences(
     one, other = (None if each in unknown_birth_dates else each for each in (reported.birth_date, ordered.birth_date))
     differs = {
         PatientField.NAME: names_differ(PatientName(family=reported.family, given=reported.given), _names_of(ordered)),
-        PatientField.BIRTH_DATE: _dates_differ(one, other),
+        PatientField.BIRTH_DATE: one is not None and other is not None and not may_be_same_day(one, other),
         PatientField.SEX: _genders_differ(reported.gender, ordered.gender),
         PatientField.IDENTIFIER: _identifiers_differ(reported.identifiers, _identifiers_of(ordered)),
     }
     return tuple(field for field, is_different in differs.items() if is_different)
-
-
-def _dates_differ(one: date | PartialDate | None, other: date | PartialDate | None) -> bool:
-    """Whether they cannot be one day; `1980` and `1980-05-17` can."""
-    if one is None or other is None:
-        return False
-    length = min(len(one.isoformat()), len(other.isoformat()))
-    return one.isoformat()[:length] != other.isoformat()[:length]
 
 
 def _genders_differ(one: str | None, other: str | None) -> bool:

@@ -117,6 +117,21 @@ class PartialDate:
         return self.text
 
 
+BirthDate = date | PartialDate
+"""A whole date, or the year or month where no more is known (FHIR STU3: date)."""
+
+
+def may_be_same_day(one: BirthDate, other: BirthDate) -> bool:
+    """Whether two dates agree as far as both say: `1980` and `1980-05-17` do."""
+    length = min(len(one.isoformat()), len(other.isoformat()))
+    return one.isoformat()[:length] == other.isoformat()[:length]
+
+
+def day_span(value: BirthDate) -> tuple[date, date]:
+    """The first and the last day that it may mean."""
+    return (value.first_day, value.last_day) if isinstance(value, PartialDate) else (value, value)
+
+
 DateOrTime = datetime | PartialDate
 """A moment, or the date of it where no time is known."""
 

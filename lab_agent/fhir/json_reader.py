@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from lab_agent.domain.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier
+from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate
 from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.references import leads_elsewhere, parse_reference
 
@@ -70,8 +70,8 @@ class JsonReader:
         text = self.text(key)
         return None if text is None else DateTimeText(text, parse_date_time(text))
 
-    def date(self, key: str) -> date | None:
-        """A whole date."""
+    def date(self, key: str) -> BirthDate | None:
+        """A date; FHIR allows the year alone, and year and month."""
         text = self.text(key)
         return None if text is None else parse_date(text)
 
@@ -175,9 +175,9 @@ def parse_date_time(text: str) -> datetime | None:
         return None
 
 
-def parse_date(text: str) -> date | None:
-    """Read a FHIR date with year, month and day; None for anything else."""
+def parse_date(text: str) -> BirthDate | None:
+    """Read a FHIR date; None for anything else."""
     try:
-        return date.fromisoformat(text) if _DATE_PATTERN.fullmatch(text) else None
+        return date.fromisoformat(text) if _DATE_PATTERN.fullmatch(text) else PartialDate(text)
     except ValueError:
         return None

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from lab_agent.domain.human_name import choose_name
 from lab_agent.domain.received_order import patient_key
+from lab_agent.domain.values import PartialDate, day_span
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
 
@@ -47,8 +48,21 @@ def _check_gender_code(context: RuleContext) -> Iterator[Violation]:
 def _check_birth_date(context: RuleContext) -> Iterator[Violation]:
     for patient in context.order.patients:
         if patient.birth_date is None:
-            what = "is missing" if patient.birth_date_text is None else "is not a date with year, month and day"
+            what = "is missing" if patient.birth_date_text is None else "is not a date"
             yield Violation(f"{patient.where}.birthDate", values={"what": what})
+
+
+@rule(
+    "patient.birth-date-whole",
+    Severity.WARN,
+    "Patient: on the laboratory side",
+    "{where}: the birth date has no day. Please send the whole date, where it is known.",
+)
+def _check_birth_date_whole(context: RuleContext) -> Iterator[Violation]:
+    """FHIR allows a year, or a year and month: that is what is known of some patients."""
+    for patient in context.order.patients:
+        if isinstance(patient.birth_date, PartialDate):
+            yield Violation(f"{patient.where}.birthDate")
 
 
 @rule(
@@ -62,8 +76,10 @@ def _check_birth_possible(context: RuleContext) -> Iterator[Violation]:
     times = (context.ordered_at(request) for request in context.order.requests)  # our own clock may be behind (law 10)
     latest = (max((context.facts.now, *times)) + timedelta(days=1)).date()
     for patient in context.order.patients:
-        born = patient.birth_date
-        if born and (born > latest or born.year < latest.year - _MAX_AGE_YEARS):
+        if patient.birth_date is None:
+            continue
+        first, last = day_span(patient.birth_date)
+        if first > latest or last.year < latest.year - _MAX_AGE_YEARS:
             yield Violation(f"{patient.where}.birthDate")
 
 

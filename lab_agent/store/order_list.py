@@ -63,7 +63,7 @@ def load_order_list(
     dialect = connection.dialect.name
     of_patient = None
     if criteria.patient is not None:
-        of_patient = find_by_terms(connection, cipher, criteria.patient.search_terms)
+        of_patient = find_by_terms(connection, cipher, criteria.patient.search_terms, criteria.patient.birth_terms)
         if of_patient is None:
             return OrderList(orders=(), has_before=False, has_after=False)
     backwards = None if cursor is None else cursor.backwards

@@ -67,13 +67,22 @@ def digest_term(key: bytes, term: str) -> str:
     return hmac.new(key, term.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def find_by_terms(connection: Connection, cipher: Cipher, terms: Collection[str]) -> Select[Any] | None:
-    """Give the select of the keys of orders whose patient has all these terms; None where no patient is known at all."""
+def find_by_terms(
+    connection: Connection, cipher: Cipher, terms: Collection[str], one_of: Collection[str] = ()
+) -> Select[Any] | None:
+    """Give the select of the keys of orders whose patient has all these terms, and one of the others, if there are any.
+
+    None where no patient is known at all.
+    """
     stored = connection.scalar(select(key_values.c.value).where(key_values.c.key == INDEX_KEY_NAME))
-    if stored is None or not terms:
+    wanted = [*((term,) for term in terms), *([one_of] if one_of else [])]
+    if stored is None or not wanted:
         return None
     key = cipher.derive(_INDEX_PURPOSE).decrypt(stored.encode("ascii"))
-    each = [select(patient_digests.c.order_key).where(patient_digests.c.digest == digest_term(key, term)) for term in terms]
+    each = [
+        select(patient_digests.c.order_key).where(patient_digests.c.digest.in_([digest_term(key, term) for term in terms_of_one]))
+        for terms_of_one in wanted
+    ]
     return intersect(*each) if len(each) > 1 else each[0]  # type: ignore[return-value]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
-from lab_agent.domain.values import DateOrTime, PartialDate
+from lab_agent.domain.values import BirthDate, DateOrTime, PartialDate
 
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4})(?:(?P<month>\d\d)(?:(?P<day>\d\d)"
@@ -28,9 +28,9 @@ def format_timestamp(moment: datetime) -> str:
     return f"{format_date(moment)}{moment:%H%M%S}{fraction}" + f"{moment:%z}"[:5]
 
 
-def format_date(value: date) -> str:
-    """Write a date."""
-    return f"{value.year:04d}{value:%m%d}"
+def format_date(value: BirthDate) -> str:
+    """Write a date, as far as it is known: `19800517`, `198005` or `1980`."""
+    return value.text.replace("-", "") if isinstance(value, PartialDate) else f"{value.year:04d}{value:%m%d}"
 
 
 def parse_timestamp(text: str, zone: tzinfo | None) -> datetime:

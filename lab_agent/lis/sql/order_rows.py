@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
@@ -106,7 +107,7 @@ def _patient_row(patient: OrderPatient) -> dict[str, Any]:
         "second_given": " ".join(patient.given[1:]) or None,
         "other_names": "\n".join(map(_format_name, patient.other_names)) or None,
         "gender": patient.gender,
-        "birth_date": patient.birth_date,
+        "birth_date": patient.birth_date if isinstance(patient.birth_date, date) else None,  # the document has a year or month
         "phone": telecom.get("phone"),
         "email": telecom.get("email"),
         "global_system": identifier.system if identifier else None,

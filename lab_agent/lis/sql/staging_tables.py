@@ -112,7 +112,7 @@ def _patients_table(metadata: MetaData, prefix: str, orders: Table) -> Table:
         Column("second_given", String(_NAME_LENGTH)),
         Column("other_names", _LONG_TEXT, comment="further names with their use, one a line"),
         Column("gender", String(_KEY_LENGTH)),
-        Column("birth_date", Date),
+        Column("birth_date", Date, comment="null where the year or month alone is known: the document of the order has it"),
         Column("phone", String(_NAME_LENGTH)),
         Column("email", String(_NAME_LENGTH)),
         Column("global_system", String(_NAME_LENGTH)),

@@ -59,7 +59,7 @@ def add_order(
     part = WorkOrder(order=key, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=seen, accession=accession)
     uow.orders.save_work_order(part)
     uow.orders.save(order.transition_to(OrderState.FETCHED, seen) if fields.get("fetched") else order)
-    patient = KnownPatient(names=(words_of(name),), birth_dates=frozenset({"1961-04-12"}))
+    patient = KnownPatient(names=(words_of(name),), birth_dates=frozenset({fields.get("born", "1961-04-12")}))
     uow.vault.index_patient(key, patient.search_terms)
     return key
 
@@ -154,6 +154,9 @@ async def test_patients_are_found_by_digests_alone(store: SqlStore, url: str) ->
     ):
         assert await found(store, patient=criteria) == expected, criteria
     assert await found(store, patient=PatientCriteria(name="petrova"), search="task-000002") == []
+    year = await write(store, lambda uow: add_order(uow, 3, name="Olga Novikova", born="1961"))
+    for day, expected in ((date(1961, 4, 12), [year]), (date(1962, 4, 12), [])):
+        assert await found(store, patient=PatientCriteria(name="Novikova", birth_date=day)) == expected
     stored = await store.read(lambda connection: connection.exec_driver_sql("SELECT digest FROM patient_digests").scalars().all())
     assert all(len(each) == 32 and set(each) <= set("0123456789abcdef") for each in stored)
     await store.close()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.lab_order import LabOrder, format_answer_path
+from lab_agent.domain.values import PartialDate
 from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY, OrderPlan
 from tests.harness.orders import find_template, procedure_requests
 from tests.harness.world import World
@@ -40,6 +41,26 @@ async def test_ended_name_is_passed_on_behind_the_current_one(make_scenario: Mak
     alter(scenario, "Patient", lambda body: body.update(name=names))
     patient = (await handed_over(scenario)).patient
     assert (patient.family, [name.family for name in patient.other_names]) == ("Present", ["Former"])
+
+
+@pytest.mark.parametrize("born", ["1980", "1980-02", "2026", "1900"])
+async def test_birth_date_without_a_day_is_passed_on(make_scenario: MakeScenario, born: str) -> None:
+    scenario = make_scenario(1)
+    alter(scenario, "Patient", lambda body: body.update(birthDate=born))
+    assert (await handed_over(scenario)).patient.birth_date == PartialDate(born)
+    assert await scenario.reported_rules("warn") == {"patient.birth-date-whole"}
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    assert scenario.status() == "completed"
+
+
+@pytest.mark.parametrize("born", ["1980-13", "80", "1980-02-30", "2031", "1850", "17.05.1980"])
+async def test_birth_date_that_cannot_be_is_rejected(make_scenario: MakeScenario, born: str) -> None:
+    scenario = make_scenario(1)
+    alter(scenario, "Patient", lambda body: body.update(birthDate=born))
+    await scenario.process_all()
+    assert await scenario.reported_rules() < {"patient.birth-date", "patient.birth-possible"}
+    assert scenario.status() == "cancelled"
 
 
 async def test_name_that_is_only_text_is_passed_on(make_scenario: MakeScenario) -> None:

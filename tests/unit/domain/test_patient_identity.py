@@ -8,7 +8,7 @@ import pytest
 from lab_agent.domain.human_name import HumanName
 from lab_agent.domain.patient_identity import PatientMatch, compare_patients
 from lab_agent.domain.received_order import ReceivedPatient, ResourceRef
-from lab_agent.domain.values import Identifier
+from lab_agent.domain.values import Identifier, PartialDate
 
 BORN = date(1990, 12, 10)
 ADA = ReceivedPatient(
@@ -31,6 +31,9 @@ AGAIN = replace(ADA, ref=ResourceRef("Patient", "2"), identifiers=(Identifier(sy
         (replace(ADA, names=(HumanName(family="Lovelace", given=("Ann", "King")),)), PatientMatch.UNKNOWN),
         (replace(ADA, names=()), PatientMatch.UNKNOWN),
         (replace(ADA, birth_date=None), PatientMatch.SAME),
+        (replace(ADA, birth_date=PartialDate("1990")), PatientMatch.SAME),
+        (replace(AGAIN, birth_date=PartialDate("1990-12")), PatientMatch.UNKNOWN),
+        (replace(AGAIN, birth_date=PartialDate("1991")), PatientMatch.DIFFERENT),
         (replace(AGAIN, names=(HumanName(family="Byron"),)), PatientMatch.DIFFERENT),
         (replace(ADA, birth_date=date(1990, 12, 11)), PatientMatch.DIFFERENT),
         (replace(ADA, gender="male"), PatientMatch.DIFFERENT),
@@ -48,3 +51,8 @@ def test_number_without_a_system_is_no_shared_identifier() -> None:
     one = replace(ADA, identifiers=(Identifier(system=None, value="1"),))
     assert compare_patients(one, replace(one, names=(HumanName(family="Byron"),))) is PatientMatch.DIFFERENT
     assert compare_patients(one, replace(one, birth_date=None)) is PatientMatch.UNKNOWN
+
+
+def test_same_year_of_birth_alone_leaves_it_unknown() -> None:
+    one, other = (replace(each, birth_date=PartialDate("1990")) for each in (ADA, AGAIN))
+    assert compare_patients(one, other) is PatientMatch.UNKNOWN

@@ -7,6 +7,7 @@ from datetime import date
 import pytest
 
 from lab_agent.domain.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms, words_of
+from lab_agent.domain.values import PartialDate
 
 BORN = date(1961, 4, 12)
 ANNA = KnownPatient(
@@ -26,6 +27,7 @@ HL7 = "PID|1||4711||Петрова^Анна^^||19610412|F\rOBR|1|R0123456789ABCD
         (PatientCriteria(name="Sidorova Sergeevna", birth_date=BORN), False),  # words of two names
         (PatientCriteria(name="Petrova", birth_date=date(1961, 12, 4)), False),
         (PatientCriteria(name="Petrov", birth_date=BORN), False),
+        (PatientCriteria(name="Petrova", birth_date=PartialDate("1961")), False),  # erased is who is meant for certain
         (PatientCriteria(identifier="112-233-445 95"), True),
         (PatientCriteria(identifier="112-233-445 96"), False),
         (PatientCriteria(identifier="112-233-445 95", name="Ivanova"), False),
@@ -100,10 +102,12 @@ def test_message_is_read_in_the_code_page_of_its_sender():
 
 
 def test_terms_of_criteria_are_among_those_of_the_patient():
-    expected = {"name anna", "name petrova", "born 1961-04-12", "number 11223344595"}
+    expected = {"name anna", "name petrova", "number 11223344595"}
     criteria = PatientCriteria(name="Anna Petrova", birth_date=BORN, identifier="112-233-445 95")
     assert criteria.search_terms == expected
-    assert ANNA.search_terms == expected | {"name sergeevna", "name sidorova"}
+    assert criteria.birth_terms == {"born 1961", "born 1961-04", "born 1961-04-12"}
+    assert PatientCriteria(birth_date=PartialDate("1961-04")).birth_terms == {"born 1961", "born 1961-04"}
+    assert ANNA.search_terms == expected | {"born 1961-04-12", "name sergeevna", "name sidorova"}
     assert PatientCriteria().search_terms == frozenset()
 
 
@@ -115,3 +119,17 @@ def test_words_and_numbers_are_compared_in_one_spelling():
 
 def test_search_for_nothing_finds_nothing():
     assert not MessageSearch(None).is_about(HL7.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("Petrova 1961", True), ("Petrova|196104", False), ("Petrova 11961", False), ("Petrova 1962", False)],
+)
+def test_message_with_the_year_alone_names_whoever_has_no_more(text, found):
+    assert PatientCriteria(name="Petrova", birth_date=PartialDate("1961")).matches_text(text) is found
+
+
+def test_criteria_without_a_day_match_who_has_none():
+    criteria = PatientCriteria(name="Petrova", birth_date=PartialDate("1961"))
+    assert criteria.is_enough
+    assert criteria.matches(KnownPatient(names=ANNA.names, birth_dates=frozenset({"1961"})))

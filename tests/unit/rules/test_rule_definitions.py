@@ -101,6 +101,7 @@ DEFINITIONS = {
     "patient.gender": ("refuse", "Patient: on the laboratory side"),
     "patient.gender-code": ("refuse", "Patient: on the laboratory side"),
     "patient.birth-date": ("refuse", "Patient: on the laboratory side"),
+    "patient.birth-date-whole": ("warn", "Patient: on the laboratory side"),
     "patient.birth-possible": ("refuse reads_clock", "Patient: on the laboratory side"),
     "patient.anonymous": ("warn reads_clock", "Patient: anonymous order"),
     "patient.global": ("warn", "What the service does: rule 5, a global patient identifier"),

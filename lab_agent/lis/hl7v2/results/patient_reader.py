@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import date
 
 from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.values import Identifier, PartialDate
+from lab_agent.domain.values import BirthDate, Identifier, PartialDate
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
@@ -39,7 +39,7 @@ def read_patient(group: ObrGroup, field_map: FieldMap) -> ReportedPatient | None
     return None if patient == ReportedPatient() else patient
 
 
-def _read_birth_date(group: ObrGroup, field_map: FieldMap) -> date | PartialDate | None:
+def _read_birth_date(group: ObrGroup, field_map: FieldMap) -> BirthDate | None:
     text = group.find_first(field_map.results.paths["birth_date"])
     try:
         read = parse_partial_date(text) if text else ""

@@ -73,6 +73,15 @@ async def test_order_columns_are_readable(harness: AdapterHarness) -> None:
     assert [row["answer"] for row in harness.rows(harness.tables.answers)] == [str(order.answers[0].values[0]).lower(), "0"]
 
 
+@pytest.mark.parametrize("born", ["1980", "1980-02"])
+async def test_birth_date_without_a_day_is_in_the_document(harness: AdapterHarness, born: str) -> None:
+    order = make_order(1)
+    order = replace(order, patient=replace(order.patient, birth_date=PartialDate(born)))
+    await harness.adapter.submit(order)
+    assert load_order(harness.rows(harness.tables.orders)[0]["document"].encode()) == order
+    assert harness.rows(harness.tables.patients)[0]["birth_date"] is None
+
+
 @pytest.mark.parametrize("where", ["patients", "order_lines", "line_specimens", "answers"])
 async def test_incomplete_order_is_rolled_back(harness: AdapterHarness, where: str) -> None:
     """An order that cannot be written whole is not written at all."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from lab_agent.domain.lab_order import AnswerStep, LabOrder, NotificationOption, OrderAnswer, PatientName
-from lab_agent.domain.values import Coding, Identifier
+from lab_agent.domain.values import BirthDate, Coding, Identifier, PartialDate
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.testing.samples import make_order
@@ -51,6 +51,15 @@ def test_two_orders_of_one_patient_have_one_patient_number() -> None:
     orders = [make_order(seed) for seed in (1, 2)]
     same = [replace(each, patient=replace(each.patient, anonymous=False, service_identifier=PATIENT)) for each in orders]
     assert len({fields(order, "PID")[0][3] for order in same}) == 1
+
+
+@pytest.mark.parametrize(
+    ("born", "written"),
+    [(PartialDate("1980"), "1980"), (PartialDate("1980-02"), "198002"), (date(1980, 2, 29), "19800229"), (None, "")],
+)
+def test_birth_date_is_written_as_far_as_known(born: BirthDate | None, written: str) -> None:
+    order = make_order(3)
+    assert fields(replace(order, patient=replace(order.patient, birth_date=born)), "PID")[0][7] == written
 
 
 def test_other_names_are_in_the_alias_field() -> None:
