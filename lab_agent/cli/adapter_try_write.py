@@ -115,7 +115,8 @@ def _with_value(suggestion: MapSuggestion, *, ask: bool) -> MapSuggestion | None
     while suggestion.key == _TIME_ZONE and answer and answer not in available_timezones():
         print_error(f"{answer} is no time zone; write it as in Europe/Berlin.")
         answer = _ask(question)
-    return replace(suggestion, value=json.dumps(answer, ensure_ascii=False)) if answer else None
+    is_list = answer.startswith("[")  # as TOML writes it, such as several rules
+    return replace(suggestion, value=answer if is_list else json.dumps(answer, ensure_ascii=False)) if answer else None
 
 
 def _with_target(row: TableRow, *, ask: bool) -> TableRow | None:

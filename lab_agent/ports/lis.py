@@ -123,7 +123,8 @@ class MapSuggestion:
 
     `table` is one of the adapter's map (its setting `mapping`), or, as `lis.NAME` and below that, one of the settings. `value` is
     as TOML writes it (`true`, `"final"`), None where only the laboratory knows it: a text then. `unless_item`: the line is needed
-    only where the order has no test of that name; `if_barcode`: only where that is the barcode of an order.
+    only where the order has no test of that name; `if_barcode`: only where that is the barcode of an order; `if_codes`: only
+    while the mapping tables lack one of these codes.
     """
 
     table: str
@@ -132,6 +133,7 @@ class MapSuggestion:
     reason: str
     unless_item: str | None = None
     if_barcode: str | None = None
+    if_codes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

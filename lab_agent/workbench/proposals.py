@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from lab_agent.mappings.translator import MissingKind
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage
 from lab_agent.workbench.rehearsal import PartOutcome
 from lab_agent.workbench.table_rows import TableRow, rows_for
@@ -54,6 +55,9 @@ def collect_proposals(tried: Iterable[TriedMessage]) -> Proposals:
 def _is_needed(suggestion: MapSuggestion, message: TriedMessage) -> bool:
     if suggestion.unless_item is not None:
         return any(suggestion.unless_item in outcome.unknown_items for outcome in message.outcomes)
+    if suggestion.if_codes:
+        missing = (each for outcome in message.outcomes for each in outcome.missing if each.kind is MissingKind.CODE)
+        return any(each.value in suggestion.if_codes for each in missing)
     if suggestion.if_barcode is not None:
         return suggestion.if_barcode in message.barcodes and any(outcome.order is None for outcome in message.outcomes)
     return True

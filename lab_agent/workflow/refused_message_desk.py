@@ -309,10 +309,10 @@ def _require_waiting(message: RefusedMessage) -> None:
 
 
 def _is_needed(uow: UnitOfWork, message: RefusedMessage, suggestion: MapSuggestion) -> bool:
-    """Whether a line would mend the map for sure: a barcode must be one of an order, and tests are known only with the order."""
+    """Whether a line would mend the map for sure: a barcode must be one of an order; tests and codes are known only with it."""
     if suggestion.if_barcode is not None:
         return bool(uow.orders.by_barcode(suggestion.if_barcode, message.source))
-    return suggestion.unless_item is None
+    return suggestion.unless_item is None and not suggestion.if_codes
 
 
 def _preview_part(uow: UnitOfWork, message: RefusedMessage, part: ParsedPart) -> PreviewedPart:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lab_agent.lis.hl7v2.orders.order_builder import build_segment
-from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, FieldPath, Message, Segment, Separators, escape
+from lab_agent.lis.hl7v2.parser import ACK_CONDITIONS, STANDARD_SEPARATORS, FieldPath, Message, Segment, Separators, escape
 from lab_agent.lis.hl7v2.timestamps import format_timestamp
 
 ACK_MESSAGE_TYPES = frozenset({"ACK", "ORL", "ORR", "ORG", "RRL"})
 """Message types that acknowledge something."""
-_ACK_CONDITIONS = frozenset({"AL", "NE", "ER", "SU"})
-"""HL7 table 0155."""
 _MAX_TEXT_LENGTH = 200
 _PLACER_NUMBER = FieldPath.parse("ORC-2.1")
 _FILLER_NUMBER = FieldPath.parse("ORC-3.1")
@@ -93,7 +91,7 @@ def requested_acks(header: Segment) -> tuple[str, str] | None:
 
 def _ack_condition(given: str) -> str:
     condition = given.strip().upper()
-    return condition if condition in _ACK_CONDITIONS else ""
+    return condition if condition in ACK_CONDITIONS else ""
 
 
 def is_ack_requested(condition: str, letter: str) -> bool:

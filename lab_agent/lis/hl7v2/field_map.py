@@ -7,7 +7,7 @@ status and not an order without a barcode.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from lab_agent.errors import did_you_mean
 from lab_agent.lis.hl7v2.orders.templates import PLACEHOLDERS_BY_GROUP, find_placeholders
-from lab_agent.lis.hl7v2.parser import FieldPath
+from lab_agent.lis.hl7v2.parser import FieldPath, Segment
+from lab_agent.lis.hl7v2.results.obx_flags import FLAG_CODES
 from lab_agent.serialization.errors import issues_from_pydantic
 from lab_agent.settings.sources import deep_merge
 
@@ -25,7 +26,7 @@ OrderMessageType = Literal["OML", "ORM"]
 _SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")
 _REPORT_STATUSES = frozenset({"registered", "partial", "preliminary", "final", "corrected", "refused", "held"})
 _VALUE_TYPES = frozenset({"NM", "SN", "ST", "TX", "FT", "IS", "ID", "CE", "CWE", "CNE", "TM", "DT", "TS", "DTM", "ED", "RP"})
-_OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held"})
+_OBSERVATION_STATUSES = frozenset({"registered", "preliminary", "final", "amended", "stored", "held", "left_out"})
 _CANCELLATIONS = frozenset({"refused", "held", ""})
 _STATUS_TABLES = {
     "report_status": _REPORT_STATUSES,
@@ -55,7 +56,7 @@ class MessageLayout(BaseModel):
 
 
 class IgnoreRule(BaseModel):
-    """Messages and groups that are acknowledged and counted, but not read: those with `value` at `path` (quality control)."""
+    """Messages and groups that are acknowledged and counted, but not read: those with `value` at `path`, in any letters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,7 +66,8 @@ class IgnoreRule(BaseModel):
     @field_validator("path", mode="after")
     @classmethod
     def _validate_path(cls, value: str) -> str:
-        FieldPath.parse(value)
+        if FieldPath.parse(value).segment == "OBX":
+            raise ValueError("a rule of results.ignore leaves out whole reports: for single OBX write [[results.leave_out]]")
         return value
 
     @property
@@ -73,9 +75,43 @@ class IgnoreRule(BaseModel):
         """The path, parsed."""
         return FieldPath.parse(self.path)
 
+    def matches(self, texts: Iterable[str]) -> bool:
+        """Whether one of the texts at the path is the value."""
+        return self.value.casefold() in map(str.casefold, texts)
+
     def __str__(self) -> str:
         """The rule as people read it."""
         return f"{self.path} is {self.value}"
+
+
+class LeaveOutRule(BaseModel):
+    """Single OBX that are counted, but not read: those that have all that is given.
+
+    `code` is one of OBX-3, `system` the coding system beside it (or beside any of its codes), `type` OBX-29.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    code: Annotated[str, Field(min_length=1)] | None = None
+    system: Annotated[str, Field(min_length=1)] | None = None
+    type: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _validate_any(self) -> LeaveOutRule:
+        if not (self.code or self.system or self.type):
+            raise ValueError("a rule of results.leave_out needs a code, a system or a type")
+        return self
+
+    def matches(self, obx: Segment) -> bool:
+        """Whether an OBX is left out by this rule."""
+        pairs = [(obx.text(3, first), obx.text(3, first + 2)) for first in (1, 4)]
+        is_code = any(self.code in {None, code} and self.system in {None, system} for code, system in pairs if code or system)
+        return is_code and self.type in {None, obx.text(29)}
+
+    def __str__(self) -> str:
+        """The rule as people read it."""
+        given = (("code", self.code), ("system", self.system), ("type", self.type))
+        return " and ".join(f"{name} {value}" for name, value in given if value)
 
 
 class ResultFieldMap(BaseModel):
@@ -107,6 +143,8 @@ class ResultFieldMap(BaseModel):
     empty_value: Literal["skip", "refuse"]
     value_times: Literal["refuse", "note", "ignore"]
     ignore: tuple[IgnoreRule, ...] = ()
+    leave_out: tuple[LeaveOutRule, ...] = ()
+    quality_control: tuple[IgnoreRule, ...]
 
     @field_validator("*", mode="after")
     @classmethod
@@ -119,8 +157,13 @@ class ResultFieldMap(BaseModel):
     @cached_property
     def paths(self) -> Mapping[str, tuple[FieldPath, ...]]:
         """The paths of each value."""
-        listed = self.model_dump(exclude={"ignore"})
+        listed = self.model_dump(exclude={"ignore", "leave_out", "quality_control"})
         return {name: tuple(map(FieldPath.parse, texts)) for name, texts in listed.items() if isinstance(texts, tuple)}
+
+    def find_ignore_rule(self, texts_at: Callable[[FieldPath], Iterable[str]]) -> IgnoreRule | None:
+        """The first rule that a message or group fulfils; `texts_at` gives its texts at a path."""
+        rules = (*self.ignore, *self.quality_control)
+        return next((rule for rule in rules if rule.matches(texts_at(rule.field_path))), None)
 
     @cached_property
     def segments(self) -> frozenset[str]:
@@ -141,7 +184,7 @@ class FieldMap(BaseModel):
 
     @model_validator(mode="after")
     def _validate_references(self) -> FieldMap:
-        problems = [*self._layout_problems(), *self._template_problems(), *self._status_problems(), *self._value_type_problems()]
+        problems = [*self._layout_problems(), *self._template_problems(), *self._status_problems(), *self._value_problems()]
         if problems:
             raise ValueError(f"wrong entries: {'; '.join(problems)}")
         return self
@@ -189,13 +232,17 @@ class FieldMap(BaseModel):
                 if meaning not in known:
                     yield f"tables.{name}.{code} is {meaning!r} instead of one of {', '.join(sorted(known))}"
 
-    def _value_type_problems(self) -> Iterable[str]:
+    def _value_problems(self) -> Iterable[str]:
         for code, meaning in self.table("value_types").items():
             if meaning not in _VALUE_TYPES:
                 yield f"tables.value_types.{code or '(empty)'} is {meaning!r} instead of one of {', '.join(sorted(_VALUE_TYPES))}"
+        for code, meaning in self.table("flags").items():
+            if meaning and meaning not in FLAG_CODES:
+                yield f"tables.flags.{code} is {meaning!r} instead of a code of HL7 table 0078 (empty: it says nothing)"
 
 
-_KEYS = frozenset({*FieldMap.model_fields, *MessageLayout.model_fields, *ResultFieldMap.model_fields, *IgnoreRule.model_fields})
+_MODELS = (FieldMap, MessageLayout, ResultFieldMap, IgnoreRule, LeaveOutRule)
+_KEYS = frozenset(key for model in _MODELS for key in model.model_fields)
 
 
 def default_field_map() -> FieldMap:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lab_agent.domain.ids import is_line_key, is_order_key
 from lab_agent.domain.text import shorten
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charset
+from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, why_left_out
+from lab_agent.lis.hl7v2.results.obx_flags import flag_result, has_speaking_flag, propose_flag, unknown_flags
 from lab_agent.lis.hl7v2.results.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
+from lab_agent.lis.hl7v2.results.organisms import is_antibiogram
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, SplitMessage, split_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
@@ -33,6 +36,12 @@ _MAX_GROUPS = 200
 _MAX_OBX = 2_000
 """What is looked at for suggestions: what is missing further on is proposed once these lines are there."""
 _PROCESSING_IDS = frozenset({"P", "T", "D"})
+_NO_RESULT = frozenset({"X", "N"})
+_NO_RESULT_TYPES = frozenset({"AOE", "ASC", "QST", "SCI"})
+"""OBX-29: questions and clinical information (HL7 table 0936)."""
+_SUPPLEMENTAL_SYSTEM = "IHELAW"
+"""The coding system of IHE LAW for raw values, lots and such, which are no results."""
+_MAX_NAMED = 20
 
 
 def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) -> tuple[MapSuggestion, ...]:
@@ -40,20 +49,30 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
     found: list[MapSuggestion] = []
     looked_at = 0
     numbers: list[str] = []
+    listed: list[Segment] = []
     for group in split_groups(message, settings.field_map)[:_MAX_GROUPS]:
         if looked_at > _MAX_OBX:
             break
         looked_at += len(group.obx_entries)
-        if any(rule.value in group.find_all((rule.field_path,)) for rule in settings.field_map.results.ignore):
+        if settings.field_map.results.find_ignore_rule(group.texts_at):
             continue
+        rename_codes(group, settings.field_map)
         found += _suggest_for_group(group, settings)
+        is_culture = is_antibiogram(group.obx_entries) or bool(group.obr.text(26))
         for entry in group.obx_entries[:_MAX_OBX]:
+            if why_left_out(entry.obx, settings.field_map):
+                continue
+            listed.append(entry.obx)
+            if _says_no_result(entry.obx):
+                continue
             found += _suggest_for_obx(entry.obx, settings)
+            found += _suggest_flags(entry.obx, settings.field_map, is_culture=is_culture)
             numbers += _numbers(entry.obx, settings)
         if settings.zone is None and any(map(_lacks_zone, _times(group, settings))):
             reason = "times have no zone; name the laboratory's, such as Europe/Berlin"
             found.append(MapSuggestion(table=f"lis.{name}", key="time_zone", reason=reason))
     found += (*_suggest_decimal_comma(numbers), *_suggest_unused_segments(message, settings))
+    found += _suggest_leaving_out(listed, settings.field_map)
     return tuple({(each.table, each.key, each.if_barcode): each for each in reversed(found)}.values())[::-1]
 
 
@@ -81,10 +100,8 @@ def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> 
     if given == settings.processing_id or not given:
         return ()
     if given not in _PROCESSING_IDS:
-        rules = [f'{{ path = "{each.path}", value = {json.dumps(each.value)} }}' for each in settings.field_map.results.ignore]
-        value = f"[{', '.join((*rules, f'{{ path = {chr(34)}MSH-11{chr(34)}, value = {json.dumps(given)} }}'))}]"
-        reason = f"MSH-11 is {shorten(given)}, which no result of a patient has: such messages are acknowledged and not read"
-        return (MapSuggestion(table="results", key="ignore", value=value, reason=reason),)
+        reason = f"MSH-11 is {shorten(given)}: name it here if these are results; what is none goes into [[results.ignore]]"
+        return (MapSuggestion(table=f"lis.{name}", key="processing_id", reason=reason),)
     reason = f"MSH-11 is {given}; or have the laboratory system send {settings.processing_id}"
     return (MapSuggestion(table=f"lis.{name}", key="processing_id", value=json.dumps(given), reason=reason),)
 
@@ -166,11 +183,74 @@ def _suggest_for_obx(obx: Segment, settings: Hl7v2Settings) -> Iterator[MapSugge
     status, known = obx.text(11), field_map.table("observation_status")
     if status and status not in known:
         yield _suggest_status("observation_status", status, known.get(status.upper()), "OBX-11")
+    if status in _NO_RESULT and known.get(status) == "held" and _is_word(obx):
+        reason = f"OBX-11 is {status}: the test was not done, and the text says why"
+        yield MapSuggestion(table="tables.observation_status", key=status, value='"left_out"', reason=reason)
     kind = obx.text(2).upper()
     if obx.repetitions(5) and kind not in _VALUE_TYPES and kind not in field_map.table("value_types"):
         reason = f"OBX-2 is {shorten(kind) or 'empty'}; name the type that such values are of, such as ST or NM"
         yield MapSuggestion(table="tables.value_types", key=kind, reason=reason)
     yield from _suggest_code_systems(obx, settings)
+
+
+def _is_word(obx: Segment) -> bool:
+    """Whether OBX-5 has a text without a digit, and so no value."""
+    kind, text = obx.text(2).upper(), obx.raw(5)
+    return bool(obx.repetitions(5)) and kind in TEXT_TYPES | CODED_TYPES | CODE_STRING_TYPES and not any(map(str.isnumeric, text))
+
+
+def _suggest_flags(obx: Segment, field_map: FieldMap, *, is_culture: bool) -> Iterator[MapSuggestion]:
+    """Flags that nobody knows, and those beside an empty value that may be the result: what they mean is a question."""
+    table = field_map.table("flags")
+    for flag in unknown_flags(obx, has_organism=is_culture, table=table):
+        known = propose_flag(flag)
+        reason = f"{shorten(flag)} in OBX-8 is no code of HL7 table 0078; it stays a comment"
+        if flag.upper() in {"S", "I", "R"}:
+            reason = f"{flag} in OBX-8 stands beside no organism: reactive (RR), or really a susceptibility ({flag.upper()})?"
+        yield MapSuggestion(table="tables.flags", key=flag, value=json.dumps(known) if known else None, reason=reason)
+    is_done = obx.text(11) not in _NO_RESULT and field_map.table("observation_status").get(obx.text(11)) != "registered"
+    if obx.repetitions(5) or not is_done or not has_speaking_flag(obx) or flag_result(obx, has_organism=is_culture, table=table):
+        return
+    for flag in dict.fromkeys(text for value in obx.repetitions(8) if (text := value.component_text(1).strip())):
+        reason = f"{shorten(flag)} in OBX-8 stands beside an empty value: its result by HL7 table 0078, or nothing?"
+        yield MapSuggestion(table="tables.flags", key=flag, reason=reason)
+
+
+def _suggest_leaving_out(listed: Sequence[Segment], field_map: FieldMap) -> Iterator[MapSuggestion]:
+    """Rules for OBX that are no results: by what they say themselves; else a question about those that look like settings."""
+    before = [_inline_table(rule.model_dump(exclude_none=True)) for rule in field_map.results.leave_out]
+    sure = tuple(dict.fromkeys(rule for obx in listed if (rule := _says_no_result(obx))))
+    if sure:
+        value = f"[{', '.join((*before, *sure))}]"
+        reason = "OBX that say themselves that they are no results"
+        yield MapSuggestion(table="results", key="leave_out", value=value, reason=reason)
+        return
+    names = {obx.text(3): obx.text(3, 2) for obx in listed if _looks_like_setting(obx, field_map)}
+    codes = tuple(names)[:_MAX_NAMED]
+    if codes:
+        shown = ", ".join(f"{shorten(code)} ({shorten(names[code])})" if names[code] else shorten(code) for code in codes)
+        rules = ", ".join((*before, *(_inline_table({"code": code}) for code in codes)))
+        reason = f"if these are settings of the run and no results, leave them out: {shown}; [{rules}]"
+        yield MapSuggestion(table="results", key="leave_out", reason=reason, if_codes=codes)
+
+
+def _says_no_result(obx: Segment) -> str:
+    """The rule that leaves out an OBX which says itself that it is no result; empty for any other."""
+    if obx.text(29) in _NO_RESULT_TYPES:
+        return _inline_table({"type": obx.text(29)})
+    return _inline_table({"system": _SUPPLEMENTAL_SYSTEM}) if _SUPPLEMENTAL_SYSTEM in {obx.text(3, 3), obx.text(3, 6)} else ""
+
+
+def _looks_like_setting(obx: Segment, field_map: FieldMap) -> bool:
+    """Whether an OBX under a code of the laboratory's own has a bare value: a word of a table, or a number without a unit."""
+    systems = field_map.table("code_systems")
+    is_loinc = any(systems.get(obx.text(3, number).upper()) == _LOINC for number in (3, 6))
+    is_bare = not (obx.text(6) or obx.text(7) or obx.repetitions(8))
+    return bool(obx.text(3)) and not is_loinc and is_bare and obx.text(2).upper() in CODE_STRING_TYPES | {"NM"}
+
+
+def _inline_table(rule: Mapping[str, str]) -> str:
+    return f"{{ {', '.join(f'{name} = {json.dumps(value, ensure_ascii=False)}' for name, value in rule.items())} }}"
 
 
 def _numbers(obx: Segment, settings: Hl7v2Settings) -> list[str]:

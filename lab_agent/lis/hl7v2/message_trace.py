@@ -19,7 +19,7 @@ from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, Segment, split_at_headers, split_batch
 from lab_agent.lis.hl7v2.receiver import check_header, is_acknowledgement, parse_results, read_message
 from lab_agent.lis.hl7v2.results.continued_messages import are_parts, join_parts
-from lab_agent.lis.hl7v2.results.obx_entries import rename_value_types
+from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, why_left_out
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
@@ -172,7 +172,7 @@ class _GroupDescription:
             found[id(self.group.orc)] = f"belongs to report {self.group.number}"
         reader = ObxValueReader(self.settings.field_map, self.settings.zone)
         given = {entry.number: id(entry.obx) for entry in self.group.obx_entries}
-        rename_value_types(self.group, self.settings.field_map)
+        rename_codes(self.group, self.settings.field_map)
         found |= dict.fromkeys(given.values(), "goes on with the document before it")
         found |= {given[entry.number]: describe_obx(entry.obx, reader) for entry in self.group.obx_entries[:_MAX_TRACED]}
         found |= {
@@ -196,7 +196,9 @@ class _GroupDescription:
 
 
 def describe_obx(obx: Segment, reader: ObxValueReader) -> str:
-    """The value of an OBX as it is read, its status and its flags; or why it is invalid."""
+    """The value of an OBX as it is read, its status and its flags; or why it is invalid or left out."""
+    if left_out := why_left_out(obx, reader.field_map):
+        return f"{shorten(obx.text(3))} is left out: {left_out}"
     kind, code = obx.text(2).upper(), obx.text(3)
     status = obx.text(11)
     meaning = reader.field_map.table("observation_status").get(status, "unknown") if status else "that of the report"

@@ -194,6 +194,8 @@ def _unescape_formatting(name: str) -> str | None:
 _SEGMENT_NAME = re.compile(r"[A-Z][A-Z0-9]{2}\Z")
 _FIELD_PATH = re.compile(r"([A-Z][A-Z0-9]{2})-(\d{1,3})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?\Z")
 HL7_NULL = '""'
+ACK_CONDITIONS = frozenset({"AL", "NE", "ER", "SU"})
+"""When a sender wants an acknowledgement (HL7 table 0155)."""
 
 
 class InvalidMessageError(ValueError):
@@ -308,6 +310,15 @@ class Message:
     def control_id(self) -> str:
         """MSH-10 as it stands."""
         return self.header.raw(10).strip()
+
+    @property
+    def continues(self) -> str:
+        """The pointer of the message that this one continues (MSH-14); empty for none.
+
+        What says when to acknowledge (HL7 table 0155) stands there by mistake, one field too early.
+        """
+        pointer = self.header.text(14)
+        return "" if pointer.upper() in ACK_CONDITIONS else pointer
 
     def first_segment(self, name: str) -> Segment | None:
         """The first segment with that name."""

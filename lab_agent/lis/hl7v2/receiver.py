@@ -300,8 +300,8 @@ def parse_results(message: Message, data: bytes, settings: Hl7v2Settings, archiv
 
 def find_ignore_rule(message: Message, field_map: FieldMap) -> IgnoreRule | None:
     """The rule of the map by which a whole message is not read: one about its header. Others are about single groups."""
-    rules = (rule for rule in field_map.results.ignore if rule.field_path.segment == "MSH")
-    return next((rule for rule in rules if rule.value in message.header.texts_at(rule.field_path)), None)
+    header = message.header
+    return field_map.results.find_ignore_rule(lambda path: header.texts_at(path) if path.segment == header.name else ())
 
 
 def _describe_unreadable(data: bytes, reason: str) -> str:

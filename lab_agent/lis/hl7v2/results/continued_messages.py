@@ -64,7 +64,7 @@ class ContinuedMessages:
 
     def take(self, connection: MllpConnection, message: Message, data: bytes) -> Continuation:
         """Take a message. One that is whole in itself comes back as it is."""
-        pointer, follows = _next_pointer(message), message.header.text(14)
+        pointer, follows = _next_pointer(message), message.continues
         earlier, part = self._unfinished.get(connection), _digest(message, data)
         if earlier is not None and earlier.last_part == part:
             return Continuation(answer=earlier.answer)

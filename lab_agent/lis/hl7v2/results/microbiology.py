@@ -21,6 +21,7 @@ from itertools import pairwise
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES
 from lab_agent.lis.hl7v2.results.organisms import (
     OrganismNumbers,
+    are_letters_alone,
     are_several,
     find_contradiction,
     find_organisms,
@@ -203,6 +204,8 @@ class _Antibiogram:
             return _refused(self.group, _NO_NUMBER) if self._has_several() else self.group
         found = self.parents.organisms(self.group)
         if {entry.obx.text(3) for entry in own} & {entry.obx.text(3) for _, entry in found} or (own and not found):
+            if are_letters_alone(self.drugs):
+                return _refused(self.group, NO_ORGANISM)
             return _refused(self.group, _NO_NUMBER) if are_several(own) else self.group
         if len(found) != 1:
             return _refused(self.group, _SEVERAL_ELSEWHERE if found else NO_ORGANISM, self._possible_culture())
@@ -247,4 +250,5 @@ class _Antibiogram:
             culture, organism = elsewhere
             entries.insert(0, replace(organism, notes=[]))
         isolate = Isolate(number=number, place=place, culture=culture)
-        return replace(self.group, obx_entries=entries, isolate=isolate, notes=list(self.group.notes) if keeps_notes else [])
+        notes = list(self.group.notes) if keeps_notes else []
+        return replace(self.group, obx_entries=entries, isolate=isolate, notes=notes, left_out=())

@@ -8,21 +8,26 @@ from datetime import datetime
 from typing import Any
 
 from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
-from lab_agent.domain.susceptibility import susceptibility_coding
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
-from lab_agent.lis.hl7v2.results.obx_flags import read_flags, unknown_flags
-from lab_agent.lis.hl7v2.results.obx_repeats import text_key
+from lab_agent.lis.hl7v2.results.obx_flags import OFF_SCALE, flag_result, read_flags, unknown_flags
+from lab_agent.lis.hl7v2.results.obx_repeats import text_key, texts_beside_values
 from lab_agent.lis.hl7v2.results.obx_times import times_of_values
-from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader
-from lab_agent.lis.hl7v2.results.organisms import sub_id
+from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader, put_off_scale
+from lab_agent.lis.hl7v2.results.organisms import has_organism, sub_id
 from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.report_merging import describe_repeated, find_repeated
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
 from lab_agent.lis.value_reading import UnreadableValueError, readable_text
 
+_FLAG_WITHOUT_VALUE = (
+    "has no value, and a flag in OBX-8 that may be its result: have the laboratory system send the value, "
+    "or say in [tables.flags] what the flag means"
+)
+_TEXT = "text"
+"""Ends the id of a text beside a value of the same code."""
 OpenReportLookup = Callable[[str], LabReport | None]
 TextKey = tuple[str, ...]
 
@@ -33,6 +38,20 @@ class GroupContent:
 
     observations: tuple[ReportedObservation, ...]
     documents: tuple[Document, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What the other OBX say of one.
+
+    `has_organism`: flags may be susceptibilities; `is_line`: it is one of several lines of a text; `is_beside_value`: it is a
+    text beside a value of the same code and number.
+    """
+
+    specimen: str | None
+    has_organism: bool
+    is_line: bool
+    is_beside_value: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +69,16 @@ class ObxReader:
         times = times_of_values(group, self.value_reader)
         last: TextKey = ()
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
+        is_culture = group.isolate is not None or has_organism(group.obx_entries)
+        beside_values = texts_beside_values(group)
         for place, entry in enumerate(group.obx_entries):
             try:
                 status = self._read_status(entry.obx, final=final)
                 if entry.obx.text(2).upper() in DOCUMENT_TYPES:
                     documents += read_documents(entry.obx, entry.obx.encoding)
                     continue
-                is_line = _is_line(text_keys, place)
-                one = self._read_observation(entry, status, specimen, is_line=is_line)
+                around = _Surroundings(specimen, is_culture, _is_line(text_keys, place), entry.number in beside_values)
+                one = self._read_observation(entry, status, around)
             except (InvalidValueError, UnreadableValueError) as error:
                 raise InvalidValueError(f"OBX {entry.number} {error}") from error
             except InvalidTimestampError as error:
@@ -86,36 +107,42 @@ class ObxReader:
             raise InvalidValueError(f"has the status {code} in OBX-11, which an operator must decide")
         return meaning
 
-    def _read_observation(
-        self, entry: ObxEntry, status: str, specimen: str | None, *, is_line: bool
-    ) -> ReportedObservation | None:
+    def _read_observation(self, entry: ObxEntry, status: str, around: _Surroundings) -> ReportedObservation | None:
         obx = entry.obx
         coding = self._read_code(obx)
-        name = self._observation_id(obx, coding)
+        name = self._observation_id(obx, coding, is_beside_value=around.is_beside_value)
         if not obx.repetitions(5):
             if status == "registered":
                 return None  # it only says that there is no value yet
             if status == "stored":
                 return self._finalize_stored(coding, name)
+        flags = self._flags_with(around)
         return ReportedObservation(
             id=name,
             code=coding,
             status=ObservationStatus.FINAL if status == "stored" else ObservationStatus(status),
             method=self._read_method(obx),
-            specimen=specimen,
+            specimen=around.specimen,
             reference_ranges=read_reference_ranges(obx, self.value_reader),
             issued=self._read_issued(obx),
-            flags=tuple(read_flags(obx)),
-            note=_join_notes(*entry.notes, *unknown_flags(obx)),
-            **self._read_value(obx, is_line=is_line),
+            flags=read_flags(obx, **flags),
+            note=_join_notes(*entry.notes, *unknown_flags(obx, **flags)),
+            **self._read_value(obx, around),
         )
 
-    def _read_value(self, obx: Segment, *, is_line: bool) -> dict[str, Any]:
-        """The value; where there is none, how susceptible the organism is (OBX-8) is what the OBX says."""
-        susceptibility = None if obx.repetitions(5) else susceptibility_coding(read_flags(obx))
-        if susceptibility is None:
-            return self.value_reader.read_value(obx, is_line=is_line)
-        return {"value_codeable_concept": CodeableConcept(coding=(susceptibility,), text=susceptibility.display)}
+    def _flags_with(self, around: _Surroundings) -> dict[str, Any]:
+        return {"has_organism": around.has_organism, "table": self.value_reader.field_map.table("flags")}
+
+    def _read_value(self, obx: Segment, around: _Surroundings) -> dict[str, Any]:
+        """The value, which OBX-8 may complete (`>` is off the scale); where there is none, the result that OBX-8 says."""
+        flags = self._flags_with(around)
+        if not obx.repetitions(5):
+            if result := flag_result(obx, **flags):
+                return {"value_codeable_concept": CodeableConcept(coding=(result,), text=result.display)}
+            raise InvalidValueError(_FLAG_WITHOUT_VALUE if obx.repetitions(8) else "has no value")
+        value = self.value_reader.read_value(obx, is_line=around.is_line)
+        signs = OFF_SCALE.intersection(read_flags(obx, **flags))
+        return put_off_scale(value, signs) if signs and not around.is_line else value
 
     def _read_issued(self, obx: Segment) -> datetime | None:
         """A moment; of a day alone the report's own time of issue says more."""
@@ -135,10 +162,11 @@ class ObxReader:
             raise InvalidValueError("has no code in OBX-3")
         return next((coding for coding in codings if coding.system == LOINC), codings[0])
 
-    def _observation_id(self, obx: Segment, coding: Coding) -> str | None:
+    def _observation_id(self, obx: Segment, coding: Coding, *, is_beside_value: bool) -> str | None:
         """OBX-21, else the code with OBX-4; one code may stand for several tests that have codes of their own beside it."""
         own, further = obx.text(21), sub_id(obx) or self._other_code(obx, coding)
-        return own or (f"{coding.code}/{further}" if further else None)
+        name = "/".join(filter(None, (coding.code, further, _TEXT if is_beside_value else "")))
+        return own or (name if name != coding.code else None)
 
     def _other_code(self, obx: Segment, coding: Coding) -> str | None:
         """The laboratory's own code beside a LOINC code."""
@@ -163,6 +191,9 @@ def _append_text(text: ReportedObservation, more: ReportedObservation) -> Report
     return replace(
         text,
         value_string=f"{text.value_string}\n{more.value_string}",
+        flags=tuple(dict.fromkeys((*text.flags, *more.flags))),
+        reference_ranges=(*text.reference_ranges, *(one for one in more.reference_ranges if one not in text.reference_ranges)),
+        method=text.method or more.method,
         note=_join_notes(text.note, more.note),
         status=_least_final_status(text.status, more.status),
     )

@@ -1,4 +1,5 @@
-"""OBX of one code and number that are one observation after all: sent twice, corrected in the same message, or with a comment.
+"""OBX of one code and number: those that are one observation after all (sent twice, or corrected in the same message), and a text
+beside a value, which is a value of its own.
 
 Cultures are left alone: there a repeated code may be another isolate.
 """
@@ -23,11 +24,26 @@ _WITHDRAWN = frozenset({"W", "D"})
 
 def join_repeats(group: ObrGroup, field_map: FieldMap) -> tuple[str, ...]:
     """Join the OBX of a group that are one observation; returns a note about each that is left out."""
-    if group.isolate is not None or any(map(_is_susceptibility, group.obx_entries)):
-        return ()
-    notes = [*_drop_identical(group), *_drop_corrected(group, field_map)]
-    _move_comments(group)
-    return tuple(notes)
+    return () if _is_culture(group) else (*_drop_identical(group), *_drop_corrected(group, field_map))
+
+
+def texts_beside_values(group: ObrGroup) -> frozenset[int]:
+    """The numbers of the texts that stand beside a value of the same code and number: a titre beside `Positive`, or a word.
+
+    Nothing tells it from a comment, which would not be sent; so it is an observation of its own.
+    """
+    kinds = {entry.number: entry.obx.text(2).upper() for entry in group.obx_entries if entry.obx.repetitions(5)}
+    of_values = {
+        _name(entry.obx)
+        for entry in group.obx_entries
+        if kinds.get(entry.number, "ST") not in _LINE_TYPES | _DOCUMENT_TYPES
+    }  # fmt: skip
+    texts = (entry for entry in group.obx_entries if kinds.get(entry.number) in _LINE_TYPES and not entry.obx.raw(21))
+    return frozenset[int]() if _is_culture(group) else frozenset(one.number for one in texts if _name(one.obx) in of_values)
+
+
+def _is_culture(group: ObrGroup) -> bool:
+    return group.isolate is not None or any(map(_is_susceptibility, group.obx_entries))
 
 
 def _drop_identical(group: ObrGroup) -> Iterator[str]:
@@ -58,25 +74,6 @@ def _drop_corrected(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:
             correction.notes[:0] = entry.notes
             yield f"OBX {entry.number} ({code}) is corrected by OBX {correction.number}"
     group.obx_entries = listed
-
-
-def _move_comments(group: ObrGroup) -> None:
-    """Make a text behind a value of the same code and number a comment of that value."""
-    listed: list[ObxEntry] = []
-    for entry in group.obx_entries:
-        before = listed[-1] if listed else None
-        if before is not None and _is_comment(before.obx, entry.obx):
-            before.notes += ["\n".join(value.text for value in entry.obx.repetitions(5)), *entry.notes]
-        else:
-            listed.append(entry)
-    group.obx_entries = listed
-
-
-def _is_comment(value: Segment, text: Segment) -> bool:
-    is_plain = not any(text.raw(number) for number in (6, 7, 8, 21)) and value.text(11) == text.text(11)
-    kinds = value.text(2).upper(), text.text(2).upper()
-    is_pair = kinds[0] not in _LINE_TYPES | _DOCUMENT_TYPES and kinds[1] in _LINE_TYPES
-    return is_pair and is_plain and _name(value) == _name(text) and bool(value.repetitions(5) and text.repetitions(5))
 
 
 def text_key(entries: Sequence[ObxEntry], entry: ObxEntry) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from decimal import Decimal
 from typing import Any
@@ -34,18 +35,25 @@ LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 CODE_STRING_TYPES = frozenset({"IS", "ID"})
+_PRECISION = 2
+"""The component of a TS that says how exact it is."""
+_SN_COMPONENTS = 4
+_PLAIN_AMOUNT = re.compile(r"(?:1:)?\d+(?:[.,]\d+)?(?:\s\D*)?", re.ASCII)
 _PLAIN_TYPES = TEXT_TYPES | CODE_STRING_TYPES | {"NM", "SN"}
+
+
+_MORE_PARTS = "has components (^) or sub-components (&) that such a value does not have: have the laboratory system send it alone"
 
 
 class InvalidValueError(ValueError):
     """An invalid value; the text says why without quoting it."""
 
 
-def is_text_for_number(text: str, field_map: FieldMap) -> bool:
+def is_text_for_number(value: FieldValue, field_map: FieldMap) -> bool:
     """Whether an OBX-5 of type NM is a text for a number that there is not: `****`, `neg`."""
     try:
-        read = read_value(text, None, value_rules(field_map), Declared.NUMBER)
-    except UnreadableValueError:
+        read = read_value(_only_part(value), None, value_rules(field_map), Declared.NUMBER)
+    except (InvalidValueError, UnreadableValueError):
         return False
     return isinstance(read, str) and bool(read)
 
@@ -117,7 +125,7 @@ class ObxValueReader:
 
     def read_coding(self, value: FieldValue, first: int) -> Coding | None:
         """The coding whose code is in component `first`."""
-        code, display, system = (value.component_text(first + step) for step in range(3))
+        code, display, system = (_whole_component(value, first + step) for step in range(3))
         return self._build_coding(code, display, system, "a code") if code.strip() else None
 
     def _build_coding(self, code: str, display: str, system: str, where: str) -> Coding:
@@ -133,14 +141,14 @@ class ObxValueReader:
     def _read_single(self, kind: str, obx: Segment, value: FieldValue) -> dict[str, Any]:
         match kind:
             case "NM":
-                return self._read_plain(obx, value.text, Declared.NUMBER)
+                return self._read_plain(obx, _only_part(value), Declared.NUMBER)
             case "SN":
                 return self._read_structured_numeric(obx, value)
             case "DT" | "DTM" | "TS":
-                text = value.component_text(1)
+                text = _only_part(value, may_have=_PRECISION if kind == "TS" else 1)
                 return {"value_date_time": parse_date_or_time(text, self.zone)}
             case "TM":
-                return {"value_time": parse_time_of_day(value.component_text(1))}
+                return {"value_time": parse_time_of_day(_only_part(value))}
             case _:
                 named = quotable_code(kind) if kind else "(none)"
                 raise InvalidValueError(f"has the unsupported type {named}".rstrip() + " in OBX-2")
@@ -168,9 +176,14 @@ class ObxValueReader:
         return add_unit(text, self.read_unit(obx).get("unit"))
 
     def _read_concept(self, obx: Segment, values: Sequence[FieldValue]) -> CodeableConcept:
-        codings = tuple(coding for value in values for coding in self._concept_codings(value))
-        texts = (read_text(self._concept_text(value)) for value in values)
-        text = "\n".join(text for text in texts if text)
+        """The answer; several are several values, and no synonyms."""
+        if len({value.raw.rstrip(value.separators.component) for value in values}) > 1:
+            raise InvalidValueError(
+                f"has {len(values)} coded values instead of one: have the laboratory system send an OBX for each, "
+                "with a number of its own in OBX-4"
+            )
+        text = read_text(self._concept_text(values[0]))
+        codings = tuple(self._concept_codings(values[0]))
         return CodeableConcept(coding=codings, text=(self._with_unit(text, obx) if is_amount(text) else text) or None)
 
     def _concept_codings(self, value: FieldValue) -> Iterator[Coding]:
@@ -180,7 +193,7 @@ class ObxValueReader:
     def _concept_text(self, value: FieldValue) -> str:
         if self._is_power(value):
             return value.text
-        return next((text for number in (9, 2, 5, 1) if (text := value.component_text(number)).strip()), "")
+        return next((text for number in (9, 2, 5, 4, 1) if (text := _whole_component(value, number)).strip()), "")
 
     @staticmethod
     def _is_power(value: FieldValue) -> bool:
@@ -189,7 +202,9 @@ class ObxValueReader:
 
     def _read_structured_numeric(self, obx: Segment, value: FieldValue) -> dict[str, Any]:
         """SN as a quantity, range or ratio; what is none of them is a text: `2+`, `<1:8`, or a titre with a unit of its own."""
-        sign, first, separator, second = (value.component_text(number).strip(BLANKS) for number in range(1, 5))
+        sign, first, separator, second = (_whole_component(value, number).strip(BLANKS) for number in range(1, 5))
+        if any(value.components[_SN_COMPONENTS:]):
+            raise InvalidValueError(_MORE_PARTS)
         text = {"value_string": self._with_unit(read_text(f"{sign}{first}{separator}{second}"), obx)}
         if (sign and sign not in COMPARATORS) or not first or bool(separator) != bool(second):
             return text
@@ -220,6 +235,39 @@ class ObxValueReader:
         if known:
             return known
         return None if not name or name.upper() == "L" or name.startswith("99") else name
+
+
+def put_off_scale(value: Mapping[str, Any], signs: Collection[str]) -> dict[str, Any]:
+    """The value with the comparator that OBX-8 has for it: `>` beside 5000 is above the scale of the instrument.
+
+    A text that is no amount stays as it is. Raises `UnreadableValueError` for another comparator, or an amount that takes none.
+    """
+    match dict(value):
+        case {"value_quantity": Quantity() as quantity} if {*signs} <= {(quantity.comparator or min(signs))[0]}:
+            return {"value_quantity": replace(quantity, comparator=quantity.comparator or min(signs))}
+        case {"value_string": str() as text} if not is_amount(text) or {*signs} == {text[0]}:
+            return {"value_string": text}
+        case {"value_string": str() as text} if _PLAIN_AMOUNT.fullmatch(text) and len(signs) == 1:
+            return {"value_string": f"{min(signs)}{text}"}
+        case {"value_codeable_concept": CodeableConcept() as concept} if not is_amount(concept.text or ""):
+            return dict(value)
+    raise UnreadableValueError(ValueFault.COMPARATOR)
+
+
+def _only_part(value: FieldValue, *, may_have: int = 1) -> str:
+    """The text of a value that has one part; components up to `may_have` may stand behind it. Raises `InvalidValueError`."""
+    parts = value.components
+    mark = value.separators.subcomponent
+    if any(parts[may_have:]) or (mark and mark in parts[0].raw.strip(mark)):
+        raise InvalidValueError(_MORE_PARTS)
+    return parts[0].text
+
+
+def _whole_component(value: FieldValue, number: int) -> str:
+    """A component with its sub-components: `A & B` is one text, whose `&` was not escaped."""
+    parts = value.components
+    raw = parts[number - 1].raw if number <= len(parts) else ""
+    return "" if raw == HL7_NULL else parts[number - 1].text if raw else ""
 
 
 def _says_about(obx: Segment) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lab_agent.domain.susceptibility import SUSCEPTIBILITY_CODES, susceptibility_flags
 from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.results.obx_flags import AMBIGUOUS_SUSCEPTIBILITIES
 from lab_agent.lis.hl7v2.results.segment_groups import ObxEntry, rewrite_field
 
 _CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
@@ -16,8 +17,8 @@ _CONCENTRATION = re.compile(r"(?:mc|[muµμn])?g/m?l\Z", re.IGNORECASE)
 _NAMED_CONCENTRATION = re.compile(r"(?<![^\W_])(?:MIC|MHK|CMI|МПК|МИК)(?![^\W_])", re.IGNORECASE)
 _ORGANISM_CODES = frozenset({"6463-4", "600-7", "634-6", "635-3", "11475-1", "41852-5", "580-1", "75756-7", "88461-2"})
 """LOINC codes under which organisms are reported; most laboratories have their own, which are told by their place."""
-_AMBIGUOUS_FLAGS = frozenset({"S", "I", "R"})
-"""Letters that serology uses too, as `R` for reactive and `I` for indeterminate."""
+_SYNERGIES = {"SYN-S": "S", "SYN-R": "R"}
+"""Synergy, and what it means of the drug: both may stand in one OBX."""
 _WORDS = {display.casefold(): code for code, display in SUSCEPTIBILITY_CODES.items()} | {"sensitive": "S"}
 _WORD = re.compile(
     r"(?:suscept|sensi[bt]|resist|résist|intermed|interméd|чувств|резист|устойч|промежут|умеренно)\w*\s*(?:[,(].*)?\Z",
@@ -25,9 +26,14 @@ _WORD = re.compile(
 )
 _NUMBER = re.compile(r"[<>=≤≥^]*\s*\d")
 _ZONE_UNITS = frozenset({"", "mm"})
-_ANSWER = re.compile(r"(?:pos|neg|\+|-|yes|no|y|n|(?:not )?detected|(?:not )?present)\b|[+-]", re.IGNORECASE)
-_REACTIVE = re.compile(r"NR\Z|(?:non[ -]?|not |weakly )?reactive", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"(?:pos|neg|posit\w+|negat\w+|полож\w*|отриц\w*|yes|no|not|none|nil|ja|nein|да|нет|не|(?:un)?detect\w+|present|absent"
+    r"|indeterminate|equivocal|borderline)\b|[yn]\Z|[+-]",
+    re.IGNORECASE,
+)
+_REACTIVE = re.compile(r"NR\Z|(?:non[ -]?|not |weakly )?rea[ck]tiv|реактив", re.IGNORECASE)
 """What serology says of its tests: beside it, `R` is reactive."""
+_REACTIVE_FLAGS = frozenset({"RR", "WR"})
 _LOINC = re.compile(r"\d+-\d\Z")
 _RUNNING_SUFFIX = re.compile(r"[\s._-]*\d+\Z")
 _MAX_NUMBER_LENGTH = 50
@@ -58,11 +64,15 @@ def says_susceptibility(obx: Segment) -> bool:
 def find_contradiction(entries: Iterable[ObxEntry]) -> str | None:
     """Which OBX says two susceptibilities at once; None if none does."""
     for entry in entries:
-        stated = frozenset({stated_susceptibility(entry.obx)}) - {"", "?"}
-        flagged = flagged_susceptibilities(entry.obx)
+        stated = _meanings(frozenset({stated_susceptibility(entry.obx)}) - {"", "?"})
+        flagged = _meanings(flagged_susceptibilities(entry.obx))
         if len(flagged) > 1 or (flagged and stated and flagged != stated):
             return f"OBX {entry.number} says several susceptibilities, in OBX-8 or in OBX-5: have the laboratory system send one"
     return None
+
+
+def _meanings(codes: Iterable[str]) -> frozenset[str]:
+    return frozenset(_SYNERGIES.get(code, code) for code in codes)
 
 
 def is_concentration(obx: Segment) -> bool:
@@ -94,8 +104,8 @@ def is_antibiogram(entries: Sequence[ObxEntry]) -> bool:
     organisms = find_organisms(entries)
     if any(is_known_organism(entry.obx) for entry in organisms):
         return any(says_susceptibility(entry.obx) or is_concentration(entry.obx) for entry in entries)
-    if any(_REACTIVE.match(entry.obx.text(5)) for entry in entries):
-        return any(flagged_susceptibilities(entry.obx) - _AMBIGUOUS_FLAGS for entry in entries)
+    if any(map(_is_serology, (entry.obx for entry in entries))):
+        return any(flagged_susceptibilities(entry.obx) - AMBIGUOUS_SUSCEPTIBILITIES for entry in entries)
     if any(_is_evident(entry.obx) for entry in entries):
         return True
     possible = {entry.obx.text(3) for entry in entries if _is_possible(entry.obx)}
@@ -106,10 +116,30 @@ def is_antibiogram(entries: Sequence[ObxEntry]) -> bool:
     return len(possible) > 1 or bool(possible and named)
 
 
+def has_organism(entries: Sequence[ObxEntry]) -> bool:
+    """Whether `S`, `I` and `R` are susceptibilities here: beside an organism."""
+    return is_antibiogram(entries) and bool(find_organisms(entries))
+
+
+def _is_serology(obx: Segment) -> bool:
+    flags = {value.component_text(1).strip().upper() for value in obx.repetitions(8)}
+    return bool(flags & _REACTIVE_FLAGS) or any(_REACTIVE.match(obx.text(5, number)) for number in (1, 2))
+
+
 def _is_evident(obx: Segment) -> bool:
     flags = flagged_susceptibilities(obx)
     is_of_drug = not obx.repetitions(5) or stated_susceptibility(obx) or is_concentration(obx)
-    return bool(flags - _AMBIGUOUS_FLAGS or (flags and is_of_drug))
+    return bool(flags - AMBIGUOUS_SUSCEPTIBILITIES or (flags and is_of_drug))
+
+
+def are_letters_alone(drugs: Sequence[ObxEntry]) -> bool:
+    """Whether nothing but a letter that serology has, too, says that these are drugs: then a text is no organism beside them."""
+    flags = frozenset[str]().union(*(flagged_susceptibilities(entry.obx) for entry in drugs))
+    return bool(flags) and flags <= AMBIGUOUS_SUSCEPTIBILITIES and not any(_is_measured(entry.obx) for entry in drugs)
+
+
+def _is_measured(obx: Segment) -> bool:
+    return is_concentration(obx) or (is_numeric(obx) and obx.text(6).casefold() == "mm")
 
 
 def _is_possible(obx: Segment) -> bool:
@@ -139,8 +169,8 @@ def _join(value: ObxEntry, meaning: ObxEntry) -> dict[int, ObxEntry | None]:
     if flagged_susceptibilities(value.obx) not in ({code}, set()):
         return {}
     flags = "~".join(filter(None, (value.obx.raw(8), "" if flagged_susceptibilities(value.obx) else code)))
-    notes = [*value.notes, *meaning.notes]
-    return {value.number: replace(value, obx=rewrite_field(value.obx, 8, flags), notes=notes), meaning.number: None}
+    obx = rewrite_field(rewrite_field(value.obx, 8, flags), 7, value.obx.raw(7) or meaning.obx.raw(7))
+    return {value.number: replace(value, obx=obx, notes=[*value.notes, *meaning.notes]), meaning.number: None}
 
 
 def sub_id(obx: Segment) -> str:
@@ -197,8 +227,9 @@ def find_organisms(entries: Iterable[ObxEntry]) -> list[ObxEntry]:
 def _may_be_organism(obx: Segment) -> bool:
     if not obx.repetitions(5) or says_susceptibility(obx) or is_numeric(obx) or is_concentration(obx):
         return False
-    text = obx.text(5) or obx.text(5, 2)
-    return is_coded(obx) or (not _NUMBER.match(text) and not _ANSWER.match(text))
+    if _is_plain_answer(obx):
+        return False
+    return is_coded(obx) or not _NUMBER.match(obx.text(5) or obx.text(5, 2))
 
 
 def organism_code(obx: Segment) -> str:
@@ -229,4 +260,5 @@ def _turns(numbers: Sequence[int], drugs: Collection[int]) -> Iterator[int]:
 
 
 def _is_plain_answer(obx: Segment) -> bool:
-    return any(_ANSWER.match(text) for number in (1, 2) if (text := obx.text(5, number)))
+    texts = (text for number in (1, 2) if (text := obx.text(5, number)))
+    return any(_ANSWER.match(text) or _REACTIVE.match(text) for text in texts)

@@ -119,9 +119,10 @@ def with_parent_result(group: ObrGroup, parents: ParentGroups) -> ObrGroup:
         return replace(group, isolate=isolate)
     if found and find_organisms([found[0][1]]) and (link.number or not link.name or link.is_named_by(found[0][1].obx)):
         return insert_organism(group, found[0][1], isolate)
-    if not (link.code and link.name):
+    named = _named_organism(group, link)
+    if not (link.code and link.name and find_organisms([named])):
         return replace(group, isolate=replace(isolate, problem=NO_ORGANISM))
-    return insert_organism(group, _named_organism(group, link), isolate)
+    return insert_organism(group, named, isolate)
 
 
 def _parent_codes(group: ObrGroup) -> frozenset[str]:

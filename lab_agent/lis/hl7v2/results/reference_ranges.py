@@ -26,7 +26,23 @@ _ENDS = frozenset({"", "-", "–"})
 def read_reference_ranges(obx: Segment, reader: ObxValueReader) -> tuple[ReferenceRange, ...]:
     """Read the reference ranges of an observation; their unit is that of the value."""
     unit = reader.read_unit(obx)
-    return tuple(found for value in obx.repetitions(7) for found in _read_range(value, unit, reader))
+    values = obx.repetitions(7)
+    if joined := _join_bounds([value.text.strip() for value in values], obx, unit):
+        return (_parse_range(joined, unit, reader),)
+    return tuple(found for value in values for found in _read_range(value, unit, reader))
+
+
+def _join_bounds(texts: list[str], obx: Segment, unit: Unit) -> str:
+    """One range whose dash is written as `~`, which parts two values here: `3.5~5.1`, `~5.1`; empty for anything else."""
+    mark = obx.separators.repetition
+    if mark not in obx.raw(7) or not texts or len(texts) > 2:
+        return ""
+    bare = [*texts[:-1], _without_unit(texts[-1], unit)]
+    if not all(map(_LONE_NUMBER.match, bare)):
+        return ""
+    if len(bare) == 1:
+        return f"-{bare[0]}" if obx.raw(7).strip().startswith(mark) else f"{bare[0]}-"
+    return "-".join(bare)
 
 
 def _read_range(value: FieldValue, unit: Unit, reader: ObxValueReader) -> Iterator[ReferenceRange]:

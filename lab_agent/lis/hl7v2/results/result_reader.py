@@ -21,7 +21,7 @@ from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.field_map import IgnoreRule
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.results.microbiology import split_isolates
-from lab_agent.lis.hl7v2.results.obx_entries import prepare_entries, rename_value_types
+from lab_agent.lis.hl7v2.results.obx_entries import leave_out_entries, prepare_entries, rename_codes
 from lab_agent.lis.hl7v2.results.obx_reader import ObxReader, OpenReportLookup
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
 from lab_agent.lis.hl7v2.results.order_references import (
@@ -71,7 +71,7 @@ class ResultReader:
         """Read all parts of a message; an invalid part does not affect the others."""
         if (more := message.first_segment("DSC")) and more.text(1):
             return [ParsedReport(0, problem="the message is continued (DSC) in one that did not come with it")]
-        if message.header.text(14):
+        if message.continues:
             return [ParsedReport(0, problem="the message continues one (MSH-14) that did not come before it on its connection")]
         split = split_message(message, self._is_unused, self.value_reader.field_map.results.segments.__contains__)
         found = list(_refuse_shared_ids(self._read_patient(groups) for groups in _by_patient(split.groups)))
@@ -87,7 +87,8 @@ class ResultReader:
     def _read_patient(self, groups: Sequence[ObrGroup]) -> list[ParsedReport]:
         """Read the groups of one patient."""
         for group in groups:
-            rename_value_types(group, self.value_reader.field_map)
+            rename_codes(group, self.value_reader.field_map)
+            leave_out_entries(group, self.value_reader.field_map)
         with_results = self._find_results(groups)
         parts = list(split_isolates(groups))
         found = [self._identify(group, with_results) for group in parts]
@@ -111,8 +112,7 @@ class ResultReader:
         return None, None
 
     def _find_ignore_rule(self, group: ObrGroup) -> IgnoreRule | None:
-        rules = self.value_reader.field_map.results.ignore
-        return next((rule for rule in rules if rule.value in group.find_all((rule.field_path,))), None)
+        return self.value_reader.field_map.results.find_ignore_rule(group.texts_at)
 
     def _find_results(self, groups: Sequence[ObrGroup]) -> _ResultNames:
         names: set[str] = set()
@@ -139,7 +139,7 @@ class ResultReader:
             return ParsedReport(group.number, notes=(f"ignored, because {rule}",))
         try:
             if self._is_heading(group, with_results):
-                return ParsedReport(group.number, notes=("has no OBX; its results stand under another OBR",))
+                return ParsedReport(group.number, notes=(*group.left_out, "has no OBX; its results stand under another OBR"))
             return self._read_content(group, name)
         except InvalidValueError as error:
             return ParsedReport(group.number, problem=f"OBR {group.number}: {error}")
@@ -208,6 +208,8 @@ class ResultReader:
                 raise InvalidValueError("has both results and a rejected specimen, which an operator must decide")
             return self._build_rejection(group, references, rejected)
         if status == "refused":
+            if any(entry.obx.repetitions(5) for entry in group.obx_entries):
+                raise InvalidValueError("has both results and a status that rejects its line, which an operator must decide")
             reason = " ".join(group.notes) or (group.orc.text(16, 2) if group.orc else "")
             return self._build_rejection(group, references, reason or _CANCELLED_REASON, collect_again=False)
         return None

@@ -44,7 +44,7 @@ class ObrGroup:
     """One OBR, with its ORC, its specimen and its results. `number` counts from 1; `patient` counts the PID of the message.
 
     `shared` are the segments of the message and of its patient that belong to no order, by their names: one table for all groups
-    of the patient. `skipped` names the segments that nothing reads.
+    of the patient. `skipped` names the segments that nothing reads; `left_out` says which OBX are no results, and why.
     """
 
     number: int
@@ -62,6 +62,7 @@ class ObrGroup:
     pid: Segment | None = None
     shared: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
     isolate: Isolate | None = None
     has_leading_orc: bool = False
     """Whether its ORC stands before it."""
@@ -70,13 +71,14 @@ class ObrGroup:
 
     def find_first(self, paths: Sequence[FieldPath]) -> str:
         """The value at the first path that has one; empty if none has."""
-        return next((text for path in paths for text in self._texts_at(path)), "")
+        return next((text for path in paths for text in self.texts_at(path)), "")
 
     def find_all(self, paths: Sequence[FieldPath]) -> tuple[str, ...]:
         """All repetitions at the first path that has a value."""
-        return next((found for path in paths if (found := tuple(self._texts_at(path)))), ())
+        return next((found for path in paths if (found := tuple(self.texts_at(path)))), ())
 
-    def _texts_at(self, path: FieldPath) -> Iterator[str]:
+    def texts_at(self, path: FieldPath) -> Iterator[str]:
+        """The values at a path."""
         return (text for segment in self.segments_named(path.segment) for text in segment.texts_at(path))
 
     def segments_named(self, name: str) -> Iterator[Segment]:

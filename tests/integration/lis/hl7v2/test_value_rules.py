@@ -46,11 +46,17 @@ async def test_number_in_another_notation_is_refused(tmp_path: Path, text: str) 
 # --- flags ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("field", "note"), [("A", "Potassium: A"), (">", "Potassium: >"), ("^Lipaemic", "Potassium: Lipaemic")])
-async def test_flag_of_an_empty_value_is_said(tmp_path: Path, field: str, note: str) -> None:
+@pytest.mark.parametrize("field", ["A", ">", "^Lipaemic"])
+async def test_flag_of_an_empty_value_may_be_its_result(tmp_path: Path, field: str) -> None:
     async with connected_peer(tmp_path) as peer:
-        assert await peer.send(msh(), OBR, obx(), obx(K, "", _8=field)) == "AA"
-        assert [one.note for one in peer.reports[0].observations] == [note]
+        assert "OBX 2 has no value, and a flag" in await peer.send(msh(), OBR, obx(), obx(K, "", _8=field))
+        assert not peer.reports
+
+
+async def test_flag_of_a_test_not_done_is_said(tmp_path: Path) -> None:
+    async with connected_peer(tmp_path) as peer:
+        assert await peer.send(msh(), OBR, obx(), obx(K, "", _8="^Lipaemic", _11="X")) == "AA"
+        assert [one.note for one in peer.reports[0].observations] == ["Potassium: Lipaemic"]
         assert list(peer.inbox.skipped.values()) == ["OBX 2 has no value"]
 
 
@@ -125,10 +131,15 @@ async def test_withdrawn_value_alone_needs_an_operator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ST", "TX", "FT"])
-async def test_text_behind_a_value_is_its_comment(tmp_path: Path, kind: str) -> None:
+async def test_text_behind_a_value_is_an_observation(tmp_path: Path, kind: str) -> None:
+    """A comment would not be sent, and nothing tells one from a second value."""
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(msh(), OBR, obx(), obx(value="taken after a meal", unit="", kind=kind), obx(K)) == "AA"
-        assert [one.note for one in peer.reports[0].observations] == ["taken after a meal", None]
+        assert [(one.id, value_text(one), one.note) for one in peer.reports[0].observations] == [
+            (None, "5.1", None),
+            ("2345-7/text", "taken after a meal", None),
+            (None, "5.1", None),
+        ]
 
 
 async def test_text_in_lines_of_type_st_is_one(tmp_path: Path) -> None:

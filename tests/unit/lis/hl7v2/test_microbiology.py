@@ -207,7 +207,7 @@ def test_reactive_serology_is_no_antibiogram() -> None:
     values = (
         f"OBX|1|ST|{code}||{value}|||{flag}|||F" for code, value, flag in (("HBS", "R", "R"), ("HCV", "NR", ""), ("TP", "R", "R"))
     )
-    assert reports(CULTURE, *values) == {"F1/CULT": ["HBS R R", "HCV NR", "TP R R"]}
+    assert reports(CULTURE, *values) == {"F1/CULT": ["HBS R", "HCV NR", "TP R"]}
 
 
 def test_concentrations_that_nobody_interpreted_belong_to_their_parent() -> None:

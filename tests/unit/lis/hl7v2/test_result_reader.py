@@ -186,7 +186,6 @@ def test_obx_reference_ranges_parsed(text: str, meant: ReferenceRange) -> None:
         ("R", "preliminary"),
         ("S", "preliminary"),
         ("I", "registered"),
-        ("O", "registered"),
     ],
 )
 def test_obx_status_codes_mapped(code: str, meant: str) -> None:
