@@ -188,7 +188,8 @@ class Person:
                 table = split_table(each["table"])
                 path = self.config if table[0] == "lis" else self.map_file
                 before = path.read_text(encoding="utf-8") if path.exists() else ""
-                line = TomlLine(table, each["key"], f'"{value}"')
+                is_list = value is not None and value.startswith("[")
+                line = TomlLine(table, each["key"], f"{value}" if is_list else f'"{value}"')
                 path.write_text(add_lines(before, [line]), encoding="utf-8")
         return unknown
 

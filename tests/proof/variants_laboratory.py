@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.proof.mutants import Mutant
 
 _LIVES = ("simulation/test_order_lifecycles.py",)
+_INPUTS = ("dialects/test_inputs.py",)
 
 VARIANTS = (
     Mutant(
@@ -86,6 +87,35 @@ VARIANTS = (
         '    on_version_apply=lambda **_: context.config.attributes["connection"].exec_driver_sql("COMMIT"),\n',
         found_by="store",
         tests=("integration/store/test_killed_upgrades.py",),
+    ),
+    Mutant(
+        name="reactive_is_resistant",
+        what="takes S, I and R in OBX-8 for susceptibilities where no organism is",
+        file="lab_agent/lis/hl7v2/results/obx_flags.py",
+        old='            yield susceptibility if is_sure else "", code\n',
+        new="            yield susceptibility, code\n",
+        found_by="values",
+        tests=_INPUTS,
+    ),
+    Mutant(
+        name="second_value_is_a_comment",
+        what="takes a text beside a value of the same code for its comment, which is not sent",
+        file="lab_agent/lis/hl7v2/results/obx_reader.py",
+        old="            if last and last == previous and observations:\n",
+        new="            if observations and kinds.get(entry.number):\n"
+        "                observations[-1] = replace(observations[-1], note=one.value_string)\n"
+        "            elif last and last == previous and observations:\n",
+        found_by="values",
+        tests=_INPUTS,
+    ),
+    Mutant(
+        name="controls_are_patients",
+        what="reads runs of quality control as results of patients",
+        file="lab_agent/lis/hl7v2/field_map.py",
+        old="        rules = (*self.ignore, *self.quality_control)\n",
+        new="        rules = self.ignore\n",
+        found_by="values",
+        tests=_INPUTS,
     ),
     Mutant(
         name="dead_letters_are_not_told",

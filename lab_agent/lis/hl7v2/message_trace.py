@@ -20,7 +20,10 @@ from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, S
 from lab_agent.lis.hl7v2.receiver import check_header, is_acknowledgement, parse_results, read_message
 from lab_agent.lis.hl7v2.results.continued_messages import are_parts, join_parts
 from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, why_left_out
+from lab_agent.lis.hl7v2.results.obx_flags import has_speaking_flag
+from lab_agent.lis.hl7v2.results.obx_reader import read_flagged_value
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
+from lab_agent.lis.hl7v2.results.organisms import has_organism
 from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
@@ -174,7 +177,8 @@ class _GroupDescription:
         given = {entry.number: id(entry.obx) for entry in self.group.obx_entries}
         rename_codes(self.group, self.settings.field_map)
         found |= dict.fromkeys(given.values(), "goes on with the document before it")
-        found |= {given[entry.number]: describe_obx(entry.obx, reader) for entry in self.group.obx_entries[:_MAX_TRACED]}
+        shown, is_culture = self.group.obx_entries[:_MAX_TRACED], has_organism(self.group.obx_entries)
+        found |= {given[entry.number]: describe_obx(entry.obx, reader, is_culture=is_culture) for entry in shown}
         found |= {
             id(each): f"searched for the values of report {self.group.number}"
             for each in self.group.other_segments
@@ -195,7 +199,7 @@ class _GroupDescription:
         return ", ".join(shown) or "nothing that names an order"
 
 
-def describe_obx(obx: Segment, reader: ObxValueReader) -> str:
+def describe_obx(obx: Segment, reader: ObxValueReader, *, is_culture: bool) -> str:
     """The value of an OBX as it is read, its status and its flags; or why it is invalid or left out."""
     if left_out := why_left_out(obx, reader.field_map):
         return f"{shorten(obx.text(3))} is left out: {left_out}"
@@ -203,7 +207,7 @@ def describe_obx(obx: Segment, reader: ObxValueReader) -> str:
     status = obx.text(11)
     meaning = reader.field_map.table("observation_status").get(status, "unknown") if status else "that of the report"
     try:
-        value = _describe_value(obx, reader, kind, code)
+        value = _describe_value(obx, reader, kind, code, is_culture=is_culture)
     except (InvalidValueError, InvalidTimestampError, UnreadableValueError) as error:
         value = f"invalid: {error}"
     flags = ", ".join(each.component_text(1) for each in obx.repetitions(8))
@@ -214,16 +218,16 @@ def describe_obx(obx: Segment, reader: ObxValueReader) -> str:
     )
 
 
-def _describe_value(obx: Segment, reader: ObxValueReader, kind: str, code: str) -> str:
+def _describe_value(obx: Segment, reader: ObxValueReader, kind: str, code: str, *, is_culture: bool) -> str:
     if kind in {"ED", "RP"}:
         return "a document" if obx.repetitions(5) else "no document"
-    if not obx.repetitions(5):
+    if not (obx.repetitions(5) or has_speaking_flag(obx)):
         return "no value"
     observation = ReportedObservation(
         code=Coding(code=code or "?"),
         status=ObservationStatus.FINAL,
         reference_ranges=read_reference_ranges(obx, reader),
-        **reader.read_value(obx),
+        **read_flagged_value(obx, reader, has_organism=is_culture),
     )
     form = next(
         (name for name in ("quantity", "range", "ratio", "string") if getattr(observation, f"value_{name}") is not None), ""

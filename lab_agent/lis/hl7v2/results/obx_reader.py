@@ -12,7 +12,7 @@ from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.results.obx_flags import OFF_SCALE, flag_result, read_flags, unknown_flags
-from lab_agent.lis.hl7v2.results.obx_repeats import text_key, texts_beside_values
+from lab_agent.lis.hl7v2.results.obx_repeats import text_key, names_beside_values
 from lab_agent.lis.hl7v2.results.obx_times import times_of_values
 from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader, put_off_scale
 from lab_agent.lis.hl7v2.results.organisms import has_organism, sub_id
@@ -26,8 +26,6 @@ _FLAG_WITHOUT_VALUE = (
     "has no value, and a flag in OBX-8 that may be its result: have the laboratory system send the value, "
     "or say in [tables.flags] what the flag means"
 )
-_TEXT = "text"
-"""Ends the id of a text beside a value of the same code."""
 OpenReportLookup = Callable[[str], LabReport | None]
 TextKey = tuple[str, ...]
 
@@ -44,14 +42,14 @@ class GroupContent:
 class _Surroundings:
     """What the other OBX say of one.
 
-    `has_organism`: flags may be susceptibilities; `is_line`: it is one of several lines of a text; `is_beside_value`: it is a
-    text beside a value of the same code and number.
+    `has_organism`: flags may be susceptibilities; `is_line`: it is one of several lines of a text; `kind` tells it from a value of
+    the same code and number, where there is one.
     """
 
     specimen: str | None
     has_organism: bool
     is_line: bool
-    is_beside_value: bool
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +68,14 @@ class ObxReader:
         last: TextKey = ()
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
         is_culture = group.isolate is not None or has_organism(group.obx_entries)
-        beside_values = texts_beside_values(group)
+        kinds = names_beside_values(group)
         for place, entry in enumerate(group.obx_entries):
             try:
                 status = self._read_status(entry.obx, final=final)
                 if entry.obx.text(2).upper() in DOCUMENT_TYPES:
                     documents += read_documents(entry.obx, entry.obx.encoding)
                     continue
-                around = _Surroundings(specimen, is_culture, _is_line(text_keys, place), entry.number in beside_values)
+                around = _Surroundings(specimen, is_culture, _is_line(text_keys, place), kinds.get(entry.number, ""))
                 one = self._read_observation(entry, status, around)
             except (InvalidValueError, UnreadableValueError) as error:
                 raise InvalidValueError(f"OBX {entry.number} {error}") from error
@@ -110,13 +108,13 @@ class ObxReader:
     def _read_observation(self, entry: ObxEntry, status: str, around: _Surroundings) -> ReportedObservation | None:
         obx = entry.obx
         coding = self._read_code(obx)
-        name = self._observation_id(obx, coding, is_beside_value=around.is_beside_value)
+        name = self._observation_id(obx, coding, around.kind)
         if not obx.repetitions(5):
             if status == "registered":
                 return None  # it only says that there is no value yet
             if status == "stored":
                 return self._finalize_stored(coding, name)
-        flags = self._flags_with(around)
+        table = self.value_reader.field_map.table("flags")
         return ReportedObservation(
             id=name,
             code=coding,
@@ -125,24 +123,10 @@ class ObxReader:
             specimen=around.specimen,
             reference_ranges=read_reference_ranges(obx, self.value_reader),
             issued=self._read_issued(obx),
-            flags=read_flags(obx, **flags),
-            note=_join_notes(*entry.notes, *unknown_flags(obx, **flags)),
-            **self._read_value(obx, around),
+            flags=read_flags(obx, has_organism=around.has_organism, table=table),
+            note=_join_notes(*entry.notes, *unknown_flags(obx, has_organism=around.has_organism, table=table)),
+            **read_flagged_value(obx, self.value_reader, has_organism=around.has_organism, is_line=around.is_line),
         )
-
-    def _flags_with(self, around: _Surroundings) -> dict[str, Any]:
-        return {"has_organism": around.has_organism, "table": self.value_reader.field_map.table("flags")}
-
-    def _read_value(self, obx: Segment, around: _Surroundings) -> dict[str, Any]:
-        """The value, which OBX-8 may complete (`>` is off the scale); where there is none, the result that OBX-8 says."""
-        flags = self._flags_with(around)
-        if not obx.repetitions(5):
-            if result := flag_result(obx, **flags):
-                return {"value_codeable_concept": CodeableConcept(coding=(result,), text=result.display)}
-            raise InvalidValueError(_FLAG_WITHOUT_VALUE if obx.repetitions(8) else "has no value")
-        value = self.value_reader.read_value(obx, is_line=around.is_line)
-        signs = OFF_SCALE.intersection(read_flags(obx, **flags))
-        return put_off_scale(value, signs) if signs and not around.is_line else value
 
     def _read_issued(self, obx: Segment) -> datetime | None:
         """A moment; of a day alone the report's own time of issue says more."""
@@ -162,10 +146,10 @@ class ObxReader:
             raise InvalidValueError("has no code in OBX-3")
         return next((coding for coding in codings if coding.system == LOINC), codings[0])
 
-    def _observation_id(self, obx: Segment, coding: Coding, *, is_beside_value: bool) -> str | None:
+    def _observation_id(self, obx: Segment, coding: Coding, kind: str) -> str | None:
         """OBX-21, else the code with OBX-4; one code may stand for several tests that have codes of their own beside it."""
         own, further = obx.text(21), sub_id(obx) or self._other_code(obx, coding)
-        name = "/".join(filter(None, (coding.code, further, _TEXT if is_beside_value else "")))
+        name = "/".join(filter(None, (coding.code, further, kind)))
         return own or (name if name != coding.code else None)
 
     def _other_code(self, obx: Segment, coding: Coding) -> str | None:
@@ -180,6 +164,21 @@ class ObxReader:
         return CodeableConcept(
             coding=tuple(self.value_reader.read_codings(value)), text=readable_text(value.component_text(2)) or None
         )
+
+
+def read_flagged_value(obx: Segment, reader: ObxValueReader, *, has_organism: bool, is_line: bool = False) -> dict[str, Any]:
+    """The value, which OBX-8 may complete (`>` is off the scale); where there is none, the result that OBX-8 says.
+
+    Raises `InvalidValueError`, `InvalidTimestampError`, `UnreadableValueError`.
+    """
+    table = reader.field_map.table("flags")
+    if not obx.repetitions(5):
+        if result := flag_result(obx, has_organism=has_organism, table=table):
+            return {"value_codeable_concept": CodeableConcept(coding=(result,), text=result.display)}
+        raise InvalidValueError(_FLAG_WITHOUT_VALUE if obx.repetitions(8) else "has no value")
+    value = reader.read_value(obx, is_line=is_line)
+    signs = OFF_SCALE.intersection(read_flags(obx, has_organism=has_organism, table=table))
+    return put_off_scale(value, signs) if signs and not is_line else value
 
 
 def _is_line(keys: Sequence[TextKey], place: int) -> bool:

@@ -1,16 +1,17 @@
-"""OBX of one code and number: those that are one observation after all (sent twice, or corrected in the same message), and a text
-beside a value, which is a value of its own.
+"""OBX of one code and number: those that are one observation after all (sent twice, or corrected in the same message), and values
+that their kind tells apart.
 
 Cultures are left alone: there a repeated code may be another isolate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
+from lab_agent.lis.hl7v2.results.obx_values import CODED_TYPES
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 
 _TEXT_TYPES = frozenset({"TX", "FT"})
@@ -27,19 +28,27 @@ def join_repeats(group: ObrGroup, field_map: FieldMap) -> tuple[str, ...]:
     return () if _is_culture(group) else (*_drop_identical(group), *_drop_corrected(group, field_map))
 
 
-def texts_beside_values(group: ObrGroup) -> frozenset[int]:
-    """The numbers of the texts that stand beside a value of the same code and number: a titre beside `Positive`, or a word.
+def names_beside_values(group: ObrGroup) -> Mapping[int, str]:
+    """What tells values of one code and number apart by their kind, by the numbers of their OBX: `code` is an answer beside a
+    number, `text` a text beside either.
 
-    Nothing tells it from a comment, which would not be sent; so it is an observation of its own.
+    So are a concentration and its meaning, and an answer and its titre. Nothing tells such a text from a comment, which would not
+    be sent.
     """
-    kinds = {entry.number: entry.obx.text(2).upper() for entry in group.obx_entries if entry.obx.repetitions(5)}
-    of_values = {
-        _name(entry.obx)
-        for entry in group.obx_entries
-        if kinds.get(entry.number, "ST") not in _LINE_TYPES | _DOCUMENT_TYPES
-    }  # fmt: skip
-    texts = (entry for entry in group.obx_entries if kinds.get(entry.number) in _LINE_TYPES and not entry.obx.raw(21))
-    return frozenset[int]() if _is_culture(group) else frozenset(one.number for one in texts if _name(one.obx) in of_values)
+    if _is_culture(group):
+        return {}
+    kinds = {entry.number: _kind(entry.obx) for entry in group.obx_entries if entry.obx.repetitions(5)}
+    numbers, coded = ({_name(one.obx) for one in group.obx_entries if kinds.get(one.number) == kind} for kind in ("", "code"))
+    values = {"code": numbers, "text": numbers | coded}
+    named = (one for one in group.obx_entries if kinds.get(one.number) in values and not one.obx.raw(21))
+    return {one.number: kinds[one.number] for one in named if _name(one.obx) in values[kinds[one.number]]}
+
+
+def _kind(obx: Segment) -> str:
+    kind = obx.text(2).upper()
+    if kind in _DOCUMENT_TYPES:
+        return "document"
+    return "text" if kind in _LINE_TYPES else "code" if kind in CODED_TYPES else ""
 
 
 def _is_culture(group: ObrGroup) -> bool:
