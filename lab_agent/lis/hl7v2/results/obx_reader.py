@@ -12,7 +12,7 @@ from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.results.obx_flags import OFF_SCALE, flag_result, read_flags, unknown_flags
-from lab_agent.lis.hl7v2.results.obx_repeats import text_key, names_beside_values
+from lab_agent.lis.hl7v2.results.obx_repeats import names_beside_values, text_key
 from lab_agent.lis.hl7v2.results.obx_times import times_of_values
 from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader, put_off_scale
 from lab_agent.lis.hl7v2.results.organisms import has_organism, sub_id
@@ -42,8 +42,8 @@ class GroupContent:
 class _Surroundings:
     """What the other OBX say of one.
 
-    `has_organism`: flags may be susceptibilities; `is_line`: it is one of several lines of a text; `kind` tells it from a value of
-    the same code and number, where there is one.
+    `has_organism`: flags may be susceptibilities; `is_line`: it is one of several lines of a text; `kind` tells it from another
+    value of the same code and number.
     """
 
     specimen: str | None
