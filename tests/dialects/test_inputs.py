@@ -15,7 +15,7 @@ from tests.harness.dialects import FOLDER, line_key
 from tests.harness.hl7_peer import connected_peer
 
 INPUTS: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "inputs.toml").read_text(encoding="utf-8"))
-HEADER = "MSH|^~\\&|LIS|LAB|AGENT||20260302100000+0000||ORU^R01|1|{mode}|2.5{rest}"
+HEADER = "MSH|^~\\&|LIS|LAB|AGENT||20260302100000+0000||{kind}|1|{mode}|2.5{rest}"
 PID = "PID|1||4711^^^HOSP"
 OBR = "OBR|1|@L1@|F1|GLU|||20260301080000+0000|||||||||||||||20260302080000+0000|||F"
 
@@ -24,7 +24,7 @@ def segments_of(given: dict[str, Any]) -> list[str]:
     """The message of an input; its OBX have no number yet, and are final where they say nothing else."""
     own = [each if each[:3] in {"PID", "SPM", "OBR"} else obx_of(each) for each in given["segments"]]
     rest = f"|{given['header']}" if "header" in given else ""
-    header = HEADER.format(mode=given.get("mode", "P"), rest=rest)
+    header = HEADER.format(kind=given.get("kind", "ORU^R01"), mode=given.get("mode", "P"), rest=rest)
     ordinary = [each for each in (PID, OBR) if not any(one.startswith(each[:3]) for one in own)]
     own.sort(key=lambda each: not each.startswith("PID"))
     head = [each for each in own if each.startswith("PID")]

@@ -143,8 +143,9 @@ def _is_measured(obx: Segment) -> bool:
 
 
 def _is_possible(obx: Segment) -> bool:
+    """Whether an OBX may be of a drug: a bare number with a letter. One with a range is a signal beside its cutoff, as of HIV."""
     is_number = is_numeric(obx) or _NUMBER.match(obx.text(5)) is not None
-    is_of_drug = is_number and obx.text(6).casefold() in _ZONE_UNITS
+    is_of_drug = is_number and obx.text(6).casefold() in _ZONE_UNITS and not obx.raw(7)
     return bool(stated_susceptibility(obx) or (flagged_susceptibilities(obx) and is_of_drug))
 
 

@@ -112,6 +112,9 @@ class ResultReader:
         return None, None
 
     def _find_ignore_rule(self, group: ObrGroup) -> IgnoreRule | None:
+        """The rule by which a group is not read; none where what stands before it may be another group's: it is refused then."""
+        if group.doubt:
+            return None
         return self.value_reader.field_map.results.find_ignore_rule(group.texts_at)
 
     def _find_results(self, groups: Sequence[ObrGroup]) -> _ResultNames:
