@@ -150,7 +150,7 @@ def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
 def ordered_patient(dialect: Dialect) -> dict[str, Any]:
     """The patient of the order as the clinic wrote it: the one that the messages name, with the names in another spelling."""
     segments = dialect.messages[0].decode(dialect.encoding).split("\r")
-    names = [segment.split("|")[5].split("^") for segment in segments if segment.startswith("PID|")]
+    names = [fields[5].split("^") for each in segments if each.startswith("PID|") and len(fields := each.split("|")) > 5]
     return {"family": names[0][0].swapcase(), "given": [names[0][1].swapcase()]} if names else {}
 
 
