@@ -13,7 +13,9 @@ from enum import StrEnum
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabReport
+from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.report_coverage import Coverage
+from lab_agent.domain.reported_patients import may_be_one_person
 from lab_agent.domain.state_machines import LineState
 from lab_agent.domain.values import latest_moment
 
@@ -37,7 +39,7 @@ class Candidate:
 
     `coverage` is what the message would be about there, `states` those of the order's lines. `tests` are the exchange's codes
     under which results of a line are known to come; empty where that is not known. `collected_at` is when the first specimen was
-    taken. `has_report`: it has a version of the report.
+    taken. `patient` is the order's, as far as it is kept. `has_report`: it has a version of the report.
     """
 
     order: OrderKey
@@ -45,6 +47,7 @@ class Candidate:
     states: Mapping[LineKey, LineState]
     tests: Mapping[LineKey, frozenset[str]]
     collected_at: datetime | None
+    patient: OrderPatient | None
     is_another_patient: bool
     has_report: bool
 
@@ -66,8 +69,9 @@ def choose_order(candidates: Sequence[Candidate], report: LabReport | None, code
     """Choose the one order that a message can mean. `codes` are the exchange's codes of the report's values.
 
     First falls out what is contradicted: another patient, another test, a specimen that was taken later. Of several that are
-    left, those at the laboratory come before withdrawn ones, then those that wait for a result, or have a version of the report.
-    An order whose test is named is not replaced by one that is only left over. The patient of a single candidate and the names of
+    left, those at the laboratory come before withdrawn ones of the same person, then those that wait for a result, or have a
+    version of the report. (On a withdrawn line the laboratory may have worked, and its tube may be another person's by now.) An
+    order whose test is named is not replaced by one that is only left over. The patient of a single candidate and the names of
     its tests are compared later, where the difference can be told in full.
     """
     several = len(candidates) > 1
@@ -75,8 +79,12 @@ def choose_order(candidates: Sequence[Candidate], report: LabReport | None, code
     left = [each for each in candidates if each.order not in misfits]
     if any(_names_test(each, codes) for each in candidates):
         left = _prefer(left, [each for each in left if _names_test(each, codes)], Misfit.ANOTHER_TEST, misfits, strict=True)
-    left = _prefer(left, [each for each in left if not _is_withdrawn(each)], Misfit.WITHDRAWN, misfits)
-    left = _prefer(left, [each for each in left if each.waits or each.has_report], Misfit.HAS_RESULTS, misfits)
+    present = [each for each in left if not _is_withdrawn(each)]
+    left = _prefer(
+        left, [each for each in left if each in present or not _is_same_person(each, present)], Misfit.WITHDRAWN, misfits
+    )
+    open_ones = [each for each in left if each.waits or each.has_report or _is_withdrawn(each)]
+    left = _prefer(left, open_ones, Misfit.HAS_RESULTS, misfits)
     return Choice(left[0].order if len(left) == 1 else None, misfits)
 
 
@@ -112,6 +120,11 @@ def _names_test(candidate: Candidate, codes: Collection[str]) -> bool:
 def _is_other_test(candidate: Candidate, codes: Collection[str]) -> bool:
     """Whether the results of all lines that are meant come under codes that are known, and the report has none of them."""
     return bool(codes) and all(_tests(candidate)) and not _names_test(candidate, codes)
+
+
+def _is_same_person(candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    """Whether its patient may be that of all the others."""
+    return all(may_be_one_person(candidate.patient, each.patient) for each in others)
 
 
 def _is_withdrawn(candidate: Candidate) -> bool:

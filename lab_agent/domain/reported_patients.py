@@ -49,6 +49,19 @@ def find_differences(
     return tuple(field for field, is_different in differs.items() if is_different)
 
 
+def may_be_one_person(one: OrderPatient | None, other: OrderPatient | None) -> bool:
+    """Whether the patients of two orders may be one person: nothing that both say differs. One who is not known may be anybody.
+
+    Ids and numbers are not compared: a partner may give each order new ones.
+    """
+    if one is None or other is None:
+        return False
+    if one.anonymous or other.anonymous:
+        return one.family == other.family
+    said = ReportedPatient(family=one.family, given=one.given, birth_date=one.birth_date, gender=one.gender)
+    return not find_differences(said, other)
+
+
 def _genders_differ(one: str | None, other: str | None) -> bool:
     return one != other and one in _COMPARED_GENDERS and other in _COMPARED_GENDERS
 

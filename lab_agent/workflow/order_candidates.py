@@ -16,7 +16,7 @@ from lab_agent.domain.text import join_limited
 from lab_agent.domain.values import Coding
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.order_lookup import LookupResult, OrderPart, read_part
-from lab_agent.workflow.patient_check import names_another_patient
+from lab_agent.workflow.patient_check import load_ordered_patient, names_another_patient
 from lab_agent.workflow.upload_planning import UploadPlanner
 
 _MAX_CANDIDATES = 20
@@ -65,6 +65,7 @@ class OrderCandidates:
             states={line.key: line.state for line in part.lines},
             tests={LineKey(line["key"]): self._tests(line) for line in part.submitted["lines"] if line["key"] in coverage.lines},
             collected_at=min(_collection_times(part.submitted), default=None),
+            patient=load_ordered_patient(self.uow, key),
             is_another_patient=names_another_patient(self.uow, self.report, key, self.planner.settings),
             has_report=self._has_report(key),
         )

@@ -34,7 +34,7 @@ def check_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, settin
     reported = None if mode == "ignore" else uow.vault.reported_patient(report.key)
     if reported is None or report.patient_confirmed_for == order:
         return PatientCheck()
-    ordered = _load_order_patient(uow, order)
+    ordered = load_ordered_patient(uow, order)
     if ordered is None:
         return PatientCheck(remark=_CANNOT_COMPARE)
     return _judge(find_differences(load_reported_patient(reported), ordered, settings.unknown_birth_dates), mode)
@@ -43,7 +43,7 @@ def check_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, settin
 def names_another_patient(uow: UnitOfWork, report: ReportRecord, order: OrderKey, settings: ResultsSettings) -> bool:
     """Whether a report names a patient who is not the order's, as far as both are known."""
     reported = None if settings.patient_mismatch == "ignore" else uow.vault.reported_patient(report.key)
-    ordered = None if reported is None else _load_order_patient(uow, order)
+    ordered = None if reported is None else load_ordered_patient(uow, order)
     if reported is None or ordered is None:
         return False
     return bool(find_differences(load_reported_patient(reported), ordered, settings.unknown_birth_dates))
@@ -61,7 +61,7 @@ def _judge(differing: tuple[PatientField, ...], mode: str) -> PatientCheck:
     return PatientCheck(remark=f"names another patient than the order ({named})" if differing else "")
 
 
-def _load_order_patient(uow: UnitOfWork, order: OrderKey) -> OrderPatient | None:
+def load_ordered_patient(uow: UnitOfWork, order: OrderKey) -> OrderPatient | None:
     """The patient as the laboratory system got it; None once it was purged, or if it was never given."""
     identity = uow.vault.identity(order)
     patient = unpack_lab_patient(identity) if identity is not None else None

@@ -9,6 +9,7 @@ import pytest
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import LabReport, ReportStatus
+from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.order_choice import Candidate, Misfit, choose_order
 from lab_agent.domain.report_coverage import Coverage
 from lab_agent.domain.state_machines import LineState
@@ -23,12 +24,14 @@ def candidate(order: str, state: LineState = LineState.ACCEPTED, tests: frozense
     given: dict[str, Any] = {
         "coverage": Coverage(lines=(line,)),
         "collected_at": NOW,
+        "patient": ANNA,
         "is_another_patient": False,
         "has_report": False,
     }
     return Candidate(order=OrderKey(order), states={line: state}, tests={line: tests}, **{**given, **other})
 
 
+ANNA, BERT = OrderPatient(family="Meier", given=("Anna",)), OrderPatient(family="Schulz", given=("Bert",))
 DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
 
 
@@ -44,6 +47,9 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=23))], (), None, {}),
         ([candidate("A"), candidate("B", GONE)], (), "A", {"B": Misfit.WITHDRAWN}),
         ([candidate("A", GONE), candidate("B", GONE)], (), None, {}),
+        ([candidate("A"), candidate("B", GONE, patient=BERT)], (), None, {}),
+        ([candidate("A"), candidate("B", GONE, patient=None)], (), None, {}),
+        ([candidate("A", DONE), candidate("B", GONE, patient=BERT)], (), "B", {"A": Misfit.HAS_RESULTS}),
         ([candidate("A"), candidate("B", DONE)], (), "A", {"B": Misfit.HAS_RESULTS}),
         ([candidate("A"), candidate("B", DONE, has_report=True)], (), None, {}),
         ([candidate("A", DONE), candidate("B", DONE)], (), None, {}),
