@@ -15,6 +15,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import ARGON2_VERSION
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.ciphers import Cipher as StreamCipher
+from cryptography.hazmat.primitives.ciphers import algorithms
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -99,6 +101,22 @@ def hash_token(token: str) -> str:
 def token_matches(token: str, digest: str) -> bool:
     """Whether `digest` is the hash of `token`; takes the same time wherever they differ."""
     return hmac.compare_digest(hash_token(token).encode(), digest.encode())
+
+
+class OneTimeCipher:
+    """Encrypts one stream, part by part, with a key that nobody keeps: for a file that only this process reads again, whole."""
+
+    def __init__(self) -> None:
+        self._cipher = StreamCipher(algorithms.ChaCha20(secrets.token_bytes(32), secrets.token_bytes(16)), None)
+        self._encryptor = self._cipher.encryptor()
+
+    def encrypt(self, part: bytes) -> bytes:
+        """Give the next part encrypted; it is not authenticated."""
+        return self._encryptor.update(part)
+
+    def decrypt(self, content: bytes) -> bytes:
+        """Give all parts back."""
+        return self._cipher.decryptor().update(content)
 
 
 class Passwords:

@@ -34,6 +34,7 @@ class ConditionId(StrEnum):
     LIS_REFUSED_MESSAGES = "lis.refused_messages"
     LIS_CONNECTIONS = "lis.connections"
     LIS_UNFINISHED_INPUT = "lis.unfinished_input"
+    LIS_TURNED_AWAY = "lis.turned_away"
     LIS_UNNAMED_LINES = "lis.unnamed_lines"
     LIS_ADAPTER_ALERT = "lis.adapter_alert"
 

@@ -30,7 +30,12 @@ log = structlog.get_logger(__name__)
 
 _ADAPTER_CONDITIONS = {
     condition.value.removeprefix("lis."): condition
-    for condition in (ConditionId.LIS_CONNECTIONS, ConditionId.LIS_UNFINISHED_INPUT, ConditionId.LIS_UNNAMED_LINES)
+    for condition in (
+        ConditionId.LIS_CONNECTIONS,
+        ConditionId.LIS_UNFINISHED_INPUT,
+        ConditionId.LIS_TURNED_AWAY,
+        ConditionId.LIS_UNNAMED_LINES,
+    )
 }
 """Alerts of adapters that the table of conditions knows, by the adapters' name for them."""
 

@@ -6,6 +6,7 @@ from tests.proof.mutants import Mutant
 
 _LIVES = ("simulation/test_order_lifecycles.py",)
 _INPUTS = ("dialects/test_inputs.py",)
+_ENDPOINT = "integration/lis/http/test_endpoint_limits.py"
 
 VARIANTS = (
     Mutant(
@@ -125,5 +126,32 @@ VARIANTS = (
         new="        return []\n",
         found_by="poison",
         tests=("incidents/test_incidents.py::test_sample_of_incidents_is_told",),
+    ),
+    Mutant(
+        name="strangers_keep_their_room",
+        what="lets whoever came first to the endpoint for results keep all of its room",
+        file="lab_agent/lis/http/request_body.py",
+        old="        return not (self.is_complete or self.is_dropped) and (self.rank, self.claim) > (other.rank, other.claim)\n",
+        new="        return False\n",
+        found_by="adapters",
+        tests=(f"{_ENDPOINT}::test_strangers_large_bodies_leave_room",),
+    ),
+    Mutant(
+        name="strangers_fill_the_memory",
+        what="keeps bodies in memory before their signature is known",
+        file="lab_agent/lis/http/request_body.py",
+        old="_MAX_IN_MEMORY = 65_536\n",
+        new="_MAX_IN_MEMORY = 2**40\n",
+        found_by="adapters",
+        tests=(f"{_ENDPOINT}::test_large_bodies_wait_outside_of_memory",),
+    ),
+    Mutant(
+        name="turned_away_untold",
+        what="tells nobody of posted messages that are turned away",
+        file="lab_agent/lis/http/webhook.py",
+        old="            await self.alerts.report(Trouble.TURNED_AWAY, text)\n",
+        new="            log.debug(text)\n",
+        found_by="adapters",
+        tests=(f"{_ENDPOINT}::test_turned_away_message_told_by_alert",),
     ),
 )

@@ -19,7 +19,6 @@ from lab_agent.errors import LisUnavailable
 from lab_agent.lis.disk_errors import to_lis_failure
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.message_trace import trace_raw_message
-from lab_agent.lis.hl7v2.operator_alerts import OperatorAlerts, Trouble
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.orders.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.orders.sender import Sender
@@ -32,6 +31,7 @@ from lab_agent.lis.hl7v2.transport.connection import ConnectionLimits, MllpConne
 from lab_agent.lis.hl7v2.transport.connector import MllpConnector
 from lab_agent.lis.hl7v2.transport.input_budget import InputBudget, InputHolder
 from lab_agent.lis.hl7v2.transport.mllp import ReceivedFrame
+from lab_agent.lis.operator_alerts import OperatorAlerts, Trouble
 from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 
 log = structlog.get_logger(__name__)

@@ -19,6 +19,7 @@ from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.lis.http.client import LisHttpClient, parse_submit_result
 from lab_agent.lis.http.settings import HttpSettings, HttpTlsSettings
 from lab_agent.lis.http.webhook import ResultWebhook, make_app
+from lab_agent.lis.operator_alerts import OperatorAlerts
 from lab_agent.lis.raw_messages import parse_json_message
 from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 from lab_agent.serialization import dump_order
@@ -44,6 +45,7 @@ class HttpAdapter:
         self._name = name
         self._client: HttpClient | None = None
         self._server_task: asyncio.Task[None] | None = None
+        self._alerts: OperatorAlerts | None = None
         self._port = settings.port
 
     @property
@@ -62,7 +64,8 @@ class HttpAdapter:
         except ListenError as exc:
             raise LisUnavailable(str(exc)) from exc
         self._port = sock.getsockname()[1]
-        app = make_app(ResultWebhook(settings, self._name, inbox))
+        self._alerts = OperatorAlerts(inbox, asyncio.get_running_loop().time)
+        app = make_app(ResultWebhook(settings, self._name, inbox, self._alerts))
         limits = ConnectionLimits(max_connections=default_max_connections(), body_timeout=settings.body_timeout + _ANSWER_SECONDS)
         serving = serve(app, sock, drain=_DRAIN_SECONDS, limits=limits, tls=tls)
         self._server_task = asyncio.create_task(serving, name=f"lis:{self._name}:endpoint")
@@ -119,7 +122,9 @@ class HttpAdapter:
         return (RenderedOrder(f"{order.key}.json", await asyncio.to_thread(dump_order, order)),)
 
     async def collect(self) -> int:
-        """Nothing to collect: the LIS posts its results."""
+        """Nothing to collect, as the LIS posts its results; alerts that are over are closed."""
+        if self._alerts is not None:
+            await self._alerts.close_quiet()
         return 0
 
     def _lis_client(self) -> LisHttpClient:

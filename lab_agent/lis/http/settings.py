@@ -88,7 +88,7 @@ class HttpSettings(BaseModel):
     max_message_bytes: Annotated[int, Field(gt=0)] = 64_000_000
     """Largest message accepted, in bytes, documents included."""
     max_unfinished_bytes: Annotated[int, Field(gt=0)] = 128_000_000
-    """Largest size of all messages together that are arriving or not answered yet; beyond it the endpoint answers 503."""
+    """Largest size of all messages together that arrive or are not answered yet; beyond it the largest of strangers get 503."""
     body_timeout: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """Seconds in which a message must have arrived; after that the endpoint answers 408."""
     body_idle_timeout: Annotated[float, Field(gt=0, le=3600)] = 15.0

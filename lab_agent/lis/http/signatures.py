@@ -31,10 +31,12 @@ class InvalidSignature(Exception):
 def signature_headers(secret: bytes, idempotency_key: str, body: bytes, now: datetime) -> dict[str, str]:
     """Return the headers of a message."""
     stamp = str(int(now.timestamp()))
+    code = _start_hmac(secret, stamp, idempotency_key)
+    code.update(body)
     return {
         TIMESTAMP_HEADER: stamp,
         IDEMPOTENCY_KEY_HEADER: idempotency_key,
-        SIGNATURE_HEADER: _VERSION_PREFIX + _hmac_hex(secret, stamp, idempotency_key, body),
+        SIGNATURE_HEADER: _VERSION_PREFIX + code.hexdigest(),
     }
 
 
@@ -46,12 +48,26 @@ class SignatureHeaders:
     idempotency_key: str
     signature: str
 
-    def verify(self, body: bytes, secrets: Sequence[bytes]) -> None:
-        """Check the signature with each of the secrets. Raises `InvalidSignature`."""
-        good = [
-            hmac.compare_digest(_VERSION_PREFIX + _hmac_hex(secret, self.timestamp, self.idempotency_key, body), self.signature)
-            for secret in secrets
-        ]
+    def begin(self, secrets: Sequence[bytes]) -> SignatureCheck:
+        """Begin to check a body of which parts arrive."""
+        return SignatureCheck(self, secrets)
+
+
+class SignatureCheck:
+    """Checks the signature of a body, part by part, with each of the secrets."""
+
+    def __init__(self, given: SignatureHeaders, secrets: Sequence[bytes]) -> None:
+        self._given = given.signature
+        self._codes = [_start_hmac(secret, given.timestamp, given.idempotency_key) for secret in secrets]
+
+    def update(self, part: bytes) -> None:
+        """Take the next part."""
+        for code in self._codes:
+            code.update(part)
+
+    def verify(self) -> None:
+        """Compare, once all parts were taken. Raises `InvalidSignature`."""
+        good = [hmac.compare_digest(_VERSION_PREFIX + code.hexdigest(), self._given) for code in self._codes]
         if not any(good):
             raise InvalidSignature(f"{SIGNATURE_HEADER} is wrong")
 
@@ -73,7 +89,5 @@ def read_signature_headers(headers: Mapping[str, str], *, now: datetime, toleran
     return SignatureHeaders(stamp, name, given)
 
 
-def _hmac_hex(secret: bytes, timestamp: str, idempotency_key: str, body: bytes) -> str:
-    code = hmac.new(secret, f"{timestamp}.{idempotency_key}.".encode(), hashlib.sha256)
-    code.update(body)
-    return code.hexdigest()
+def _start_hmac(secret: bytes, timestamp: str, idempotency_key: str) -> hmac.HMAC:
+    return hmac.new(secret, f"{timestamp}.{idempotency_key}.".encode(), hashlib.sha256)

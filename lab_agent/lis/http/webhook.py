@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,8 @@ from lab_agent.errors import DataInvalidError, LabAgentError
 from lab_agent.lis.http.openapi import openapi_document
 from lab_agent.lis.http.request_body import BodyReader, BodyRefusal, BodyRefusedError
 from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signatures import InvalidSignature, SignatureHeaders, read_signature_headers
+from lab_agent.lis.http.signatures import InvalidSignature, SignatureCheck, read_signature_headers
+from lab_agent.lis.operator_alerts import OperatorAlerts, Trouble
 from lab_agent.lis.raw_messages import message_id
 from lab_agent.ports.lis import Inbox
 from lab_agent.serialization import load_message
@@ -33,9 +33,9 @@ class ResultWebhook:
     settings: HttpSettings
     name: str
     inbox: Inbox
+    alerts: OperatorAlerts
     bodies: BodyReader = field(init=False)
-    _invalid_signature_logged: bool = False
-    _busy_logged: bool = False
+    _turned_away: int = 0
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -46,25 +46,40 @@ class ResultWebhook:
     async def receive(self, request: Request) -> Response:
         """Answer 200 (stored, now or before), 400, 401, 408, 413, 422 with every invalid field, or 503 (try again later).
 
-        What the headers say is checked first: a message that is not signed, or too large, is not read.
+        What the headers say is checked first: a message that is not signed, is of another time, or too large, is not read.
         """
+        address = request.client.host if request.client else ""
         try:
-            signature = self._read_signature(request.headers)
-            async with self.bodies.read(request) as body:
-                await self._verify(signature, body)
-                return await self._store(signature.idempotency_key, body)
+            headers = read_signature_headers(request.headers, now=datetime.now(UTC), tolerance=self.settings.replay_window)
+            signature = headers.begin(self.settings.incoming_secrets)
+            async with self.bodies.read(request, address, signature.update) as body:
+                self._verify(signature, address)
+                async with self.bodies.load(body) as content:
+                    return await self._store(headers.idempotency_key, content)
         except InvalidSignature as exc:
-            return self._invalid_signature_response(exc)
+            await self._tell(address, str(exc))
+            return _error_response(401, "invalid_signature", str(exc))
         except BodyRefusedError as exc:
-            self._log_once_while_busy(exc)
+            if exc.refusal is not BodyRefusal.INCOMPLETE:
+                await self._tell(address, str(exc))
             return _refused_body_response(exc)
 
-    def _log_once_while_busy(self, error: BodyRefusedError) -> None:
-        """A series of messages that did not fit is logged once."""
-        if error.refusal is BodyRefusal.BUSY and not self._busy_logged:
-            limit = self.settings.max_unfinished_bytes
-            log.warning("too many messages at once", action="webhook_busy", adapter=self.name, max_unfinished_bytes=limit)
-            self._busy_logged = True
+    def _verify(self, signature: SignatureCheck, address: str) -> None:
+        try:
+            signature.verify()
+        except InvalidSignature:
+            self.bodies.note_signature(address, is_right=False)
+            raise
+        self.bodies.note_signature(address, is_right=True)
+
+    async def _tell(self, address: str, reason: str) -> None:
+        """Tell the operators: the sender may be the LIS itself, and nobody there may look at our answers."""
+        self._turned_away += 1
+        text = f"{self._turned_away} since the start; the last came from {address}: {reason}"
+        try:
+            await self.alerts.report(Trouble.TURNED_AWAY, text)
+        except LabAgentError as exc:
+            log.error("alert not stored", action="webhook_alert_not_stored", adapter=self.name, error=type(exc).__name__)  # noqa: TRY400
 
     async def _store(self, idempotency_key: str, body: bytes) -> Response:
         name = message_id(idempotency_key, body)
@@ -80,20 +95,6 @@ class ResultWebhook:
     def _retry_later_response(self, error: LabAgentError) -> Response:
         log.warning("message not stored", action="webhook_not_stored", adapter=self.name, error=type(error).__name__)
         return _error_response(503, "retry_later", "not stored; send it again later", {"Retry-After": _RETRY_AFTER_SECONDS})
-
-    def _read_signature(self, headers: Mapping[str, str]) -> SignatureHeaders:
-        return read_signature_headers(headers, now=datetime.now(UTC), tolerance=self.settings.replay_window)
-
-    async def _verify(self, signature: SignatureHeaders, body: bytes) -> None:
-        await asyncio.to_thread(signature.verify, body, self.settings.incoming_secrets)
-        self._invalid_signature_logged = self._busy_logged = False
-
-    def _invalid_signature_response(self, error: InvalidSignature) -> Response:
-        """Answer 401. A series of invalid signatures is logged once."""
-        if not self._invalid_signature_logged:
-            log.warning("message signature invalid", action="webhook_signature_invalid", adapter=self.name, reason=str(error))
-        self._invalid_signature_logged = True
-        return _error_response(401, "invalid_signature", str(error))
 
     async def _reject(self, name: str, body: bytes, error: DataInvalidError) -> Response:
         """Reject a message. The operators are alerted first; if that cannot be stored, the LIS is asked to send it again."""

@@ -5,6 +5,7 @@ import http.client
 import json
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,11 +31,11 @@ Start = Callable[..., Awaitable[HttpAdapter]]
 async def start() -> AsyncIterator[Start]:
     started: list[HttpAdapter] = []
 
-    async def make(**more: Any) -> HttpAdapter:
+    async def make(inbox: MemoryInbox | None = None, **more: Any) -> HttpAdapter:
         given = {"url": "http://127.0.0.1:9/", "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": 0}
         settings = HttpSettings.model_validate({**given, "max_message_bytes": LIMIT, **more})
         adapter = HttpAdapter(settings, "http")
-        await adapter.start(MemoryInbox())
+        await adapter.start(inbox or MemoryInbox())
         started.append(adapter)
         return adapter
 
@@ -94,25 +95,102 @@ async def test_unsigned_message_refused_before_its_body(start: Start, given: dic
     writer.close()
 
 
-async def test_unfinished_bodies_together_are_bounded(start: Start) -> None:
-    """Beyond the bound a sender is asked to come again, and once the others are gone there is room."""
-    adapter = await start(max_unfinished_bytes=2 * LIMIT)
-    given = signed_headers(LIS_SECRET, "m1", BODY)
-    opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(2)]
+STRANGER = {**signed_headers(LIS_SECRET, "m1", b""), "Lab-Signature": "v1=" + "0" * 64}
+LARGE = 300_000
+
+
+async def hold_open(adapter: HttpAdapter, count: int, addresses: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Strangers who send all but the last byte of the largest message, with an invented signature."""
+    opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(count)]
+    for number, (_, writer) in enumerate(opened):
+        forwarded = f"198.51.100.{number % addresses}" if addresses else "127.0.0.1"
+        writer.write(head(LARGE, **STRANGER, X_Forwarded_For=forwarded) + bytes(LARGE - 1))
+        await writer.drain()
+    return opened
+
+
+@pytest.mark.parametrize("size", [0, 1_000, 100_000, LARGE - 5_000])
+@pytest.mark.parametrize(("count", "addresses"), [(2, 2), (2, 0), (12, 1), (12, 12)])
+async def test_strangers_large_bodies_leave_room(start: Start, count: int, addresses: int, size: int) -> None:
+    """A good message comes through at once, from the strangers' own address, too, however large it is."""
+    adapter = await start(max_message_bytes=LARGE, max_unfinished_bytes=2 * LARGE)
+    opened = await hold_open(adapter, count, addresses)
+    body = BODY + b" " * size
+    statuses = [
+        await asyncio.to_thread(post, adapter.port, body, signed_headers(LIS_SECRET, f"good-{number}", body))
+        for number in range(8)
+    ]
+    assert statuses == [200] * 8
     for _, writer in opened:
-        writer.write(head(LIMIT, **given) + bytes(LIMIT - 1))
-    end = time.monotonic() + DEADLINE
-    while (status := await asyncio.to_thread(post, adapter.port, BODY, given)) != 503:
-        assert time.monotonic() < end
-    assert status == 503
-    reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
-    writer.write(head(len(BODY), **given))
-    status, headers, said = await response(reader)
-    assert (status, said["code"], int(headers["retry-after"]) > 0) == (503, "retry_later", True)
-    for _, one in [*opened, (reader, writer)]:
-        one.close()
-    while await asyncio.to_thread(post, adapter.port, BODY, given) != 200:
-        assert time.monotonic() < end
+        writer.close()
+
+
+async def test_known_sender_of_largest_message_comes_first(start: Start) -> None:
+    adapter = await start(max_message_bytes=LARGE, max_unfinished_bytes=2 * LARGE)
+    assert await asyncio.to_thread(post, adapter.port, BODY, signed_headers(LIS_SECRET, "m1", BODY)) == 200
+    opened = await hold_open(adapter, 4, 4)
+    body = BODY + b" " * (LARGE - len(BODY))
+    assert await asyncio.to_thread(post, adapter.port, body, signed_headers(LIS_SECRET, "m2", body)) == 200
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_stranger_beyond_the_room_told_to_wait(start: Start) -> None:
+    """Of one address, no more than one largest message is read: the next is answered before its body."""
+    adapter = await start(max_message_bytes=LARGE, max_unfinished_bytes=10 * LARGE)
+    opened = await hold_open(adapter, 2, 0)
+    statuses = []
+    for reader, writer in opened:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                statuses.append((await response(reader))[::2])
+        writer.close()
+    assert [(status, said["code"]) for status, said in statuses] == [(503, "retry_later")]
+
+
+async def test_large_bodies_wait_outside_of_memory(start: Start) -> None:
+    size = 24_000_000
+    adapter = await start(max_message_bytes=size, max_unfinished_bytes=8 * size)
+    opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(6)]
+    tracemalloc.start()
+    try:
+        for number, (_, writer) in enumerate(opened):
+            writer.write(head(size, **STRANGER, X_Forwarded_For=f"198.51.100.{number}"))
+            for _ in range(23):
+                writer.write(bytes(1_000_000))
+                await writer.drain()
+        assert await asyncio.to_thread(post, adapter.port, BODY, signed_headers(LIS_SECRET, "m1", BODY)) == 200
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_large_message_read_from_file_as_sent(start: Start) -> None:
+    adapter = await start(max_message_bytes=2_000_000, max_unfinished_bytes=2_000_000)
+    body = BODY[:-1] + b" " * 1_500_000 + BODY[-1:]
+    given = signed_headers(LIS_SECRET, "m1", body)
+    assert await asyncio.to_thread(post, adapter.port, body, given) == 200
+    assert await asyncio.to_thread(post, adapter.port, body[:-1] + b" ", given) == 401
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "reason"),
+    [
+        (STRANGER, BODY, "wrong"),
+        ({}, BODY, "Idempotency-Key"),
+        (signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 1000), BODY, "Lab-Timestamp"),
+        (signed_headers(LIS_SECRET, "m1", bytes(LIMIT + 1)), bytes(LIMIT + 1), str(LIMIT)),
+    ],
+)
+async def test_turned_away_message_told_by_alert(start: Start, given: dict[str, str], body: bytes, reason: str) -> None:
+    inbox = MemoryInbox()
+    adapter = await start(inbox=inbox)
+    assert await asyncio.to_thread(post, adapter.port, body, given) in {401, 413}
+    told = inbox.alerts["turned_away"]
+    assert reason in told
+    assert "127.0.0.1" in told
 
 
 @pytest.mark.parametrize(("more", "drips"), [({"body_idle_timeout": 0.1}, False), ({"body_timeout": 0.3}, True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab_agent.lis.hl7v2.operator_alerts import QUIET_SECONDS, OperatorAlerts, Trouble
+from lab_agent.lis.operator_alerts import QUIET_SECONDS, OperatorAlerts, Trouble
 from lab_agent.lis.testing import MemoryInbox
 
 

@@ -16,10 +16,11 @@ class Trouble(StrEnum):
 
     CONNECTIONS = "connections"  # a peer opens connections and does not close them
     UNFINISHED_INPUT = "unfinished_input"  # messages that do not end fill the memory
+    TURNED_AWAY = "turned_away"  # posted messages are not signed correctly, do not end, or find no room
     UNNAMED_LINES = "unnamed_lines"  # answers name fewer lines than were sent
 
 
-_ENDS_BY_ITSELF = frozenset({Trouble.CONNECTIONS, Trouble.UNFINISHED_INPUT})
+_ENDS_BY_ITSELF = frozenset(Trouble) - {Trouble.UNNAMED_LINES}
 """What is over once it has not happened for a while; lines that nobody named are not."""
 
 
