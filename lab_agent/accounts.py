@@ -5,7 +5,6 @@ An unknown name takes as much time as a wrong password, so that nobody learns wh
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import uuid
@@ -76,7 +75,7 @@ class Accounts:
         user = UserRecord(
             name=_normalize_name(name),
             role=role,
-            password_hash=await self._hash(password),
+            password_hash=await self._passwords.hash_in_thread(password),
             created_at=now,
             changed_at=now,
             must_change_password=must_change_password,
@@ -126,7 +125,7 @@ class Accounts:
         """Give a user a new password. Raises `DataInvalidError`, and `StoreError` for an unknown user."""
         if problems := _password_problems(password):
             raise DataInvalidError(problems)
-        hashed = await self._hash(password)
+        hashed = await self._passwords.hash_in_thread(password)
         entry = AuditEntry(at=now, action=AuditAction.USER_PASSWORD_CHANGED, subject=_normalize_name(name), by=by)
 
         def change(user: UserRecord) -> UserRecord:
@@ -154,20 +153,17 @@ class Accounts:
         """Give the user if name and password are right, else None, after the same time for an unknown name."""
         user = await self._user(name)
         tried = password[:MAX_PASSWORD_LENGTH]
-        right = await asyncio.to_thread(self._passwords.verify, tried, None if user is None else user.password_hash)
+        right = await self._passwords.verify_in_thread(tried, None if user is None else user.password_hash)
         if user is None or not right or len(password) > MAX_PASSWORD_LENGTH:
             return None
         if self._passwords.needs_rehash(user.password_hash):
-            hashed = await self._hash(password)
+            hashed = await self._passwords.hash_in_thread(password)
             verified = user.password_hash  # a password that was set meanwhile is left alone
             await self._change(name, lambda user: replace(user, password_hash=hashed) if user.password_hash == verified else user)
         return _to_account(user)
 
     async def _user(self, name: str) -> UserRecord | None:
         return await self._store.run_read_only(lambda uow: uow.users.get(_normalize_name(name)))
-
-    async def _hash(self, password: str) -> str:
-        return await asyncio.to_thread(self._passwords.hash, password)
 
     async def _change(
         self,

@@ -6,10 +6,12 @@ encrypted with keys that are stored elsewhere; of the tokens and passwords of ot
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -28,6 +30,7 @@ _WRONG_KEY = (
     "Encrypted data cannot be read: it needs a key that is not among those set (`store.encryption_keys`), or was altered."
 )
 
+_HASHING_THREADS = 2
 _FERNET_OVERHEAD = 57 + 16
 """Bytes of version, time, vector, padding and signature in Fernet's token, before it is written in Base64."""
 
@@ -128,6 +131,16 @@ class Passwords:
     def __init__(self, *, time_cost: int = 3, memory_cost: int = 65536, parallelism: int = 4) -> None:
         self._hasher = PasswordHasher(time_cost=time_cost, memory_cost=memory_cost, parallelism=parallelism)
         self._hash_of_nobody = self._make_hash_of_nobody()
+        # Threads of their own: whoever guesses passwords must not keep other work waiting for a thread.
+        self._threads = ThreadPoolExecutor(_HASHING_THREADS, thread_name_prefix="passwords")
+
+    async def hash_in_thread(self, password: str) -> str:
+        """As `hash`, while the event loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.hash, password)
+
+    async def verify_in_thread(self, password: str, hashed: str | None) -> bool:
+        """As `verify`, while the event loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.verify, password, hashed)
 
     def hash(self, password: str) -> str:
         """Give the hash of a password, with its salt and costs."""

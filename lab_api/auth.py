@@ -1,34 +1,32 @@
 """Who calls: bearer tokens, HTTP Basic and short-lived signed tokens, without a human (interface: Authentication, 7).
 
 Only hashes are kept. A client may be limited to contracts; for it, all others do not exist. Comparisons take the same time for
-known and unknown names. Passwords are hashed in threads, few at a time, so that guessing blocks nobody else: what does not fit
-into a short queue is rejected, and a client whose password was verified once is not hashed again.
+known and unknown names. Passwords are hashed in threads of their own, few at a time, and wrong ones make their name wait; one
+that was verified once is not hashed again, and its client waits for none of that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-
-import anyio
-from anyio import to_thread
+from functools import partial
 
 from lab_agent.catalogue.model import Contract
 from lab_agent.crypto import Passwords, token_matches
 from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
+from lab_agent.password_attempts import AttemptRefusedError, PasswordAttempts
 from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
 from lab_api.errors import ApiError, CredentialsError
 from lab_api.refusals import find_ended
 from lab_api.token_endpoint import SignedTokens
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="laboratory", Basic realm="laboratory", charset="UTF-8"'}
-_CONCURRENT_HASHES = 2
-_MAX_WAITING = 16
 _MAX_HEADER_LENGTH = 4096
 
 
@@ -65,19 +63,20 @@ class Clients:
         self._passwords = Passwords() if basic else None
         self._proof_key = secrets.token_bytes(32)
         self._proofs: dict[str, bytes] = {}
-        self._hash_limiter = anyio.CapacityLimiter(_CONCURRENT_HASHES)
+        self._attempts = PasswordAttempts()
+        self._checking: dict[bytes, asyncio.Task[bool | None]] = {}
 
-    async def authenticate(self, authorization: str) -> Client:
-        """Find the client of an Authorization header.
+    async def authenticate(self, authorization: str, address: str = "") -> Client:
+        """Find the client of an Authorization header, sent from this address.
 
-        Raises `ApiError`: 401, the same for every reason; 429 while too many passwords are being checked.
+        Raises `ApiError`: 401, the same for every reason; 429 for a password after too many wrong ones, or beside too many.
         """
         scheme, _, credential = authorization[:_MAX_HEADER_LENGTH].partition(" ")
         client = None
         if scheme.lower() == "bearer":
             client = self._by_token(credential.strip())
         elif scheme.lower() == "basic":
-            client = await self._by_basic(credential.strip())
+            client = await self._by_basic(credential.strip(), address)
         if client is None:
             raise CredentialsError(*self._find_refusal(scheme, credential.strip()), _CHALLENGE)
         return client
@@ -104,7 +103,7 @@ class Clients:
         now = self._now()
         return [each for each in self._stored_tokens() if each.is_valid(now)]
 
-    async def _by_basic(self, credential: str) -> Client | None:
+    async def _by_basic(self, credential: str, address: str) -> Client | None:
         """The token of a stored client as the password of its name, or a user of the settings."""
         try:
             name, _, password = b64decode(credential, validate=True).decode().partition(":")
@@ -115,24 +114,36 @@ class Clients:
         ]
         if found or self._passwords is None:
             return found[0] if found else None
-        return await self._by_password(name, password, credential, self._passwords)
+        return await self._by_password(name, password, credential, self._passwords, address)
 
-    async def _by_password(self, name: str, password: str, credential: str, passwords: Passwords) -> Client | None:
+    async def _by_password(self, name: str, password: str, credential: str, passwords: Passwords, address: str) -> Client | None:
         known, client = self._basic.get(name, (None, None))
         proof = hmac.digest(self._proof_key, credential.encode(), "sha256")
         if hmac.compare_digest(self._proofs.get(name, b""), proof):
             return client
-        if self._hash_limiter.statistics().tasks_waiting >= _MAX_WAITING:
-            diagnostics = "credentials: too many are being checked — try again in 1 s, or send a bearer token"
-            raise ApiError(429, "throttled", diagnostics, {"Retry-After": "1"})
-        async with self._hash_limiter:
-            right = await to_thread.run_sync(passwords.verify, password, known)
+        # Requests that come at once with one credential are one attempt: a client that has just begun sends several.
+        checking = self._checking.get(proof)
+        if checking is None:
+            verify = partial(_verify, passwords, password, known)
+            # By name and address: who guesses elsewhere must not lock a partner out.
+            checking = asyncio.create_task(self._attempts.check(f"{address} {name}", address, self._now(), verify))
+            self._checking[proof] = checking
+            checking.add_done_callback(lambda _: self._checking.pop(proof))
+        try:
+            right = await asyncio.shield(checking)
+        except AttemptRefusedError as exc:
+            diagnostics = f"credentials: too many attempts — try again in {exc.seconds} s, or send a bearer token"
+            raise ApiError(429, "throttled", diagnostics, {"Retry-After": str(exc.seconds)}) from None
         if client is None or not right:
             return None
         # A keyed digest of the password, so that the next call with it is not hashed again. It lives as long as the process, as
         # the clients of the settings do.
         self._proofs[name] = proof
         return client
+
+
+async def _verify(passwords: Passwords, password: str, known: str | None) -> bool | None:
+    return await passwords.verify_in_thread(password, known) or None
 
 
 def _basic_password(credential: str) -> str:

@@ -82,7 +82,9 @@ class Endpoints:
 
     async def _authenticate(self, request: Request) -> tuple[Client, PreparedResponses]:
         """Who calls, and what is served now: one version for the whole request. Raises `ApiError`."""
-        client = await self.clients.authenticate(request.headers.get("authorization", ""))
+        client = await self.clients.authenticate(
+            request.headers.get("authorization", ""), request.client.host if request.client else ""
+        )
         request.state.client = client.name
         return client, self.current_catalogue.responses
 

@@ -157,8 +157,8 @@ LIS_CONDITIONS = (
         cause="they are not signed correctly, too large, do not end, or there is no room for them",
         affects="what its own messages among them say is not known until it sends them again",
         affected=Affected.NOTHING,
-        mend="See whether the address is the laboratory system's: if so, compare secret, clock and size with its settings; else keep it "
-        "from the port.",
+        mend="See whether the address is the laboratory system's: if so, compare secret, clock and size with its settings; "
+        "else keep it from the port.",
         noticed="the endpoint for results answers 401, 408, 413 or 503 without reading the message",
         opens="with the first such answer",
         ends="when there was none for a quarter of an hour",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,12 +14,12 @@ from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from lab_agent.audit_log import record
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.logs import get_logger
+from lab_agent.password_attempts import AttemptRefusedError, PasswordAttempts
 from lab_agent.status.auth import HttpError, OwnAction, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line
-from lab_agent.status.login import LoginRateLimit
 from lab_agent.status.pages import Flash
-from lab_agent.status.session_start import start_session
+from lab_agent.status.session_start import client_address, start_session
 from lab_agent.status.sessions import CurrentUser, Sessions, SignInWay
 from lab_agent.status.translation import gettext
 from lab_agent.status.users_page import SignedIn, read_new_password
@@ -52,27 +53,26 @@ async def change_own_password(
     request: Request, user: OwnAction, form: Form, context: Context, renderer: Renderer, sessions: SignedIn
 ) -> Response:
     """Change one's own password; the old one is asked for, as often as at the sign-in. All sessions end but this one."""
-    limit: LoginRateLimit = request.app.state.login_rate_limit
-    address, now = request.client.host if request.client else "unknown", context.clock.now()
-    if wait := limit.remaining_wait(user.name, address, now):
-        seconds = int(wait.total_seconds()) + 1
-        error = gettext("Too many attempts. Try again in %(seconds)s s.") % {"seconds": seconds}
-        response = await _render(user, renderer, sessions, status=429, error=error)
-        response.headers["Retry-After"] = str(seconds)
-        return response
+    attempts: PasswordAttempts = request.app.state.password_attempts
+    address, now = client_address(request), context.clock.now()
     password, problem = read_new_password({**form, "generate": ""})
     if problem is None and password == form.get("old_password"):
         problem = gettext("The new password is the old one; choose another one.")
     if problem is not None:
         return await _render(user, renderer, sessions, status=422, error=problem)
-    async with limit.password_checks:
-        known = await context.accounts.verify(user.name, form.get("old_password", ""))
+    verify = partial(context.accounts.verify, user.name, form.get("old_password", ""))
+    try:
+        known = await attempts.check(user.name, address, now, verify)
+    except AttemptRefusedError as exc:
+        error = gettext("Too many attempts. Try again in %(seconds)s s.") % {"seconds": exc.seconds}
+        response = await _render(user, renderer, sessions, status=429, error=error)
+        response.headers["Retry-After"] = str(exc.seconds)
+        return response
     if known is None:
-        await _note_wrong_password(context, limit, user, address, now)
+        await _note_wrong_password(context, user, address, now)
         return await _render(
             user, renderer, sessions, status=422, error=gettext("The old password is wrong; nothing was changed.")
         )
-    limit.record_success(user.name)
     await context.accounts.set_password(user.name, password, by=user.name, now=now)
     _log.info("own password changed", action="own_password_changed", by=user.name)
     changed = await context.accounts.get(user.name)
@@ -82,11 +82,8 @@ async def change_own_password(
     return response
 
 
-async def _note_wrong_password(
-    context: StatusContext, limit: LoginRateLimit, user: CurrentUser, address: str, now: datetime
-) -> None:
-    """Count it as a wrong password at the sign-in: whoever holds somebody's session must not guess the password with it."""
-    limit.record_failure(user.name, address, now)
+async def _note_wrong_password(context: StatusContext, user: CurrentUser, address: str, now: datetime) -> None:
+    """Record it as a wrong password at the sign-in: whoever holds somebody's session must not guess the password with it."""
     entry = AuditEntry(
         at=now,
         action=AuditAction.SIGN_IN_REJECTED,

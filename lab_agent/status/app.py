@@ -19,6 +19,7 @@ from lab_agent.catalogue_service.notices import NoticeBoard
 from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.verdict import give_verdict
+from lab_agent.password_attempts import PasswordAttempts
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status import (
     account_page,
@@ -111,7 +112,7 @@ def create_app(context: StatusContext) -> FastAPI:
     lifetime = timedelta(hours=context.settings.session_hours)
     app.state.sessions = Sessions(context, lifetime, read_only=context.settings.read_only, ways=_ways(context.settings))
     app.state.header_users = ProxyUsers(context, app.state.sessions) if context.settings.proxy.is_on else None
-    app.state.login_rate_limit = login.LoginRateLimit()
+    app.state.password_attempts = PasswordAttempts()
     app.state.oidc_throttle = oidc.make_throttle()
     app.state.notice_board = NoticeBoard(context.store)
     app.state.change_feed = live.ChangeFeed(context.queries)

@@ -22,10 +22,11 @@ from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.text import shorten
 from lab_agent.errors import CryptoError
 from lab_agent.logs import get_logger
+from lab_agent.password_attempts import AttemptRefusedError, AttemptThrottle
 from lab_agent.status.auth import HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import one_line
-from lab_agent.status.login import LoginThrottle, render_login, render_throttled
+from lab_agent.status.login import render_login, render_throttled
 from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault, answer_for
 from lab_agent.status.oidc_provider import RETURN_PATH, Attempt, OidcProvider
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
@@ -40,7 +41,7 @@ ATTEMPT_COOKIE = "lab_agent_oidc"
 _ATTEMPT_LIFETIME = timedelta(minutes=10)
 _CIPHER_PURPOSE = "status oidc sign-in"
 _FREE_FAILURES = 20
-"""Failed returns of one address before it has to wait; each may be a record of the audit."""
+"""Failed returns of one address before those without a sign-in under way have to wait, and no more are records of the audit."""
 _MAX_SHOWN = 5
 """Values of the role claim that a person without a role is shown."""
 
@@ -72,17 +73,19 @@ async def start_oidc(request: Request, context: Context, renderer: Renderer) -> 
 async def finish_oidc(request: Request, context: Context, renderer: Renderer) -> Response:
     """Check what the provider says, and begin the session; or say what is missing."""
     provider = _provider(context)
-    throttle: LoginThrottle = request.app.state.oidc_throttle
+    throttle: AttemptThrottle = request.app.state.oidc_throttle
     address, now = client_address(request), context.clock.now()
-    if wait := throttle.remaining_wait(address, now):
-        return render_throttled(renderer, wait)
     attempt = _read_attempt(context, request.cookies.get(ATTEMPT_COOKIE))
+    # Whoever began a sign-in here does not wait for others behind the same address.
+    is_begun = attempt is not None and request.query_params.get("state") == attempt.state
+    if not is_begun and (wait := throttle.reserve(address, now)):
+        return render_throttled(renderer, AttemptRefusedError(wait).seconds)
     next_path = attempt.next_path if attempt else "/"
     try:
         account = await _sign_in(request, context, provider, attempt)
     except OidcError as exc:
-        throttle.record_failure(address, now)
-        await _note_rejected(context, exc, address, with_audit=attempt is not None)
+        is_too_many = is_begun and bool(throttle.reserve(address, now))
+        await _note_rejected(context, exc, address, with_audit=attempt is not None and not is_too_many)
         response = _render_error(renderer, provider, exc, next_path)
     else:
         await _note_signed_in(context, account.name, address)
@@ -92,9 +95,9 @@ async def finish_oidc(request: Request, context: Context, renderer: Renderer) ->
     return response
 
 
-def make_throttle() -> LoginThrottle:
+def make_throttle() -> AttemptThrottle:
     """Make what slows failed returns down, by address. It is not that of passwords: these work while the provider does not."""
-    return LoginThrottle(_FREE_FAILURES)
+    return AttemptThrottle(_FREE_FAILURES)
 
 
 async def _note_signed_in(context: StatusContext, name: str, address: str) -> None:

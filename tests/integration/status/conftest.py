@@ -74,11 +74,11 @@ class StatusPages:
     _app: FastAPI | None = None
     """What all clients share until `context` is another one: its routes are worked out at their first request."""
 
-    def new_client(self, **options: Any) -> httpx.AsyncClient:
-        """Somebody with a browser, not signed in."""
+    def new_client(self, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
+        """Somebody with a browser at an address, not signed in."""
         if self._app is None or self._app.state.context is not self.context:
             self._app = create_app(self.context)
-        transport = httpx.ASGITransport(self._app, raise_app_exceptions=True)
+        transport = httpx.ASGITransport(self._app, raise_app_exceptions=True, client=(address, 123))
         client = httpx.AsyncClient(transport=transport, base_url=BASE, **options)
         self.clients.append(client)
         return client

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,9 +14,10 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.status.login import MAX_WAIT, LoginThrottle
+from lab_agent.password_attempts import MAX_WAIT, AttemptThrottle
 from lab_agent.status.session_start import local_path
 from lab_agent.status.sessions import SESSION_COOKIE
+from tests.harness.clock import DEADLINE
 
 PASSWORD = "a long password"
 PAGES = (
@@ -133,11 +137,46 @@ async def test_guessing_is_throttled_even_for_right_password(pages: Any):
     assert (await attempt(client, "operator", PASSWORD)).status_code == 303
 
 
-async def test_guessing_many_names_is_throttled_by_address(pages: Any):
+@pytest.mark.parametrize(("guesses", "checked"), [(60, 3), (4, 3), (2, 2)])
+async def test_parallel_guesses_are_reserved_before_checked(pages: Any, guesses: int, checked: int):
+    """As many as come in one go are no way around the wait, and the right one among the late is not checked either."""
+    tried = []
+
+    def verify(password: str, _: str | None) -> bool:
+        tried.append(password)
+        return False
+
+    pages.context.accounts._passwords.verify = verify
     client = pages.new_client()
-    answers = [(await attempt(client, f"name{number}", "a guess at it")).status_code for number in range(22)]
-    assert answers[:20] == [401] * 20
-    assert 429 in answers[20:]
+    answers = await asyncio.gather(*(attempt(client, "operator", f"a guess at it {number}") for number in range(guesses)))
+    statuses = Counter(each.status_code for each in answers)
+    assert (len(tried), statuses[401], statuses[429]) == (checked, checked, guesses - checked)
+
+
+async def test_failed_address_blocks_nobody_behind_it(pages: Any):
+    client = pages.new_client()
+    for number in range(30):
+        assert (await attempt(client, f"name{number}", "a guess at it")).status_code == 401
+    for name in ("viewer", "operator", "admin"):
+        assert (await attempt(pages.new_client(), name, PASSWORD)).status_code == 303
+
+
+async def test_one_address_takes_its_share_of_places(pages: Any):
+    """A flood of names takes eight places, so whoever comes from elsewhere is checked in turn."""
+    go = threading.Event()
+    right = pages.context.accounts._passwords.verify
+
+    def verify(password: str, hashed: str | None) -> bool:
+        assert go.wait(DEADLINE)
+        return bool(right(password, hashed))
+
+    pages.context.accounts._passwords.verify = verify
+    flood = asyncio.gather(*(attempt(pages.new_client(), f"name{number}", "a guess") for number in range(50)))
+    other = asyncio.create_task(attempt(pages.new_client(address="198.51.100.7"), "viewer", PASSWORD))
+    await asyncio.sleep(0.3)
+    go.set()
+    assert Counter(each.status_code for each in await flood) == {401: 8, 429: 42}
+    assert (await other).status_code == 303
 
 
 async def test_cross_site_login_is_rejected(pages: Any):
@@ -180,23 +219,34 @@ async def test_oversized_or_missing_form_is_rejected(pages: Any):
 def test_throttle_delay_doubles_up_to_a_minute():
     """The delay doubles up to a minute and is forgotten after a while."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    throttle = LoginThrottle(free_attempts=2)
+    throttle = AttemptThrottle(free_attempts=2)
     waits = []
     for _ in range(12):
-        throttle.record_failure("a", now)
-        waits.append(throttle.remaining_wait("a", now).total_seconds())
+        assert throttle.reserve("a", now) == timedelta()
+        waits.append(throttle.reserve("a", now).total_seconds() if waits else 0)
+        now += timedelta(seconds=waits[-1])
     assert waits[:6] == [0, 1, 2, 4, 8, 16]
     assert waits[-1] == MAX_WAIT.total_seconds()
-    assert throttle.remaining_wait("b", now) == timedelta()
-    assert throttle.remaining_wait("a", now + timedelta(minutes=16)) == timedelta()
+    assert throttle.reserve("b", now) == timedelta()
+    throttle.reserve("a", now)
+    assert throttle.reserve("a", now) > timedelta()
+    assert throttle.reserve("a", now + timedelta(minutes=16)) == timedelta()
     throttle.reset("a")
-    assert throttle.remaining_wait("a", now) == timedelta()
+    assert [throttle.reserve("a", now) for _ in range(2)] == [timedelta()] * 2
+
+
+def test_released_attempt_counts_for_nothing():
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    throttle = AttemptThrottle(free_attempts=1)
+    for _ in range(5):
+        assert throttle.reserve("a", now) == timedelta()
+        throttle.release("a")
 
 
 def test_throttle_memory_is_bounded():
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    throttle = LoginThrottle(free_attempts=0)
+    throttle = AttemptThrottle(free_attempts=1)
     for number in range(5_000):
-        throttle.record_failure(str(number), now)
+        throttle.reserve(str(number), now)
     assert len(throttle._failures) == 2_000
-    assert throttle.remaining_wait("4999", now) > timedelta()
+    assert throttle.reserve("4999", now) > timedelta()
