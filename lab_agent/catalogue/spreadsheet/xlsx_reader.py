@@ -17,8 +17,10 @@ from contextlib import closing, contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
 from io import BytesIO
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 from openpyxl import load_workbook
 from openpyxl.cell.read_only import EMPTY_CELL
@@ -39,6 +41,12 @@ README_SHEET = "read me"
 """Name of the sheet that explains the others; like every sheet whose name begins with #, it is not read."""
 
 _MAX_ROWS = 1_048_576  # of the format itself; openpyxl would count up to any number that a damaged file names
+_MAX_COLUMNS = 200
+_MAX_CELLS = 2_000_000
+_MAX_UNPACKED_BYTES = 64_000_000
+_MAX_MARKUP = 4_000_000
+"""Tags and attributes of all parts: some 500,000 cells. Each may become an object in memory, however small the file is."""
+_PORTION = 1_000_000
 _NUMBER_FORMAT = re.compile(r"(?:#,##)?(#{0,30}0{0,30})(?:\.(0{1,30}))?")
 _FORMAT_DECORATION = re.compile(r'"[^"]*"|\[\$[^\]]*\]|\[[A-Za-z]+\]|\\.|_.|\*.|[\s$€£¥₽₴₸₾֏]')
 """What a format shows beside the digits: a text, a currency with its language, a colour, a blank as wide as another character."""
@@ -104,6 +112,7 @@ class WorkbookCell(NamedTuple):
 
 _BLANK_CELL = WorkbookCell(None, "n", "")
 WorkbookRow = list[WorkbookCell]
+_NO_CELLS: WorkbookRow = []
 
 
 class WorkbookFile:
@@ -117,6 +126,11 @@ class WorkbookFile:
         except OSError as exc:
             raise CatalogueError((Problem(str(path), f"cannot be read: {exc.strerror}", "name a workbook"),)) from exc
         with _translate_errors(path):
+            is_too_large = _is_too_large(self._content)
+        if is_too_large:
+            raise _too_large_error(path)
+        self._cells = 0
+        with _translate_errors(path):
             self.sheet_titles: list[str] = list(self._workbook(values=False).sheetnames)
 
     def close(self) -> None:
@@ -129,7 +143,8 @@ class WorkbookFile:
         lines = self._read_rows(title, values=False)
         if any(cell.data_type == "f" for line in lines for cell in line):
             kept = self._read_rows(title, values=True)  # the library gives either the formulas of a file or their values
-            return [[_with_stored_value(*pair) for pair in zip(*both, strict=False)] for both in zip(lines, kept, strict=False)]
+            pairs = zip_longest(lines, kept, fillvalue=_NO_CELLS)
+            return [[_with_stored_value(*pair) for pair in zip_longest(*both, fillvalue=_BLANK_CELL)] for both in pairs]
         return lines
 
     def _workbook(self, *, values: bool) -> Any:
@@ -138,15 +153,55 @@ class WorkbookFile:
         return self._workbooks[values]
 
     def _read_rows(self, title: str, *, values: bool) -> list[WorkbookRow]:
+        """The rows up to the last with content, each up to its last cell with content."""
         lines: list[WorkbookRow] = []
+        blank_lines = 0
         with _translate_errors(self._path, f" (sheet {title})"):
             page = self._workbook(values=values)[title]
             page.reset_dimensions()  # some programs write a wrong size, and cells beyond it would be left out
             for line in page.iter_rows():
-                if len(lines) == _MAX_ROWS:
+                row = _read_row(line)
+                if len(lines) + blank_lines == _MAX_ROWS:
                     raise ValueError("a row beyond the last")
-                lines.append([_BLANK_CELL if cell is EMPTY_CELL else _read_cell(cell) for cell in line])
-        return lines
+                if not row:
+                    blank_lines += 1
+                    continue
+                self._cells += len(row)
+                if len(row) > _MAX_COLUMNS or self._cells > _MAX_CELLS:
+                    break
+                lines += [_NO_CELLS] * blank_lines
+                lines.append(row)
+                blank_lines = 0
+            else:
+                return lines
+        raise _too_large_error(self._path, f" (sheet {title})")
+
+
+def _is_too_large(content: bytes) -> bool:
+    """Whether its parts are larger than a catalogue's, counted as they are unpacked: a small file may hold any amount."""
+    size = markup = 0
+    with ZipFile(BytesIO(content)) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as part:
+                while portion := part.read(_PORTION):
+                    size += len(portion)
+                    markup += portion.count(b"<") + portion.count(b"=")
+                    if size > _MAX_UNPACKED_BYTES or markup > _MAX_MARKUP:
+                        return True
+    return False
+
+
+def _too_large_error(path: Path, where: str = "") -> CatalogueError:
+    what = f"is larger than a catalogue can be{where}: cells to column {_MAX_COLUMNS}, {_MAX_UNPACKED_BYTES} bytes unpacked"
+    hint = "remove columns, pictures and formats that are not needed, or use CSV files"
+    return CatalogueError((Problem(str(path), what, hint),))
+
+
+def _read_row(line: Sequence[Any]) -> WorkbookRow:
+    end = len(line)
+    while end and line[end - 1].value is None and line[end - 1].data_type != "f":
+        end -= 1
+    return [_BLANK_CELL if cell is EMPTY_CELL else _read_cell(cell) for cell in line[:end]]
 
 
 def _with_stored_value(cell: WorkbookCell, stored: WorkbookCell) -> WorkbookCell:

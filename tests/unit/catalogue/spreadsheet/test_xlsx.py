@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import shutil
+import subprocess
+import sys
 import time
 import zipfile
 from datetime import UTC, date, datetime, timedelta
@@ -239,6 +241,63 @@ def test_file_broken_within_sheet_names_the_sheet(book: Path) -> None:
         f"{path}: is not an XLSX workbook that can be read (sheet items) — save it as an Excel workbook (.xlsx)"
     ]
     assert "(sheet items)" in problems(damaged(book, "items", b'<row r="3"', b'<row r="999999999999"'))[0]
+
+
+_SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+_ITEMS = "xl/worksheets/sheet4.xml"
+BOMBS = {
+    "wide rows": (_ITEMS, b'<row><c r="XFD1"><v>1</v></c></row>', 100_000, b"</sheetData></worksheet>"),
+    "one wide row": (_ITEMS, b'<row r="1"><c r="XFD1"><v>1</v></c></row>', 1, b"</sheetData></worksheet>"),
+    "many cells": (_ITEMS, b"<row>" + b"<c><v>1</v></c>" * 150 + b"</row>", 8_000, b"</sheetData></worksheet>"),
+    "unknown elements": (_ITEMS, b'<a b=""/>', 2_100_000, b"</sheetData></worksheet>"),
+    "one long part": (_ITEMS, b" " * 1_000_000, 70, b"</sheetData></worksheet>"),
+    "shared strings": ("xl/sharedStrings.xml", b"<si><t>a</t></si>", 1_100_000, b"</sst>"),
+    "styles": ("xl/styles.xml", b"<xf/>", 4_100_000, b"</styleSheet>"),
+    "a picture": ("xl/media/image1.png", bytes(1_000_000), 70, b""),
+}
+"""Name of the part, what stands in it, how many times, and its end."""
+_STARTS = {_ITEMS: _SHEET, "xl/sharedStrings.xml": b"<sst>", "xl/styles.xml": b"<styleSheet>"}
+_READ = """
+import resource, sys
+from pathlib import Path
+from lab_agent.catalogue.spreadsheet import csv_files
+from lab_agent.errors import CatalogueError
+csv_files.load_catalogue(Path(sys.argv[1]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    csv_files.load_catalogue(Path(sys.argv[2]))
+except CatalogueError as exc:
+    print(exc.problems[0].what.split(":")[0].split("(")[0].strip())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_small_file_of_vast_content_takes_little_memory(book: Path, kind: str) -> None:
+    name, unit, times, end = BOMBS[kind]
+    path = book.with_name("vast.xlsx")
+    with zipfile.ZipFile(book) as whole, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for part in whole.namelist():
+            if part != name:
+                file.writestr(part, whole.read(part))
+        file.writestr(name, _STARTS.get(name, b"") + unit * times + end)
+    assert path.stat().st_size < 2_000_000
+    ran = subprocess.run([sys.executable, "-c", _READ, str(book), str(path)], capture_output=True, text=True, check=True)
+    reason, kilobytes = ran.stdout.splitlines()
+    assert reason == "is larger than a catalogue can be"
+    assert int(kilobytes) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"</sheetData>", b'<row r="1048000"><c r="A1048000" s="1"/></row></sheetData>'),
+        (b"</sheetData>", b'<row r="900"><c r="XFD900" s="1"/></row></sheetData>'),
+    ],
+)
+def test_formatted_cells_without_content_are_ignored(book: Path, old: bytes, new: bytes) -> None:
+    path = damaged(book, "items", old, new)
+    assert csv_files.content_version(csv_files.read_tables(path)) == csv_files.content_version(csv_files.read_tables(book))
 
 
 def test_rows_beyond_wrong_dimension_are_read(book: Path) -> None:
