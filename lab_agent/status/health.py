@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lab_agent.conditions.model import OpenCondition
@@ -14,8 +15,10 @@ from lab_agent.errors import CryptoError, StoreError
 from lab_agent.metrics import CONTENT_TYPE, StoreGauges
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.ports.read_models import Overview
+from lab_agent.status.auth import HttpError, LoginRequired, OwnPasswordRequired, require_viewer
 from lab_agent.status.condition_pages import list_open_conditions, list_store_conditions
-from lab_agent.status.context import Context, StatusContext
+from lab_agent.status.context import Context
+from lab_agent.status.sessions import SESSION_COOKIE, Sessions
 
 router = APIRouter()
 
@@ -28,44 +31,63 @@ async def healthz(context: Context) -> Response:
 
 
 @router.get("/readyz")
-async def readyz(context: Context) -> Response:
+async def readyz(request: Request, context: Context) -> Response:
     """Whether work can be accepted: the database can be read and written. 200 or 503.
 
     An unavailable exchange service or laboratory system does not make it unready, since work waits for it in the database;
-    `conditions` lists all that holds, worst first. Details are left out: whoever reaches the port may read this.
+    `conditions` lists all that holds, worst first. Whoever reaches the port may read this: words and subjects, which may be paths
+    and addresses, are for whoever is signed in.
     """
     try:
         overview = await context.queries.overview(now=context.clock.now())
-        conditions = list_open_conditions(context, overview)
+        conditions, last_poll = list_open_conditions(context, overview), overview.last_poll
     except (StoreError, CryptoError) as exc:
-        return _tell_readiness(context, list_store_conditions(context, exc), None)
-    return _tell_readiness(context, conditions, overview.last_poll)
+        conditions, last_poll = list_store_conditions(context, exc), None
+    return tell_readiness(context.mode, conditions, last_poll, in_full=await _is_signed_in(request))
 
 
-def _tell_readiness(context: StatusContext, conditions: Sequence[OpenCondition], last_poll: datetime | None) -> Response:
+async def _is_signed_in(request: Request) -> bool:
+    """As far as that is known without the database, where it does not work."""
+    sessions: Sessions = request.app.state.sessions
+    try:
+        await require_viewer(request)
+    except (LoginRequired, OwnPasswordRequired, HttpError):
+        return False
+    except (StoreError, CryptoError):
+        return sessions.has_session(request.cookies.get(SESSION_COOKIE))
+    return True
+
+
+def tell_readiness(mode: str, conditions: Sequence[OpenCondition], last_poll: datetime | None, *, in_full: bool) -> Response:
+    """The answer; without `in_full`, conditions by id, severity and beginning alone."""
     reason = next((each for each in conditions if each.condition.is_unready), None)
     body = {
         "status": "not ready" if reason else "ready",
-        "mode": context.mode,
+        "mode": mode,
         "store": reason.condition.id.value if reason else "ok",
         "last_poll": None if last_poll is None else last_poll.isoformat(),
-        "conditions": [condition_to_json(each) for each in conditions],
+        "conditions": [_condition_to_json(each, in_full=in_full) for each in conditions],
     }
     if reason:
-        body |= {"reason": reason.condition.id.value, "title": reason.title, "mend": reason.mend}
+        body["reason"] = reason.condition.id.value
+        body |= {"title": reason.title, "mend": reason.mend} if in_full else {}
     return JSONResponse(body, 503 if reason else 200)
 
 
-def condition_to_json(each: OpenCondition) -> dict[str, object]:
-    """A condition as `/readyz` lists it, without its details."""
-    return {
+def _condition_to_json(each: OpenCondition, *, in_full: bool) -> dict[str, object]:
+    """A condition without its detail."""
+    told: dict[str, object] = {
         "id": each.condition.id.value,
-        "subject": each.subject,
         "severity": each.condition.severity.value,
         "since": each.since.isoformat(),
-        "title": each.title,
-        "affected": [{"number": one.number, "text": str(one), "is_exact": one.is_exact} for one in each.affected],
     }
+    if in_full:
+        told |= {
+            "subject": each.subject,
+            "title": each.title,
+            "affected": [{"number": one.number, "text": str(one), "is_exact": one.is_exact} for one in each.affected],
+        }
+    return told
 
 
 @router.get("/metrics")

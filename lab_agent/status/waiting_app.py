@@ -14,9 +14,9 @@ from starlette.staticfiles import StaticFiles
 
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.status.app import STATIC_FOLDER, SecurityHeadersMiddleware
-from lab_agent.status.health import condition_to_json
+from lab_agent.status.health import tell_readiness
 from lab_agent.status.page_look import PageLookMiddleware
-from lab_agent.status.store_page import for_anybody, render_store_page
+from lab_agent.status.store_page import render_store_page
 
 _METHODS = ["GET", "POST"]
 
@@ -30,11 +30,7 @@ def create_waiting_app(
         return JSONResponse({"status": "ok", "missing": []})
 
     async def readyz(_: Request) -> Response:
-        found = for_anybody(find_condition())
-        told = {**condition_to_json(found), "cause": found.cause, "mend": found.mend, "command": found.command}
-        reason = {"reason": told["id"], "title": told["title"], "mend": told["mend"]}
-        answer = {"status": "not ready", "mode": mode, "store": told["id"], "conditions": [told], **reason}
-        return JSONResponse(answer, 503)
+        return tell_readiness(mode, (find_condition(),), None, in_full=False)
 
     async def page(request: Request) -> Response:
         return render_store_page(request, find_condition(), now())

@@ -371,7 +371,11 @@ class Laboratory:
         assert self._pages.post("/sign-in", data={"name": USER, "password": PASSWORD}).status_code == 303
 
     def readyz(self) -> httpx.Response:
-        return httpx.get(f"{self.workspace.status_url}/readyz", trust_env=False, verify=False, timeout=DEADLINE)
+        """As whoever is signed in, if the page has been looked at before."""
+        cookies = dict(self._pages.cookies) if self._pages else {}
+        return httpx.get(
+            f"{self.workspace.status_url}/readyz", trust_env=False, verify=False, timeout=DEADLINE, cookies=cookies
+        )
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of the agent, such as `check`."""

@@ -14,6 +14,7 @@ from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import StoreUnreachableError
+from lab_agent.status.sessions import SESSION_COOKIE
 from tests.integration.status.conftest import NOW
 
 
@@ -38,9 +39,10 @@ async def test_healthz_names_the_stopped_worker_part(pages: Any):
 
 async def test_readyz_names_outage_and_stays_ready(seeded: Any):
     """It tells which remote system is unavailable and is ready all the same; what was found may name a path, and is not told."""
-    answer = await seeded.new_client().get("/readyz")
+    signed_in = await seeded.signed_in_client(Role.VIEWER)
+    answer = await signed_in.get("/readyz")
     assert answer.status_code == 200
-    assert answer.json() == {
+    told = {
         "status": "ready",
         "mode": "normal",
         "store": "ok",
@@ -64,14 +66,38 @@ async def test_readyz_names_outage_and_stays_ready(seeded: Any):
             },
         ],
     }
+    assert answer.json() == told
     assert "gone" not in answer.text
+    for each in told["conditions"]:
+        for key in ("subject", "title", "affected"):
+            del each[key]
+    assert (await seeded.new_client().get("/readyz")).json() == told
+
+
+@pytest.mark.parametrize(
+    ("condition", "subject"),
+    [
+        (ConditionId.DISK_LOW, "/srv/lab/secret"),
+        (ConditionId.LIS_UNAVAILABLE, "/srv/lab/secret"),
+        (ConditionId.STORE_READ_ONLY, "/srv/lab/secret"),
+    ],
+)
+async def test_stranger_sees_no_path_in_readyz(pages: Any, condition: ConditionId, subject: str):
+    found = OpenCondition(condition=CONDITIONS[condition], subject=subject, detail=subject, since=NOW)
+    pages.context = replace(pages.context, observed_conditions=lambda: (found,))
+    forged = pages.new_client(headers={"cookie": f"{SESSION_COOKIE}=forged"})
+    for client in (pages.new_client(), forged):
+        answer = await client.get("/readyz")
+        told = [{"id": condition.value, "severity": found.condition.severity.value, "since": NOW.isoformat()}]
+        assert (answer.json()["conditions"], "secret" in answer.text) == (told, False)
+    full = (await (await pages.signed_in_client(Role.VIEWER)).get("/readyz")).json()["conditions"]
+    assert [each["subject"] for each in full] == [subject]
 
 
 async def test_readyz_is_unready_without_store(pages: Any):
     pages.context = replace(pages.context, queries=Away())
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
-    entry = CONDITIONS[ConditionId.STORE_UNREACHABLE]
     told = answer.json()
     assert [each["id"] for each in told.pop("conditions")] == ["store.unreachable"]
     assert told == {
@@ -80,8 +106,6 @@ async def test_readyz_is_unready_without_store(pages: Any):
         "store": "store.unreachable",
         "last_poll": None,
         "reason": "store.unreachable",
-        "title": entry.title,
-        "mend": entry.mend,
     }
     assert (await pages.new_client().get("/healthz")).status_code == 200
 
@@ -94,9 +118,12 @@ async def test_read_only_store_is_unready_and_on_overview(pages: Any):
     pages.context = replace(pages.context, observed_conditions=lambda: (read_only,))
     answer = await pages.new_client().get("/readyz")
     assert answer.status_code == 503
-    assert (answer.json()["reason"], answer.json()["title"]) == ("store.read_only", "The database cannot be written")
+    assert answer.json()["reason"] == "store.read_only"
     assert "/srv/lab.db" not in answer.text
-    overview = (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+    signed_in = await pages.signed_in_client(Role.VIEWER)
+    entry, told = CONDITIONS[ConditionId.STORE_READ_ONLY], (await signed_in.get("/readyz")).json()
+    assert (told["title"], told["mend"]) == (entry.title, entry.mend)
+    overview = (await signed_in.get("/")).text
     assert "The database cannot be written, for 12 min." in overview
     assert "/srv/lab.db" in overview
 
