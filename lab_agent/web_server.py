@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import resource
 import socket
 import ssl
@@ -20,7 +21,8 @@ from typing import Any, cast
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lab_agent.errors import LabAgentError, Problem, SettingsError
@@ -33,6 +35,7 @@ MAX_CONNECTIONS = 1000
 PEER_KEY = "lab_agent.peer"
 """Key of a request's scope: the address that the connection comes from. `client` may be what X-Forwarded-For says instead."""
 _LOG_INTERVAL = 60.0
+_NO_SNIFF = ("x-content-type-options", "nosniff")
 _INVALID_REQUEST = json.dumps(
     {
         "resourceType": "OperationOutcome",
@@ -171,7 +174,52 @@ def _note_peer(app: ASGIApp) -> ASGIApp:
         scope[PEER_KEY] = client[0] if client else ""
         await app(scope, receive, send)
 
-    return with_peer
+    return NoSniffMiddleware(with_peer)
+
+
+class NoSniffMiddleware:
+    """Forbids browsers to take a response for another type than it says."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def send_with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault(*_NO_SNIFF)
+            await send(message)
+
+        await self._app(scope, receive, send_with_header)
+
+
+class _Counted:
+    """A kind of trouble with clients, logged at most once a minute with how often there was any since the last line."""
+
+    def __init__(self, text: str, action: str) -> None:
+        self._text, self._action = text, action
+        self._count = 0
+        self._logged_at: float | None = None
+
+    def note(self, **fields: object) -> None:
+        self._count += 1
+        now = time.monotonic()
+        if self._logged_at is None or now - self._logged_at >= _LOG_INTERVAL:
+            _log.warning(self._text, action=self._action, count=self._count, **fields)
+            self._logged_at, self._count = now, 0
+
+
+class _ClientFaultLogger(logging.LoggerAdapter[logging.Logger]):
+    """uvicorn's logger without its warnings: each is about one request of a client, which may send any number of them."""
+
+    @property
+    def level(self) -> int:
+        """The level of the logger, which uvicorn asks for."""
+        return self.logger.level
+
+    def warning(self, *_: object, **__: object) -> None:
+        """Say nothing: `send_400_response` counts damaged requests."""
 
 
 class _OpenConnections:
@@ -181,12 +229,13 @@ class _OpenConnections:
         self.limits = limits
         self.waiting: dict[_TimedConnection, None] = {}
         self._open: set[_TimedConnection] = set()
-        self._warned_at: float | None = None
+        self._full = _Counted("connection limit reached", "connections.full")
+        self.damaged = _Counted("requests that are no valid HTTP", "connections.damaged")
 
     def admit(self, connection: _TimedConnection) -> bool:
         """Admit a connection, if need be in place of the one that has waited longest; False if all are at work."""
         if len(self._open) >= self.limits.max_connections:
-            self._warn()
+            self._full.note(limit=self.limits.max_connections)
             longest = next(iter(self.waiting), None)
             if longest is None:
                 return False
@@ -199,12 +248,6 @@ class _OpenConnections:
         self._open.discard(connection)
         self.waiting.pop(connection, None)
 
-    def _warn(self) -> None:
-        now = time.monotonic()
-        if self._warned_at is None or now - self._warned_at >= _LOG_INTERVAL:
-            self._warned_at = now
-            _log.warning("connection limit reached", action="connections.full", limit=self.limits.max_connections)
-
 
 class _TimedConnection(H11Protocol):
     """uvicorn's connection, with a deadline for each thing that the client has to do: send a head, send a body, read a response.
@@ -216,6 +259,7 @@ class _TimedConnection(H11Protocol):
 
     def __init__(self, *args: Any, open_connections: _OpenConnections, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.logger = cast("logging.Logger", _ClientFaultLogger(self.logger))
         self._open_connections = open_connections
         self._drops_input = False
         self._stopping = False
@@ -246,8 +290,9 @@ class _TimedConnection(H11Protocol):
 
         If the response to the damaged request has begun, it is all that the client gets.
         """
+        self._open_connections.damaged.note()
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            headers = [("content-type", "application/json"), ("content-length", str(len(_INVALID_REQUEST)))]
+            headers = [("content-type", "application/json"), ("content-length", str(len(_INVALID_REQUEST))), _NO_SNIFF]
             response = h11.Response(status_code=400, headers=[*headers, ("connection", "close")], reason=b"Bad Request")
             for event in (response, h11.Data(data=_INVALID_REQUEST), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

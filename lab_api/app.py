@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lab_agent.catalogue.labels import LabelSource, NoLabels
 from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
+from lab_agent.web_server import NoSniffMiddleware
 from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.endpoints import Endpoints
@@ -79,7 +80,7 @@ def create_app(
         title=openapi.TITLE,
         routes=routes,
         exception_handlers=EXCEPTION_HANDLERS,
-        middleware=[Middleware(RequestLogMiddleware, metrics=observation.metrics)],
+        middleware=[Middleware(NoSniffMiddleware), Middleware(RequestLogMiddleware, metrics=observation.metrics)],
         openapi_url=f"{prefix}/openapi.json" if settings.docs else None,
         docs_url=f"{prefix}/docs" if settings.docs else None,
         redoc_url=None,

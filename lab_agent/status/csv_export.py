@@ -1,4 +1,7 @@
-"""Lists as CSV files to save: what a spreadsheet would take for a formula gets an apostrophe in front."""
+"""Lists as CSV files to save: what a spreadsheet would take for a formula gets an apostrophe in front.
+
+What would steer a terminal that shows the file, or reorder what it shows, is an escape.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from datetime import datetime
 
 from starlette.responses import Response
 
+from lab_agent.domain.text import escape_unprintable
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet would take for the beginning of a formula."""
 
@@ -18,8 +23,13 @@ def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
     yield "\ufeff"  # by which spreadsheets know that it is UTF-8
     for values in (columns, *rows):
         written = io.StringIO()
-        csv.writer(written).writerow([f"'{text}" if text.startswith(_FORMULA) else text for text in values])
+        csv.writer(written).writerow([_harmless(text) for text in values])
         yield written.getvalue()
+
+
+def _harmless(text: str) -> str:
+    shown = escape_unprintable(text)
+    return f"'{shown}" if text.startswith(_FORMULA) else shown
 
 
 def csv_file(name: str, now: datetime, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Response:

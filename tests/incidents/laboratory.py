@@ -373,9 +373,7 @@ class Laboratory:
     def readyz(self) -> httpx.Response:
         """As whoever is signed in, if the page has been looked at before."""
         cookies = dict(self._pages.cookies) if self._pages else {}
-        return httpx.get(
-            f"{self.workspace.status_url}/readyz", trust_env=False, verify=False, timeout=DEADLINE, cookies=cookies
-        )
+        return httpx.get(f"{self.workspace.status_url}/readyz", trust_env=False, verify=False, timeout=DEADLINE, cookies=cookies)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of the agent, such as `check`."""

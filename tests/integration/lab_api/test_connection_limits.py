@@ -270,6 +270,32 @@ async def test_unread_body_after_response_ends_in_time(settings: ApiSettings, cu
         assert await asyncio.to_thread(send_for_ever) < DEADLINE
 
 
+DAMAGED = (b"no request at all\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/9\r\nHost: x\r\n\r\n", b"\x16\x03\x01\r\n\r\n")
+
+
+async def test_damaged_requests_are_counted_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with capture_logs() as lines:
+        async with served(plain) as port:
+            for sent in DAMAGED * 5:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(sent)
+                answer = await asyncio.wait_for(reader.read(), DEADLINE)
+                assert answer.startswith(b"HTTP/1.1 400")
+                assert b"x-content-type-options: nosniff" in answer.lower()
+                writer.close()
+    assert [each["count"] for each in lines if each["action"] == "connections.damaged"] == [1]
+    assert caplog.records == []
+
+
+async def test_every_response_forbids_sniffing(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+    async with (
+        served(create_app(settings, current_catalogue)) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as api,
+    ):
+        for path in ("/healthz", "/readyz", "/metrics", "/nowhere", "/lab/eta?contract=C-100", "/lab/openapi.json"):
+            assert (await api.get(f"http://127.0.0.1:{port}{path}")).headers["x-content-type-options"] == "nosniff", path
+
+
 async def test_connection_limit_logged_once() -> None:
     with capture_logs() as logged:
         async with served(plain) as port:
