@@ -64,8 +64,10 @@ _ISSUE_WORDS = {
     "exception": "an internal error of the service",
     "timeout": "a time-out of the service",
     "throttled": "too many requests",
+    "informational": "information",
 }
-"""Words for the types of issues of an OperationOutcome (FHIR STU3, IssueType); one that is not here is told as it came."""
+"""Words for the types of issues of an OperationOutcome (FHIR STU3, IssueType). Any other may be a name: see `_parse_issue`."""
+_SEVERITIES = frozenset({"fatal", "error", "warning", "information"})
 _NO_SUCH_SEARCH = frozenset({400, 404, 405, 422, 501})
 _NOT_PERFORMED = frozenset({300, 301, 304, 305, 307, 308})
 """Redirects that say: ask there instead. After 302 and 303 a write may have been done, and the address be that of its answer."""
@@ -191,10 +193,23 @@ def _rejection_type(context: RequestContext, status: int) -> type[ServiceRejecte
 
 
 def _parse_issue(entry: Mapping[str, Any]) -> OutcomeIssue:
-    severity, code = entry.get("severity"), entry.get("code")
-    details = entry.get("details")
-    text = entry.get("diagnostics") or (details.get("text") if isinstance(details, dict) else None)
-    return OutcomeIssue(str(severity or "error"), str(code or ""), str(text or ""))
+    """Read an issue. Codes of FHIR's own lists are codes; any other is the service's words, sealed with its text (law 7)."""
+    severity, code = str(entry.get("severity") or "error"), str(entry.get("code") or "")
+    given = entry.get("details")
+    details: dict[str, Any] = given if isinstance(given, dict) else {}
+    words = [each for each, known in ((severity, _SEVERITIES), (code, _ISSUE_WORDS)) if each and each not in known]
+    words += _read_codings(details.get("coding"))
+    text = str(entry.get("diagnostics") or details.get("text") or "")
+    return OutcomeIssue(
+        severity if severity in _SEVERITIES else "error",
+        code if code in _ISSUE_WORDS else "",
+        f"{text} ({', '.join(words)})".strip() if words else text,
+    )
+
+
+def _read_codings(found: object) -> list[str]:
+    codings = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [str(each[key]) for each in codings for key in ("code", "display") if each.get(key)]
 
 
 def _describe(context: RequestContext, status: int | str, issues: tuple[OutcomeIssue, ...]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,7 +27,20 @@ from lab_agent.ports.clock import Clock
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.settings.exchange import OAuthSettings
 
-_ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")
+_ERROR_CODES = frozenset(
+    {
+        "invalid_request",
+        "invalid_client",
+        "invalid_grant",
+        "unauthorized_client",
+        "unsupported_grant_type",
+        "invalid_scope",
+        "access_denied",
+        "server_error",
+        "temporarily_unavailable",
+    }
+)
+"""Those of RFC 6749, sections 4.1.2.1 and 5.2. Any other may be a name (law 7)."""
 _REQUEST_CONTEXT = RequestContext(kind=RequestKind.WRITE, description="the sign-in")
 _MAX_CALL_SECONDS = 20.0
 _FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
@@ -160,7 +172,7 @@ def parse_token(body: bytes, *, generation: int, requested_at: datetime, old: St
 def parse_error_code(body: bytes) -> str:
     """Read the error code, such as `invalid_grant`; empty if there is none. The description is not repeated."""
     code = _parse_object(body).get("error")
-    return code if isinstance(code, str) and _ERROR_CODE_PATTERN.fullmatch(code) else ""
+    return code if isinstance(code, str) and code in _ERROR_CODES else ""
 
 
 def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:

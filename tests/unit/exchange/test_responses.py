@@ -1,4 +1,6 @@
+import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -176,6 +178,27 @@ def test_issues_kept_with_every_failure(asked: RequestContext, status: int) -> N
     found = response_error(asked, status, {}, OUTCOME, now=NOW)
     assert found is not None
     assert found.issues == (OutcomeIssue("error", "invalid", "Smith"),)
+
+
+@pytest.mark.parametrize(
+    ("issue", "code", "sealed"),
+    [
+        ({"severity": "error", "code": "Anna Sample"}, "", "(Anna Sample)"),
+        ({"severity": "Anna Sample", "code": "invalid"}, "invalid", "(Anna Sample)"),
+        ({"code": ["Anna Sample"], "diagnostics": "text"}, "", "text (['Anna Sample'])"),
+        ({"code": "Anna.Sample@1970", "details": {"text": "text"}}, "", "text (Anna.Sample@1970)"),
+        ({"code": "invalid", "details": {"coding": [{"code": "Anna", "display": "Sample"}, "x"]}}, "invalid", "(Anna, Sample)"),
+        ({"code": "throttled", "details": {"coding": {"code": "Anna"}}}, "throttled", ""),
+    ],
+)
+def test_codes_of_no_list_are_sealed(issue: dict[str, Any], code: str, sealed: str) -> None:
+    """Only codes of FHIR's lists are told; a name in place of one is sealed with the service's other words."""
+    body = json.dumps({"resourceType": "OperationOutcome", "issue": [issue]}).encode()
+    for status in (403, 422, 503):
+        found = response_error(WRITE, status, {}, body, now=NOW)
+        assert found is not None
+        assert found.issues == (OutcomeIssue("error", code, sealed),)
+        assert not any(word in str(found) for word in ("Anna", "Sample"))
 
 
 def test_page_of_a_proxy_is_quoted_and_marked() -> None:
