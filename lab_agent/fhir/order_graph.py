@@ -20,6 +20,10 @@ from lab_agent.fhir.references import parse_reference
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1
 _MAY_IDENTIFY = frozenset({"display", "contained", "text"})
+_FREE_TEXTS = frozenset(
+    {"note", "reason", "reasonCode", "reasonReference", "statusReason", "description", "patientInstruction", "businessStatus"}
+)
+"""What people write, or choose, about a request; of these only the notes of a ProcedureRequest are used."""
 _SCALARS = (str, int, float, Decimal)
 PURGED = UnreadableResource("its identification data was purged here", 0)
 
@@ -76,9 +80,10 @@ class OrderGraph:
         return tuple(dict.fromkeys(ref.id for ref in self._procedure_request_refs()))
 
     def to_json(self) -> GraphJson:
-        """Give the graph as bytes. The medical part holds no name, birth date, narrative or display of a reference."""
+        """Give the graph as bytes. The medical part holds no name, birth date, narrative, note, reason or reference's display."""
         patients = {ref: body for ref, body in self.resources.items() if ref.type == "Patient"}
-        others = {ref: strip_identification(body) for ref, body in self.resources.items() if ref.type != "Patient"}
+        others_as_read = {ref: body for ref, body in self.resources.items() if ref.type != "Patient"}
+        others = {ref: strip_identification(body) for ref, body in others_as_read.items()}
         responses = self.questionnaire_responses
         medical = {
             "format": _FORMAT_VERSION,
@@ -91,9 +96,13 @@ class OrderGraph:
             "questionnaire_responses": None if responses is None else [strip_identification(each) for each in responses],
             "answers_withheld": self.answers_withheld,
         }
-        return GraphJson(
-            exact_json.dumps(medical), exact_json.dumps({"format": _FORMAT_VERSION, "resources": _resources_to_list(patients)})
-        )
+        notes = {ref: body["note"] for ref, body in others_as_read.items() if ref.type == "ProcedureRequest" and "note" in body}
+        identification = {
+            "format": _FORMAT_VERSION,
+            "resources": _resources_to_list(patients),
+            "notes": _resources_to_list(notes),
+        }
+        return GraphJson(exact_json.dumps(medical), exact_json.dumps(identification))
 
     @classmethod
     def from_json(cls, medical: bytes, identification: bytes | None) -> OrderGraph:
@@ -101,12 +110,14 @@ class OrderGraph:
         stored = exact_json.loads(medical)
         patients = read_patients(identification) if identification else {}
         try:
-            return cls._from_parts(stored, patients)
+            notes = exact_json.loads(identification).get("notes", []) if identification else []
+            return cls._from_parts(stored, patients, _resources_from_list(notes))
         except (KeyError, TypeError, ValueError) as exc:
             raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
     @classmethod
-    def _from_parts(cls, stored: Json, patients: Mapping[ResourceRef, Json]) -> OrderGraph:
+    def _from_parts(cls, stored: Json, patients: Mapping[ResourceRef, Json], notes: Mapping[ResourceRef, Any]) -> OrderGraph:
+        others = _resources_from_list(stored["resources"])  # those of older graphs have their notes here
         unreadable = {
             ResourceRef(kind, each): UnreadableResource(reason, status) for kind, each, reason, status in stored["unreadable"]
         }
@@ -116,7 +127,10 @@ class OrderGraph:
             base_url=stored["base_url"],
             order_task=stored["order_task"],
             line_tasks=tuple(stored["line_tasks"]),
-            resources={**_resources_from_list(stored["resources"]), **patients},
+            resources={
+                **{ref: {**body, "note": notes[ref]} if ref in notes else body for ref, body in others.items()},
+                **patients,
+            },
             unreadable={**unreadable, **purged},
             questionnaire_responses=None if responses is None else tuple(responses),
             answers_withheld=bool(stored.get("answers_withheld")),
@@ -171,14 +185,15 @@ def _resources_from_list(rows: list[Any]) -> dict[ResourceRef, Json]:
 def strip_identification(value: Any) -> Any:
     """Give a copy of JSON without what may name a person outside of Patient resources; the input is not changed.
 
-    That is the `display` of a reference, the narrative `text.div`, and `contained` resources. Nothing here uses them, and a Task
-    is always read again before it is written, so nothing that others wrote is lost.
+    That is the `display` of a reference, the narrative `text.div`, `contained` resources, notes and reasons. Nothing here uses
+    them but the notes of a ProcedureRequest, which are kept with the Patients; and a Task is always read again before it is
+    written, so nothing that others wrote is lost.
     """
     if isinstance(value, Mapping):
         return {
             key: item if isinstance(item, _SCALARS) else strip_identification(item)
             for key, item in value.items()
-            if key not in _MAY_IDENTIFY or not _is_identifying(value, key, item)
+            if key not in _FREE_TEXTS and (key not in _MAY_IDENTIFY or not _is_identifying(value, key, item))
         }
     if isinstance(value, list | tuple):
         return [strip_identification(item) for item in value]

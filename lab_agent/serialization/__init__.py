@@ -44,6 +44,10 @@ _MESSAGE_TYPES: Mapping[str, _MessageType] = {
 }
 
 
+_NOTES = "line_notes"
+"""Where the identity part of an order has the notes of its lines, by their keys: people write names there."""
+
+
 def dump_order(order: LabOrder) -> bytes:
     """Write an order. Raises `DataInvalidError` for what JSON cannot say exactly (a float, NaN, a time without an offset)."""
     return _dump(to_json_object(order))
@@ -88,7 +92,9 @@ def load_reported_patient(data: bytes) -> ReportedPatient:
 
 def load_order_patient(data: bytes) -> OrderPatient:
     """Read the identity part of `split_identity`. Raises `DataInvalidError`."""
-    return read_as(OrderPatient, _parse_object(data), issues=[])
+    patient = _parse_object(data)
+    patient.pop(_NOTES, None)
+    return read_as(OrderPatient, patient, issues=[])
 
 
 def validate_message(message: LabMessage) -> LabMessage:
@@ -101,15 +107,21 @@ def validate_message(message: LabMessage) -> LabMessage:
 
 
 def split_identity(order: LabOrder) -> tuple[bytes, bytes]:
-    """Split an order into its medical part and the patient's identity (law 7): `(medical, identity)`."""
+    """Split an order into its medical part and what may identify the patient, notes included (law 7): `(medical, identity)`."""
     tree = to_json_object(order)
     identity = tree.pop("patient")
-    return _dump(tree), _dump(identity)
+    notes = {line["key"]: line.pop("notes") for line in tree["lines"] if line.get("notes")}
+    return _dump(tree), _dump({**identity, _NOTES: notes} if notes else identity)
 
 
 def join_identity(medical: bytes, identity: bytes) -> LabOrder:
     """Join the two parts of `split_identity` again; a purged identity is `{}`. Raises `DataInvalidError`."""
-    return _read_order({**_parse_object(medical), "patient": _parse_object(identity)})
+    tree, patient = _parse_object(medical), _parse_object(identity)
+    notes = patient.pop(_NOTES, {})
+    for line in tree.get("lines", ()):
+        if found := notes.get(line["key"]):
+            line["notes"] = found
+    return _read_order({**tree, "patient": patient})
 
 
 def order_schema() -> dict[str, Any]:

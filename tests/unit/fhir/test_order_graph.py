@@ -60,6 +60,29 @@ def test_graph_round_trips_split_with_exact_digits(wire: dict[str, Any], graph_f
     assert again.missing_references() == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("note", [{"text": "Call Anna Canary"}]),
+        ("reasonCode", [{"text": "Anna Canary"}]),
+        ("reason", {"text": "Anna Canary"}),
+        ("statusReason", {"text": "Anna Canary"}),
+        ("description", "Anna Canary"),
+        ("supportingInfo", [{"reference": "Organization/1", "display": "Anna Canary"}]),
+    ],
+)
+def test_free_texts_are_kept_apart(wire: dict[str, Any], graph_from_wire: Any, key: str, text: Any) -> None:
+    """None is in the medical part, and the notes of a request are there for whoever has the other."""
+    for body in (wire["order_task"], *wire["line_tasks"], *wire["resources"].values()):
+        body[key] = text
+    kept = graph_from_wire(wire).to_json()
+    assert b"Canary" not in kept.medical
+    again = OrderGraph.from_json(kept.medical, kept.identification)
+    notes = [body.get("note") for ref, body in again.resources.items() if ref.type == "ProcedureRequest"]
+    assert all((each == text) is (key == "note") for each in notes)
+    assert notes
+
+
 def test_purged_patient_is_unreadable_and_not_requested(wire: dict[str, Any], graph_from_wire: Any) -> None:
     again = OrderGraph.from_json(graph_from_wire(wire).to_json().medical, None)
     assert again.missing_references() == frozenset()

@@ -466,14 +466,19 @@ def test_medical_part_contains_no_patient_data() -> None:
         "patient": {"anonymous": False, "family": "Ivanova", "birth_date": "1980-01-31"},
         "lines": [],
     }
-    order = serialization.load_order(json.dumps(tree).encode())
-    medical, identity = serialization.split_identity(order)
-    assert b"Ivanova" not in medical
-    assert b"1980" not in medical
-    assert json.loads(identity) == tree["patient"]
-    purged = serialization.join_identity(medical, b"{}")
-    assert isinstance(purged, LabOrder)
-    assert purged.patient.family is None
+    line = {"key": "L1", "item": "001", "ordered_at": MOMENT, "notes": ["Call Ivanova"]}
+    for lines in ([], [line, {**line, "key": "L2", "notes": []}]):
+        order = serialization.load_order(json.dumps({**tree, "lines": lines}).encode())
+        medical, identity = serialization.split_identity(order)
+        assert b"Ivanova" not in medical
+        assert b"1980" not in medical
+        assert {**json.loads(identity), "line_notes": None} == {**tree["patient"], "line_notes": None}
+        assert serialization.load_order_patient(identity) == order.patient
+        assert serialization.join_identity(medical, identity) == order
+        purged = serialization.join_identity(medical, b"{}")
+        assert isinstance(purged, LabOrder)
+        assert purged.patient.family is None
+        assert [each.notes for each in purged.lines] == [()] * len(lines)
 
 
 def test_schemas_match_what_is_accepted() -> None:
