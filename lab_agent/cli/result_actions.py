@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -38,13 +39,13 @@ from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import ReportRecord
-from lab_agent.errors import StoreError
+from lab_agent.errors import InputError, StoreError
 from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow import operator_held_groups, operator_results
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_groups import ActionOutcome, GroupAction
 from lab_agent.workflow.operator_held_groups import ResultGroup
-from lab_agent.workflow.operator_results import ResultDecision
+from lab_agent.workflow.operator_results import ResultDecision, SentSpan
 from lab_agent.workflow.result_history import kept_names
 from lab_agent.workflow.result_matching import ReportMatcher
 
@@ -175,6 +176,38 @@ def _decide_group(chosen: AllOf, action: GroupAction, note: str, config: Path | 
         return await command.decide(operator_held_groups.preview_results(store, group, action), decide_all)
 
     command.print(run_with_store(config, work))
+
+
+def upload_again(
+    note: NoteOption,
+    order: Annotated[str | None, typer.Argument(metavar="[ORDER]", help="Key of the order, as `orders list` shows it.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option("--since", metavar="TIME", help="Instead of an order: all that was delivered since then (UTC)."),
+    ] = None,
+    until: Annotated[datetime | None, typer.Option("--until", metavar="TIME", help="With --since: not what came later.")] = None,
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for delivered results of an order, or of a time, on the service, and upload again what is missing there.
+
+    For a service that was restored from a backup. What is there already is not written twice, and lines end once more with their
+    results where their Tasks were put back.
+    """
+    if (order is None) is (since is None) or (until is not None and since is None):
+        raise InputError("Give either the key of an order, or --since. Nothing was changed.")
+
+    async def work(context: CommandContext) -> int:
+        end = context.now if until is None else until.replace(tzinfo=UTC)
+        what = OrderKey(order or "") if since is None else SentSpan(since.replace(tzinfo=UTC), end)
+        return await operator_results.upload_again(context.store, what, by=operator_name(by), note=note, now=context.now)
+
+    number = run_with_store(config, work)
+    if as_json:
+        print_json({"results": number})
+    else:
+        print_line(f"{number} result{'' if number == 1 else 's'} to be looked for, and uploaded again where missing")
 
 
 _ORPHAN_COLUMNS = ("order", "result", "noticed", "what")

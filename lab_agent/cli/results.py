@@ -36,6 +36,10 @@ _ACTIONS = {
     "dismiss": CommandSource(
         "lab_agent.cli.result_actions:dismiss", "Dismiss a waiting result, or all that wait for a cause: it is never delivered."
     ),
+    "upload-again": CommandSource(
+        "lab_agent.cli.result_actions:upload_again",
+        "Look for delivered results of an order, or of a time, on the service, and upload again what is missing there.",
+    ),
     "orphans": CommandSource(
         "lab_agent.cli.result_actions:orphans",
         "List documents that the service may hold without a report, because the reply to their upload was lost; newest first.",

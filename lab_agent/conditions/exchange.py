@@ -165,6 +165,23 @@ EXCHANGE_CONDITIONS = (
         ends="with the next that is as it was sent",
     ),
     Condition(
+        id=ConditionId.EXCHANGE_RESTORED,
+        severity=Severity.WARNING,
+        title="The exchange service was restored from a backup",
+        cause="Tasks that we had completed are requested again, and our reports are not there any more",
+        affects="clinics do not see these results until they are sent again, which happens by itself; nothing is analysed again",
+        affected=Affected.AS_COUNTED,
+        mend=(
+            "Ask whoever runs the service of which time its backup was, and send again what was delivered since then: results "
+            "whose Tasks do not show it are not seen by themselves."
+        ),
+        command="lab-agent results upload-again --since TIME --note NOTE",
+        noticed="the reports of a line that is requested again after its end are read",
+        opens="with the first order whose reports are gone",
+        ends="a day after the last such order",
+        page="/results",
+    ),
+    Condition(
         id=ConditionId.EXCHANGE_NO_CONTRACT,
         severity=Severity.WARNING,
         title="The exchange service does not know contract {subject}",

@@ -20,6 +20,7 @@ class ConditionId(StrEnum):
     EXCHANGE_UNREADABLE_TASKS = "exchange.unreadable_tasks"
     EXCHANGE_SEARCH_NOT_FILTERED = "exchange.search_not_filtered"
     EXCHANGE_DOCUMENT_CHANGED = "exchange.document_changed"
+    EXCHANGE_RESTORED = "exchange.restored"
     EXCHANGE_NO_CONTRACT = "exchange.no_contract"
     CLOCK_DIFFERS = "clock.differs"
 

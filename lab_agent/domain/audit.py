@@ -54,6 +54,7 @@ class AuditAction(StrEnum):
     RESULT_MATCHED = "result_matched"
     RESULT_RELEASED = "result_released"
     RESULT_DISMISSED = "result_dismissed"
+    RESULT_UPLOADED_AGAIN = "result_uploaded_again"
     REFUSED_REPLAYED = "refused_replayed"
     REFUSED_DISMISSED = "refused_dismissed"
     SETTINGS_CHANGED = "settings_changed"

@@ -122,6 +122,22 @@ def deliver_report(report: ReportRecord, order: OrderKey, now: datetime, matched
     )
 
 
+def send_report_again(report: ReportRecord, order: OrderKey, now: datetime, lines: Sequence[LineKey] = ()) -> NewJob:
+    """Upload a report that was delivered and may be lost on the service; these lines end with it once more."""
+    job = deliver_report(report, order, now)
+    return replace(job, dedup_key=f"{job.dedup_key}:again:{now.isoformat()}", payload={"again": sorted(lines)})
+
+
+def is_sent_again(job: Job) -> bool:
+    """Whether a delivery is of a report that was delivered before."""
+    return "again" in job.payload
+
+
+def lines_ending_again(job: Job) -> tuple[LineKey, ...]:
+    """The lines that end once more with a report that is sent again."""
+    return tuple(map(LineKey, job.payload.get("again", ())))
+
+
 def update_line_task(line: LineRecord, status: str, now: datetime) -> NewJob:
     """Set the Task of a line to `status`, with the line's outputs."""
     return NewJob(

@@ -115,7 +115,7 @@ LINE_TRANSITIONS = _parse_transitions(
     accepted  -> requested resulted completed cancelled withdrawn
     resulted  -> accepted completed cancelled withdrawn
     rejected  -> requested held
-    completed -> held
+    completed -> held resulted
     cancelled -> requested held
     withdrawn -> requested held
     """,
@@ -129,7 +129,7 @@ REPORT_TRANSITIONS = _parse_transitions(
     unmapped   -> matched unmatched held superseded dismissed
     held       -> matched unmatched unmapped superseded dismissed
     matched    -> delivered superseded held unmapped dismissed
-    delivered  -> superseded
+    delivered  -> superseded matched
     superseded ->
     dismissed  ->
     """,

@@ -298,6 +298,14 @@ class ReportRepository(Protocol):
         """Reports that wait in this state, held ones for this reason, by sequence and from after one on."""
         ...
 
+    def delivered_of(self, order: OrderKey) -> tuple[ReportRecord, ...]:
+        """The messages about an order that are delivered, and that no newer version has superseded, by sequence."""
+        ...
+
+    def delivered_between(self, since: datetime, until: datetime, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        """The same of all orders that were delivered in this time, by sequence and from after one on."""
+        ...
+
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         """Reports that are unmatched, unmapped or held, by sequence."""
         ...

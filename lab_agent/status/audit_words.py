@@ -30,6 +30,7 @@ ACTION_WORDS: Mapping[str, str] = {
     AuditAction.RESULT_MATCHED: marked("matched a result to an order"),
     AuditAction.RESULT_RELEASED: marked("released a result"),
     AuditAction.RESULT_DISMISSED: marked("dismissed a result"),
+    AuditAction.RESULT_UPLOADED_AGAIN: marked("had a result uploaded again"),
     AuditAction.REFUSED_REPLAYED: marked("replayed a refused message"),
     AuditAction.REFUSED_DISMISSED: marked("dismissed a refused message"),
     AuditAction.SETTINGS_CHANGED: marked("started with changed settings"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, literal_column, select
@@ -54,6 +55,14 @@ _VERSIONS = Query(
         reports.c.report_id == bindparam("named"),
         reports.c.source == bindparam("sender"),
     )
+)
+_DELIVERED = _SELECT.where(in_states(reports.c.state, {ReportState.DELIVERED}))
+_DELIVERED_OF = Query(_DELIVERED.where(reports.c.order_key == bindparam("of")))
+_DELIVERED_BETWEEN = Query(
+    _DELIVERED.where(reports.c.changed_at >= bindparam("since", type_=reports.c.changed_at.type))
+    .where(reports.c.changed_at <= bindparam("until", type_=reports.c.changed_at.type))
+    .where(reports.c.order_key.is_not(None), reports.c.sequence > bindparam("after"))
+    .limit(bindparam("at_most"))
 )
 _WAITING = Query(
     _SELECT.where(in_states(reports.c.state, REPORTS_NEEDING_OPERATOR))
@@ -138,6 +147,14 @@ class SqlReportRepository(ReportRepository):
     def waiting(self, state: ReportState, hold_reason: HoldReason | None, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
         asked = {"in_state": state, "held_for": hold_reason, "after": after, "at_most": limit}
         return self._fetch(_WAITING, asked)
+
+    @override
+    def delivered_of(self, order: OrderKey) -> tuple[ReportRecord, ...]:
+        return self._fetch(_DELIVERED_OF, {"of": order})
+
+    @override
+    def delivered_between(self, since: datetime, until: datetime, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        return self._fetch(_DELIVERED_BETWEEN, {"since": since, "until": until, "after": after, "at_most": limit})
 
     @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:

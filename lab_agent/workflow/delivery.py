@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import structlog
 
+from lab_agent.domain import jobs
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import Document, LabReport, ReportStatus
@@ -28,7 +29,7 @@ from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.document_upload import DocumentCheck, DocumentUploader, StoredDocument
+from lab_agent.workflow.document_upload import DocumentCheck, DocumentNotKept, DocumentUploader, StoredDocument
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
@@ -40,6 +41,7 @@ from lab_agent.workflow.line_lifecycle import (
 )
 from lab_agent.workflow.order_lookup import OrderPart, load_part
 from lab_agent.workflow.resource_upload import Uploader, error_context, upload_names
+from lab_agent.workflow.restored_service import note_documents_gone, note_lost_report
 from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names, load_version
 from lab_agent.workflow.result_versions import load_delivered_version, rematch_waiting_versions, settle_older_versions
 from lab_agent.workflow.upload_batch import UploadBatch
@@ -71,6 +73,12 @@ class Delivery:
     """The PDF of its observations, which it names as a document of its own."""
     print_error: str = ""
     """Why the PDF that was wanted could not be made."""
+    sent_again: bool = False
+    """Whether it was on the service before, and may be lost there: all of it is looked for (`jobs.send_report_again`)."""
+    ends_again: tuple[LineKey, ...] = ()
+    """Lines that it had completed, and whose Tasks were put back since."""
+    documents_gone: tuple[str, ...] = ()
+    """Its documents that are neither on the service nor here any more; the rest goes without them."""
 
     @property
     def order(self) -> OrderRecord:
@@ -110,6 +118,14 @@ class _Addressing:
     references: ReferenceWriter
 
 
+@dataclass(frozen=True, slots=True)
+class _SentDocuments:
+    """Where the documents of a report are, by their files and types, and the places of those that are kept nowhere any more."""
+
+    urls: DocumentUrls
+    gone: tuple[str, ...]
+
+
 DeliveryResult = ReportDelivered | ReportHeld | ReportNotWanted
 
 
@@ -145,6 +161,9 @@ class DeliverReportHandler:
         match result:
             case ReportDelivered(delivery, upload):
                 uow.uploads.save(upload)
+                if _was_lost(delivery, upload):
+                    completes = delivery.coverage.completes
+                    note_lost_report(uow, delivery.order.key, completes, now, is_told=delivery.sent_again)
                 return _complete_delivered(uow, job, delivery, now)
             case ReportHeld(order, hold):
                 return _complete_held(uow, job, order, hold, now)
@@ -158,6 +177,7 @@ class DeliverReportHandler:
         if delivery.lines_ended is not None:
             return ReportHeld(delivery.order.key, delivery.lines_ended)
         order, report, base_url = delivery.order.key, delivery.record.key, self.planner.systems.base_url
+        verifying = verifying or delivery.sent_again
         uploader = Uploader(self.exchange, self.store, lease, order, report, base_url, verifying, delivery.uploads)
         addressing = _Addressing(self.planner.reader(delivery.order), self.planner.reference_writer(delivery.order))
         delivery = await self._add_printed_report(delivery)
@@ -167,16 +187,20 @@ class DeliverReportHandler:
             plan = self._plan(delivery, addressing, {})  # before anything is sent
         except DataInvalidError as exc:
             return ReportHeld(delivery.order.key, self._find_unrepresentable(delivery, exc))
-        if urls := await self._upload_documents(uploader, delivery, addressing.reader):
-            plan = self._plan(delivery, addressing, urls)
-        return ReportDelivered(delivery, await self._upload(uploader, delivery, plan, addressing.references))
+        names = [each.identifier.value for each in plan.observations]
+        doubtful = await uploader.is_doubtful(names, plan.report.identifier.value)
+        sent = await self._upload_documents(uploader, delivery, addressing.reader, doubtful=doubtful)
+        if sent.urls:
+            plan = self._plan(delivery, addressing, sent.urls)
+        delivery = replace(delivery, documents_gone=sent.gone)
+        return ReportDelivered(delivery, await self._upload(uploader, delivery, plan, addressing.references, doubtful=doubtful))
 
     async def _upload(
-        self, uploader: Uploader, delivery: Delivery, plan: UploadPlan, references: ReferenceWriter
+        self, uploader: Uploader, delivery: Delivery, plan: UploadPlan, references: ReferenceWriter, *, doubtful: bool
     ) -> UploadRecord:
         """Upload the observations, then the report, which is the commit point; its record is for the completing unit of work."""
         observations = {f"observations[{index}]": each for index, each in enumerate(plan.observations)}
-        records = {where: found for where, each in observations.items() if (found := uploader.find_recorded(each))}
+        records = dict(await uploader.confirm(observations, doubtful=doubtful))
         missing = UploadBatch(uploader, {where: each for where, each in observations.items() if where not in records})
         if missing.uploads:
             await uploader.lease.mark_started(missing.save_started)
@@ -186,13 +210,14 @@ class DeliverReportHandler:
             missing.raise_failure()
         records |= missing.records
         body = with_result_references(plan.report, [records[where].resource_id for where in observations], references)
-        record = await self._upload_report(uploader, replace(plan.report, body=body), missing)
+        record = await self._upload_report(uploader, replace(plan.report, body=body), missing, doubtful=doubtful)
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
         return record
 
-    async def _upload_report(self, uploader: Uploader, report: Upload, before: UploadBatch) -> UploadRecord:
+    async def _upload_report(self, uploader: Uploader, report: Upload, before: UploadBatch, *, doubtful: bool) -> UploadRecord:
         """Upload the DiagnosticReport; what was answered to the uploads `before` it is recorded first, with its own beginning."""
-        known, batch = uploader.find_recorded(report), UploadBatch(uploader, {"the report itself": report})
+        batch = UploadBatch(uploader, {"the report itself": report})
+        known = next(iter((await uploader.confirm(batch.uploads, doubtful=doubtful)).values()), None)
 
         def record(uow: UnitOfWork) -> None:
             before.save_answers(uow)
@@ -230,20 +255,40 @@ class DeliverReportHandler:
         document = Document(file=sha256(made).hexdigest(), content_type="application/pdf")
         return replace(delivery, message=replace(message, documents=(document,)), printed=made)
 
-    async def _upload_documents(self, uploader: Uploader, delivery: Delivery, reader: str) -> dict[tuple[str, str], str]:
+    async def _upload_documents(self, uploader: Uploader, delivery: Delivery, reader: str, *, doubtful: bool) -> _SentDocuments:
+        sent = _SentDocuments({}, ())
         if self.planner.settings.documents == "none":
-            return {}
-        urls: dict[tuple[str, str], str] = {}
+            return sent
         for where, named in documents_with_paths(delivery.message):
             key = (named.file or "", named.content_type)
-            if named.file is not None and key not in urls:
+            if named.file is not None and key not in sent.urls:
                 document = StoredDocument(self.store, named.file, named.content_type, delivery.printed)
                 with error_context(where):
-                    urls[key] = await self._upload_document(uploader, document, reader)
-        return urls
+                    sent = await self._add_document(uploader, delivery, document, reader, sent, where, doubtful=doubtful)
+        return sent
 
-    async def _upload_document(self, uploader: Uploader, document: StoredDocument, reader: str) -> str:
-        documents = DocumentUploader(uploader, self.exchange, self.clock, self.document_check)
+    async def _add_document(
+        self,
+        uploader: Uploader,
+        delivery: Delivery,
+        document: StoredDocument,
+        reader: str,
+        sent: _SentDocuments,
+        where: str,
+        *,
+        doubtful: bool,
+    ) -> _SentDocuments:
+        """Upload one more. What is sent again goes without a document that is not kept any more, if it has anything else."""
+        try:
+            url = await self._upload_document(uploader, document, reader, doubtful=doubtful)
+        except DocumentNotKept:
+            if not (delivery.sent_again and delivery.message.observations):
+                raise
+            return _SentDocuments(sent.urls, (*sent.gone, where))
+        return _SentDocuments({**sent.urls, (document.sha256, document.content_type): url}, sent.gone)
+
+    async def _upload_document(self, uploader: Uploader, document: StoredDocument, reader: str, *, doubtful: bool) -> str:
+        documents = DocumentUploader(uploader, self.exchange, self.clock, self.document_check, doubtful)
         if self.document_base_url is None:
             return await documents.ensure_binary(document, reader)
         address = await documents.ensure_hosted(document, self._expiry(), self.clock.now())
@@ -272,16 +317,25 @@ def _complete_delivered(uow: UnitOfWork, job: Job, delivery: Delivery, now: date
     version = replace(delivery.version, record=replace(record, lines=delivery.version.record.lines))
     if settle_older_versions(uow, version, now):
         rematch_waiting_versions(uow, record, now)
-    completed = complete_lines(uow, order, delivery.coverage.completes, now)
+    completed = complete_lines(uow, order, (*delivery.coverage.completes, *delivery.ends_again), now)
     reopen_lines(uow, order, now)
     moved = cancel_lines(uow, order, delivery.coverage.not_performed, now)
     text = f"{delivery.message.status.value} report {shorten(delivery.message.report_id)} of {record.source} is on the service"
     unprinted = f"; without a PDF: {delivery.print_error}" if delivery.print_error else ""
     text += _dropped_observations_text(delivery) + _unmoved_lines_text(delivery, moved) + unprinted
+    if delivery.documents_gone:
+        text += f"; without {join_limited(delivery.documents_gone)}, which is not kept any more"
+        note_documents_gone(uow, len(delivery.documents_gone), now)
     uow.events.add(Event(order=order, report=record.key, at=now, action="delivered", text=text))
     if not (completed or moved):  # else it follows the Tasks of these lines, whose jobs are open
         advance_order(uow, order, now, completing=job)
     return job.complete(now)
+
+
+def _was_lost(delivery: Delivery, upload: UploadRecord) -> bool:
+    """Whether the report was on the service before, and had to be created there once more."""
+    before = delivery.uploads.get(upload.identifier)
+    return before is not None and before.resource_id not in {"", upload.resource_id}
 
 
 def _complete_held(uow: UnitOfWork, job: Job, order: OrderKey, hold: Hold, now: datetime) -> Job:
@@ -311,6 +365,8 @@ def _load_delivery(uow: UnitOfWork, job: Job) -> Delivery:
         coverage=coverage,
         uploads=uploads,
         dropped_observations=tuple(dropped_observations(previous.whole if previous else None, message)),
+        sent_again=jobs.is_sent_again(job),
+        ends_again=jobs.lines_ending_again(job),
         lines_ended=_find_ended_lines(record, part.lines, coverage, first=identifiers[-1] not in uploads),
     )
 

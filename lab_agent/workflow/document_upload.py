@@ -19,11 +19,19 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.report_records import HostedDocument, UploadRecord
-from lab_agent.errors import AmbiguousFailure, AuthenticationRequired, Failure, PermanentFailure, TemporaryFailure
+from lab_agent.errors import (
+    AmbiguousFailure,
+    AuthenticationRequired,
+    Failure,
+    PermanentFailure,
+    ResourceNotReadable,
+    TemporaryFailure,
+)
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, SavedResource
 from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.fetching import GONE_STATUSES
 from lab_agent.workflow.resource_upload import Uploader
 from lab_agent.workflow.result_checks import document_name
 
@@ -36,6 +44,10 @@ _SPOILT = "spoilt"
 _UNCHECKED = ""
 _AS_SENT = "as_sent"
 """What the digest of a Binary's record says; the last three are on the service."""
+
+
+class DocumentNotKept(PermanentFailure):
+    """A document that is to be sent is not kept any more."""
 
 
 @dataclass(slots=True)
@@ -69,10 +81,10 @@ class StoredDocument:
         return kept[0] if kept else None
 
     async def require(self) -> bytes:
-        """Its content. Raises `PermanentFailure` if it is not kept any more."""
+        """Its content. Raises `DocumentNotKept`."""
         content = await self.load()
         if content is None:
-            raise PermanentFailure("it is not kept any more; have the laboratory system send it again")
+            raise DocumentNotKept("it is not kept any more; have the laboratory system send it again")
         return content
 
 
@@ -84,11 +96,13 @@ class DocumentUploader:
     exchange: Exchange
     clock: Clock
     check: DocumentCheck
+    doubtful: bool = False
+    """Whether those that were uploaded may be gone there: then each is read before a report names it again."""
 
     async def ensure_binary(self, document: StoredDocument, reader: str) -> str:
         """Create a Binary, once as far as we know; return its address relative to the service.
 
-        Raises `PermanentFailure` for a document that is not kept any more and was never uploaded.
+        Raises `DocumentNotKept` for one that was never uploaded, or is gone there.
         """
         content_type = document.content_type
         name = document_name(self.uploader.order, document.sha256, content_type, hosted=False)
@@ -110,7 +124,7 @@ class DocumentUploader:
         """Let our own API serve a document until `expires_at`, or longer if it does so already.
 
         Returns the unguessable part of its address: the same for every attempt and every version, even after it expired. Raises
-        `PermanentFailure` for a document that is not kept any more.
+        `DocumentNotKept`.
         """
         content, content_type = await document.require(), document.content_type
         order = self.uploader.order
@@ -157,6 +171,8 @@ class DocumentUploader:
 
     async def _is_usable(self, known: UploadRecord, document: StoredDocument) -> bool:
         """Whether a report may name a Binary that was uploaded before; sent again, it would be no better while `spoils`."""
+        if self.doubtful and await self._is_gone(known, document):
+            return False
         if self.check.spoils or known.digest == _AS_SENT:
             return True
         content = await document.load()
@@ -169,6 +185,13 @@ class DocumentUploader:
             return True
         await self._write(replace(known, digest=_AS_SENT if as_sent else _SPOILT))
         return as_sent
+
+    async def _is_gone(self, known: UploadRecord, document: StoredDocument) -> bool:
+        try:
+            await self.exchange.read_document(known.resource_id, document.content_type)
+        except ResourceNotReadable as unreadable:
+            return unreadable.status in GONE_STATUSES
+        return False
 
     async def _read_back(self, name: str, saved: SavedResource, content: bytes, content_type: str) -> None:
         """Compare what a partner would download with what was sent. That it cannot be read now stops no report."""

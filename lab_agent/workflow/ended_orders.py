@@ -7,7 +7,8 @@ What is decided:
 
 - never handed over, and requested again: assessed like a new order, whatever it says now;
 - never handed over, its Task ended by us, and lines requested (from a slow index, or put back): held with an alert;
-- handed over before, and lines requested (put back, or new): these lines are held, and a person decides about them;
+- handed over before, and lines requested (put back, or new): these lines are held, and a person decides about them; but those
+  whose reports are gone from the service, which was restored then, end again with them (`restored_service`);
 - handed over before, and only the order-level Task is requested, or open with a status of ours: held with an alert;
 - ended by the partner: what is left open in it is the partner's.
 """
@@ -20,10 +21,10 @@ from enum import Enum, auto
 
 import structlog
 
-from lab_agent.domain.ids import LineKey, OrderKey
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.jobs import TASK_REQUESTED
 from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import LabAgentError, ServicePaused, ServiceRejected, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
@@ -38,6 +39,7 @@ from lab_agent.workflow.reopening import (
     hold_lines_again,
     offer_again,
 )
+from lab_agent.workflow.restored_service import find_lost_reports, send_lost_reports_again
 
 log = structlog.get_logger(__name__)
 
@@ -122,10 +124,22 @@ class EndedOrderChecker:
             await self.store.run(lambda uow: _set_next_check(uow, key, again))
             return False
         late = await self.late_lines.find_in(key, tasks.new) if revival is Revival.HOLD_LINES else ()
-        return await self.store.run(lambda uow: self._apply(uow, known, tasks, revival, late))
+        lost = await self._find_lost(known, tasks) if revival is Revival.HOLD_LINES else frozenset()
+        return await self.store.run(lambda uow: self._apply(uow, known, tasks, revival, late, lost))
+
+    async def _find_lost(self, known: KnownOrder, tasks: OrderTasks) -> frozenset[ReportKey]:
+        """Reports that are gone from the service, where lines that they may have completed were put back."""
+        has_result = any(line.state is LineState.COMPLETED for line in tasks.back)
+        return await find_lost_reports(self.exchange, self.store, known.order.key) if has_result else frozenset()
 
     def _apply(
-        self, uow: UnitOfWork, known: KnownOrder, tasks: OrderTasks, revival: Revival, late: tuple[LineRecord, ...]
+        self,
+        uow: UnitOfWork,
+        known: KnownOrder,
+        tasks: OrderTasks,
+        revival: Revival,
+        late: tuple[LineRecord, ...],
+        lost: frozenset[ReportKey],
     ) -> bool:
         key, now = known.order.key, self.clock.now()
         if uow.orders.get_for_update(key) != known.order:  # another worker was faster
@@ -134,7 +148,8 @@ class EndedOrderChecker:
         if revival is Revival.ASSESS_AGAIN:
             offer_again(uow, key, now, f"its Task was {known.order.ended_as} and is requested again")
         elif revival is Revival.HOLD_LINES:
-            hold_lines_again(uow, key, back, late, now)
+            ending = send_lost_reports_again(uow, key, back, lost, now) if lost else frozenset()
+            hold_lines_again(uow, key, [each for each in back if each not in ending], late, now)
         else:
             hold = OFFERED_AGAIN_AFTER_HANDOVER if known.submitted else hold_for_lines_after_the_end(tasks.open_lines)
             hold_again(uow, key, now, hold)

@@ -16,6 +16,8 @@ MAX_PARALLEL_READS = 6
 NO_STATUS = 0
 """Status of a rejection that is none of HTTP's: the service fails with this resource."""
 DELETED_STATUS = 410
+GONE_STATUSES = frozenset({404, DELETED_STATUS})
+"""What is answered for a resource that is not there, or not any more."""
 UNREADABLE_STATUSES = frozenset({NO_STATUS, 401, 403, 404, DELETED_STATUS})
 """What may pass by itself: a right that is granted a little later, a copy that is behind. Others are told at once."""
 

@@ -256,12 +256,16 @@ def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:
 
 def _lines_being_completed(uow: UnitOfWork, order: OrderKey) -> frozenset[LineKey]:
     """Lines that reports on their way will complete; each of these has an open delivery job."""
-    deliveries = (job for job in uow.jobs.list_for_order(order) if job.kind is JobKind.DELIVER_REPORT)
-    reports = (uow.reports.get_for_update(ReportKey(job.target)) for job in deliveries)
-    return frozenset(key for each in reports if each.state is ReportState.MATCHED for key in _completed_by(uow, order, each))
+    coming: set[LineKey] = set()
+    for job in uow.jobs.list_for_order(order):
+        report = uow.reports.get_for_update(ReportKey(job.target)) if job.kind is JobKind.DELIVER_REPORT else None
+        if report is not None and report.state is ReportState.MATCHED:
+            coming |= {*lines_completed_by(uow, order, report), *jobs.lines_ending_again(job)}
+    return frozenset(coming)
 
 
-def _completed_by(uow: UnitOfWork, order: OrderKey, report: ReportRecord) -> tuple[LineKey, ...]:
+def lines_completed_by(uow: UnitOfWork, order: OrderKey, report: ReportRecord) -> tuple[LineKey, ...]:
+    """The lines of its order that a report completes by itself."""
     message, part = load_stored_message(report.body), load_part(uow, order, report.adapter)
     return () if isinstance(message, AccessionUpdate) else determine_coverage(message, part.lines, part.codes).completes
 

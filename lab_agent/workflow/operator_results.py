@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
@@ -27,9 +28,12 @@ from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.order_lookup import load_part
+from lab_agent.workflow.restored_service import find_uploaded, send_again
 from lab_agent.workflow.result_matching import ReportMatcher
 from lab_agent.workflow.result_versions import rematch_waiting_versions
 
+_PORTION = 50
+"""Reports that are sent again in one unit of work."""
 _DISMISSIBLE_STATES = REPORTS_NEEDING_OPERATOR | {ReportState.MATCHED}
 
 
@@ -118,6 +122,45 @@ async def dismiss_result(
     note = validate_note(note)
     decision = _Decision(AuditAction.RESULT_DISMISSED, "dismissed", by, note, now, seen_changed_at, _DISMISSIBLE_STATES)
     return await _change_result(store, key, decision, change)
+
+
+@dataclass(frozen=True, slots=True)
+class SentSpan:
+    """What was delivered in a time, both ends included."""
+
+    since: datetime
+    until: datetime
+
+
+async def upload_again(store: Store, what: OrderKey | SentSpan, *, by: str, note: str, now: datetime) -> int:
+    """Have the delivered reports of an order, or of a time, looked for on the service, and what is missing there uploaded again.
+
+    Gives how many reports. What is there already is not written twice. Raises `InputError` for an empty or too long note,
+    `StoreError` for an unknown order.
+    """
+    note, number, after = validate_note(note), 0, 0
+
+    def write(uow: UnitOfWork, after: int) -> tuple[int, int | None]:
+        if isinstance(what, SentSpan):
+            found = uow.reports.delivered_between(what.since, what.until, after=after, limit=_PORTION)
+        else:
+            uow.orders.lock(uow.orders.get(what).key)
+            found = uow.reports.delivered_of(what)
+        known = find_uploaded(uow, found)
+        for report in [each for each in found if each.key in known]:
+            send_again(uow, report, now)
+            text = f"result {report.key} to be uploaded again where it is missing ({note})"
+            event = Event(order=report.order, report=report.key, at=now, action="operator", text=text, by=by)
+            note_decision(uow, event, AuditAction.RESULT_UPLOADED_AGAIN, note=note, details={"order": report.order or ""})
+        uow.commit()
+        return len(known), found[-1].sequence if found and isinstance(what, SentSpan) else None
+
+    while True:
+        sent, last = await store.run(partial(write, after=after))
+        number += sent
+        if last is None:
+            return number
+        after = last
 
 
 async def preview_mapping_release(store: Store, matcher: ReportMatcher, *, now: datetime) -> tuple[ReportRecord, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,7 @@ from lab_agent.fhir.report_builder import FINAL_STATUSES, Upload
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.workflow.fetching import GONE_STATUSES, MAX_PARALLEL_READS
 
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
@@ -46,6 +48,10 @@ _MAX_READS = 3
 """How many attempts find a resource that cannot be read before a person must decide: a read may lag behind a write."""
 _OWN_FIELDS = frozenset({"comment", "interpretation", "method", "specimen", "referenceRange", "result", "presentedForm"})
 """Fields of Observation and DiagnosticReport, beside value[x], that a new version may leave out: then they are removed."""
+
+
+class _GoneError(Exception):
+    """What a record is of is not there any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,44 @@ class Uploader:
     known: Mapping[str, UploadRecord]
     """What was recorded of this report's resources before this attempt, by `upload_names`."""
 
-    def find_recorded(self, upload: Upload) -> UploadRecord | None:
-        """The record of a resource that is on the service just so: nothing of it is to be sent."""
-        known = self.known.get(upload.identifier.value)
-        return known if known is not None and known.digest == upload.digest else None
+    async def is_doubtful(self, names: Iterable[str], report: str) -> bool:
+        """Whether what is recorded of these resources may not be there any more, above all of the report of that name.
+
+        The report goes up last: where it is as it was left, so is what it refers to. A service that was restored from its own
+        backup has none, or an older one; and a delivery that was cut off before its report may have been on either side of that.
+        """
+        known = self.known.get(report)
+        if self.verifying or known is None:
+            return self.verifying or any(name in self.known for name in names)
+        try:
+            there = await read_recorded(self.exchange, known)
+        except ResourceNotReadable:  # nothing speaks against the record
+            return False
+        return there is None or there.version != known.version
+
+    async def confirm(self, uploads: Mapping[str, Upload], *, doubtful: bool) -> Mapping[str, UploadRecord]:
+        """The records of those that are on the service just so, by their places: nothing of these is to be sent.
+
+        Where they are `doubtful`, each is read: no record is believed against what the service says.
+        """
+        recorded = {
+            where: known
+            for where, each in uploads.items()
+            if (known := self.known.get(each.identifier.value)) is not None and known.digest == each.digest
+        }
+        if not doubtful:
+            return recorded
+        semaphore = asyncio.Semaphore(MAX_PARALLEL_READS)
+        found = await asyncio.gather(*(self._confirm(uploads[where], each, semaphore) for where, each in recorded.items()))
+        return {where: each for where, each in zip(recorded, found, strict=True) if each is not None}
+
+    async def _confirm(self, upload: Upload, known: UploadRecord, semaphore: asyncio.Semaphore) -> UploadRecord | None:
+        async with semaphore:
+            try:
+                there = await read_recorded(self.exchange, known)
+            except ResourceNotReadable:
+                return known
+        return replace(known, version=there.version) if there is not None and self._matches(there.body, upload.body) else None
 
     def save_started(self, uow: UnitOfWork, uploads: Iterable[Upload]) -> None:
         """Record what is about to be sent, before it is: the replies may be lost."""
@@ -93,7 +133,8 @@ class Uploader:
         known = self.known.get(upload.identifier.value)
         try:
             if known is not None:
-                return Answer(await self._update(known.resource_id, upload, known))
+                with suppress(_GoneError):
+                    return Answer(await self._update(known.resource_id, upload, known))
             return await self._ensure_new(upload)
         except Failure as failure:
             return Answer(None, failure)
@@ -103,9 +144,9 @@ class Uploader:
         return await self.store.run_read_only(lambda uow: uow.uploads.get(identifier))
 
     async def _ensure_new(self, upload: Upload) -> Answer:
-        """Create what no record knows, unless it is there."""
+        """Create what no record knows, or what is gone, unless it is there."""
         try:
-            there = await self._find(upload) if self.verifying else None
+            there = await self._find(upload) if self.verifying or upload.identifier.value in self.known else None
             if there is None:
                 there = await self.exchange.create(upload.resource_type, upload.body, if_none_exist=upload.identifier)
         except AmbiguousFailure:
@@ -116,7 +157,7 @@ class Uploader:
             try:
                 there = await self.exchange.read(there.resource_type, there.id)
             except ResourceNotReadable as unreadable:
-                if not self._is_as_sent_before(upload):
+                if not self._is_as_sent_before(upload, there):
                     return self._unread(upload, there, unreadable)
         desired = upload.body
         if (
@@ -137,8 +178,11 @@ class Uploader:
             raise MultipleMatches(text, status=412)
         return found[0] if found else None
 
-    def _is_as_sent_before(self, upload: Upload) -> bool:
+    def _is_as_sent_before(self, upload: Upload, there: SavedResource) -> bool:
         """Whether an attempt before sent just this, and nothing else ever was: then what may not be read is as it was sent."""
+        known = self.known.get(upload.identifier.value)
+        if known is not None and known.resource_id == there.id:
+            return known.digest == upload.digest
         before = self.known.get(_sending_key(upload.identifier.value))
         return before is not None and before.digest == upload.digest
 
@@ -165,18 +209,24 @@ class Uploader:
             name, upload.resource_type, ResourceId(""), reads, upload.digest if only else _UNKNOWN_CONTENT
         )
 
-    async def _read(self, resource_type: str, resource_id: ResourceId) -> SavedResource:
+    async def _read(self, resource_type: str, resource_id: ResourceId, known: UploadRecord | None) -> SavedResource:
+        """Read what is to be updated. Raises `_GoneError` for what was recorded there and is not there any more."""
         try:
-            return await self.exchange.read(resource_type, resource_id)
+            there = await (
+                self.exchange.read(resource_type, resource_id) if known is None else read_recorded(self.exchange, known)
+            )
         except ResourceNotReadable as exc:
             exc.args = (f"{exc}; {_NOT_READABLE_HINT}",)
             raise
+        if there is None:
+            raise _GoneError
+        return there
 
     async def _update(self, resource_id: str, upload: Upload, known: UploadRecord | None = None) -> UploadRecord:
         doubtful = self.verifying or (known is not None and not split_digest(known.digest).content)
         body = upload.body
         for attempt in range(MAX_CONFLICT_RETRIES):
-            current = await self._read(upload.resource_type, ResourceId(resource_id))
+            current = await self._read(upload.resource_type, ResourceId(resource_id), known)
             body = self._keep_final(current.body, body)
             if (doubtful or attempt) and self._matches(current.body, body):
                 return self._record(current, upload, body)  # an earlier attempt did it, and its response was lost
@@ -231,6 +281,21 @@ class Uploader:
             order=self.order,
             report=self.report,
         )
+
+
+async def read_recorded(exchange: Exchange, known: UploadRecord) -> SavedResource | None:
+    """What a record is of, as it is now; None if it is gone: a service that was restored may have given its id to another one.
+
+    Raises what the read raises, `ResourceNotReadable` where we have no right.
+    """
+    try:
+        there = await exchange.read(known.resource_type, known.resource_id)
+    except ResourceNotReadable as unreadable:
+        if unreadable.status in GONE_STATUSES:
+            return None
+        raise
+    names = {value for _, value in _identifiers(there.body)}
+    return there if not names or known.identifier in names else None
 
 
 def upload_names(identifiers: Iterable[str]) -> tuple[str, ...]:

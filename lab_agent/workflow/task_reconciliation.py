@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
@@ -46,6 +46,7 @@ from lab_agent.workflow.line_lifecycle import (
 )
 from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
+from lab_agent.workflow.restored_service import end_when_quiet, find_lost_reports, is_quiet, send_lost_reports_again
 from lab_agent.workflow.restored_store import note_restoration
 from lab_agent.workflow.task_standing import DELETED, describe_other_task
 
@@ -72,7 +73,8 @@ class OrderReading:
     """The Tasks of an order as they are now: the order-level one, those of lines by Task id, and lines that came late.
 
     `others` are open Tasks beside the lines that are not ours: not requested, or of another code. `reported` are the
-    ProcedureRequests with a final report of ours, where a Task was found completed that we know to be open.
+    ProcedureRequests with a final report of ours, where a Task was found completed that we know to be open. `lost` are reports
+    of ours that are gone, where a Task was found requested that we had completed.
     """
 
     order: TaskReading
@@ -80,6 +82,7 @@ class OrderReading:
     late: tuple[LineRecord, ...] = ()
     others: tuple[Json, ...] = ()
     reported: frozenset[ResourceId] = frozenset()
+    lost: frozenset[ReportKey] = frozenset()
 
     @property
     def is_whole(self) -> bool:
@@ -139,7 +142,13 @@ class Reconciler:
         while orders := await self._load_page(after):
             compared += [await self._try_reconcile(order) for order in orders if order.state not in UNDECIDED_ORDERS]
             after = orders[-1].key
+        if await self.store.run_read_only(lambda uow: is_quiet(uow, self.clock.now())):
+            await self.store.run(self._end_restored_service)
         return Comparison(sum(compared), len(compared) - sum(compared))
+
+    def _end_restored_service(self, uow: UnitOfWork) -> None:
+        end_when_quiet(uow, self.clock.now())
+        uow.commit()
 
     async def _try_reconcile(self, order: OrderRecord) -> bool:
         """Check one order; what is wrong with it alone is logged, and the others go on (law 9)."""
@@ -166,6 +175,7 @@ class Reconciler:
         for _ in range(_TRIES):
             known = await self.store.run_read_only(partial(_load_open_order, key=order.key))
             reading = await self._read_reports(known, await self._read(known.order, known.lines))
+            reading = await self._read_lost(known, reading)
             if known.is_confirmed_by(reading):
                 return True
             if await self.store.run(partial(self._compare, known=known, reading=reading)):
@@ -202,6 +212,13 @@ class Reconciler:
             reason = str(failure)
         unread: dict[str, TaskReading] = {line.task_id: TaskReading(unreadable=reason) for line in completed}
         return replace(reading, order=TaskReading(unreadable=reason), lines={**reading.lines, **unread})
+
+    async def _read_lost(self, known: KnownOpenOrder, reading: OrderReading) -> OrderReading:
+        """Look whether the reports of completed lines that were put back are still there. Raises as the search for them."""
+        statuses = {task: each.status for task, each in reading.lines.items()}
+        if not any(line.state is LineState.COMPLETED for line in find_lines_put_back(known.lines, statuses)):
+            return reading
+        return replace(reading, lost=await find_lost_reports(self.exchange, self.store, known.order.key))
 
     async def _search_lines(self, order_task: ResourceId) -> tuple[tuple[Json, ...], str | None]:
         """The line Tasks, or why this one search fails. Raises what the exchange port raises if it is unavailable."""
@@ -248,7 +265,9 @@ class Reconciler:
             return
         statuses = {task: each.status for task, each in reading.lines.items()}
         back = find_lines_put_back([line for line in uow.orders.lines(key) if line.key not in busy], statuses)
-        hold_lines_again(uow, key, [line.key for line in back], (), now)
+        keys = [line.key for line in back]
+        ending = send_lost_reports_again(uow, key, keys, reading.lost, now) if reading.lost else frozenset()
+        hold_lines_again(uow, key, [each for each in keys if each not in ending], (), now)
 
 
 def _load_open_order(uow: UnitOfWork, key: OrderKey) -> KnownOpenOrder:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import structlog
 
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED, TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, LineRecord
@@ -33,11 +33,14 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_order,
 )
 from lab_agent.workflow.reopening import is_possibly_submitted, offer_again, reopen_for_held_lines
+from lab_agent.workflow.restored_service import find_lost_reports, send_lost_reports_again
 from lab_agent.workflow.task_standing import DELETED
 
 log = structlog.get_logger(__name__)
 
 _AT_LABORATORY = frozenset({OrderState.HANDED_OVER, OrderState.REPORTED})
+_REPORT_IS_THERE_FOR = timedelta(minutes=1)
+"""How long a report counts as being on the service after its upload without another look."""
 LATE_LINES_RETRY_INTERVAL = timedelta(minutes=1)
 """How long an order-level Task waits until it is checked again whether its late lines have ended."""
 
@@ -91,6 +94,13 @@ class Outdated:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportsLost:
+    """The line is not to be completed yet: these reports of its order are not on the service any more."""
+
+    reports: frozenset[ReportKey]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedTask:
     """What is known of a Task before it is read: what it should become, and for an order-level Task that is to end, the order's
     lines. Before the Task is ended, they are read again.
@@ -100,7 +110,7 @@ class LoadedTask:
     lines: tuple[LineRecord, ...] | None
 
 
-TaskUpdateResult = StatusSet | EndedByUs | EndedByOthers | LinesOpen | Outdated
+TaskUpdateResult = StatusSet | EndedByUs | EndedByOthers | LinesOpen | Outdated | ReportsLost
 
 
 class _ObstacleError(Exception):
@@ -135,6 +145,8 @@ class TaskUpdateHandler:
         if loaded.lines is not None and (obstacle := await self._find_obstacle(lease.job, loaded.desired, loaded.lines)):
             return obstacle
         desired = loaded.desired
+        if self._has_waited(lease.job) and (lost := await self._find_lost(desired)):
+            return ReportsLost(lost)
         for _ in range(MAX_CONFLICT_RETRIES):
             with suppress(StaleVersion):
                 try:
@@ -158,8 +170,18 @@ class TaskUpdateHandler:
                 return _complete_withdrawn(uow, job, status, now)
             case LinesOpen(late):
                 return _postpone_order_end(uow, job, late, now)
+            case ReportsLost(reports):
+                return _postpone_line_end(uow, job, reports, now)
             case Outdated():
                 return job.mark_obsolete(now, "a line that came late has given the order another end")
+
+    def _has_waited(self, job: Job) -> bool:
+        """Whether a line was not completed right after its report was uploaded, so that this may not be there any more."""
+        completes = job.kind is JobKind.UPDATE_LINE_TASK and job.payload["status"] == TASK_COMPLETED
+        return completes and (job.attempts > 1 or self.clock.now() > job.first_due_at + _REPORT_IS_THERE_FOR)
+
+    async def _find_lost(self, desired: DesiredTask) -> frozenset[ReportKey]:
+        return await find_lost_reports(self.exchange, self.late_lines.store, desired.order)
 
     async def _find_obstacle(self, job: Job, desired: DesiredTask, known: tuple[LineRecord, ...]) -> TaskUpdateResult | None:
         """Why the order-level Task must not end now: a line that is open, or came late, would be lost with its end."""
@@ -283,6 +305,14 @@ def _postpone_order_end(uow: UnitOfWork, job: Job, late: tuple[LineRecord, ...],
     order = uow.orders.get_for_update(key)
     if order.state is OrderState.REPORTED:
         uow.orders.save(order.transition_to(OrderState.HANDED_OVER, now, reason))
+    return job.reschedule(now, now + LATE_LINES_RETRY_INTERVAL, reason)
+
+
+def _postpone_line_end(uow: UnitOfWork, job: Job, lost: frozenset[ReportKey], now: datetime) -> Job:
+    """Let a line end with its report, which is sent again; the Task is not set on the strength of our record alone."""
+    reason = "reports of the order are not on the service any more, and are sent again first"
+    if send_lost_reports_again(uow, _get_order_key(job), [LineKey(job.target)], lost, now):
+        return job.mark_obsolete(now, reason)
     return job.reschedule(now, now + LATE_LINES_RETRY_INTERVAL, reason)
 
 

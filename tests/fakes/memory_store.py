@@ -1188,6 +1188,16 @@ class MemoryReportRepository(ReportRepository):
         return tuple(each for each in found if each.sequence > after)[:limit]
 
     @override
+    def delivered_of(self, order: OrderKey) -> tuple[ReportRecord, ...]:
+        found = (each for each in self._data.reports.values() if each.state is ReportState.DELIVERED)
+        return tuple(each for each in found if each.order == order)
+
+    @override
+    def delivered_between(self, since: datetime, until: datetime, *, after: int, limit: int) -> tuple[ReportRecord, ...]:
+        found = (each for each in self._data.reports.values() if each.state is ReportState.DELIVERED and each.order is not None)
+        return tuple(each for each in found if since <= each.changed_at <= until and each.sequence > after)[:limit]
+
+    @override
     def needing_operator(self) -> tuple[ReportRecord, ...]:
         return tuple(report for report in self._data.reports.values() if report.state in REPORTS_NEEDING_OPERATOR)
 

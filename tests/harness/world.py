@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import copy
 import json
+import sqlite3
 import uuid
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -195,6 +196,17 @@ class World:
 
     def agent(self, name: str = "worker", **chances: float) -> SimulatedAgent:
         return SimulatedAgent(self, name, FaultInjector(Random(self.rng.random()), **chances))
+
+    def back_up_service(self) -> Callable[[], None]:
+        """Take a backup of the service; gives what restores it, so that what was done there since never was."""
+        store, kept = self.service.store, sqlite3.connect(":memory:", check_same_thread=False)
+        store._db.backup(kept)
+
+        def restore() -> None:
+            kept.backup(store._db)
+            store._load_interned_texts()
+
+        return restore
 
     # --- the partner
 

@@ -47,10 +47,19 @@ VARIANTS = (
         tests=("integration/results/test_version_order.py",),
     ),
     Mutant(
+        name="upload_records_are_believed",
+        what="believes that what it has uploaded is on the service, whatever that says",
+        file="lab_agent/workflow/resource_upload.py",
+        old="        return there is None or there.version != known.version\n",
+        new="        return False\n",
+        found_by="values",
+        tests=("integration/workflow/test_restored_service.py",),
+    ),
+    Mutant(
         name="uploads_are_not_looked_for",
         what="creates again what a lost reply has left open, without looking for it, and without If-None-Exist",
         file="lab_agent/workflow/resource_upload.py",
-        old="            there = await self._find(upload) if self.verifying else None\n"
+        old="            there = await self._find(upload) if self.verifying or upload.identifier.value in self.known else None\n"
         "            if there is None:\n"
         "                there = await self.exchange.create("
         "upload.resource_type, upload.body, if_none_exist=upload.identifier)\n",

@@ -41,6 +41,8 @@ assessment and right before its handover, and is assessed again when it is reque
 its Task is requested again, and an operator may refuse it |
 | a line is requested again, or is new, in an order that the laboratory has or had | the line is held: \
 `lab-agent orders accept-line` or `refuse-line` |
+| the same, and the reports of a completed line are gone from the service: it was restored from a backup | they are sent again, \
+and the line ends with them: `completed` → `resulted`; [`exchange.restored`](conditions.md#exchangerestored) tells |
 | only the Task of such an order is requested again, or has a status of ours (`worker.acknowledge_status`) | \
 the order is held; it goes on when a line is requested, and ends with its Task |
 | a Task of another code, or one that is not requested, is new in an order that the laboratory has | \

@@ -69,7 +69,7 @@ LEGAL: dict[type[StrEnum], tuple[Transitions[StrEnum], str]] = {
         rejected  x         x    .        .        .        .         .         .
         accepted  x         .    .        .        x        x         x         x
         resulted  .         .    .        x        .        x         x         x
-        completed .         x    .        .        .        .         .         .
+        completed .         x    .        .        x        .         .         .
         cancelled x         x    .        .        .        .         .         .
         withdrawn x         x    .        .        .        .         .         .
         """,
@@ -83,7 +83,7 @@ LEGAL: dict[type[StrEnum], tuple[Transitions[StrEnum], str]] = {
         unmatched  .        x       .         x        x    .         x          x
         unmapped   .        x       x         .        x    .         x          x
         held       .        x       x         x        .    .         x          x
-        delivered  .        .       .         .        .    .         x          .
+        delivered  .        x       .         .        .    .         x          .
         superseded .        .       .         .        .    .         .          .
         dismissed  .        .       .         .        .    .         .          .
         """,
@@ -186,14 +186,15 @@ def test_order_withdrawable_from_any_open_state(state: OrderState) -> None:
 
 
 def test_ended_line_is_only_held_or_assessed_again() -> None:
-    """What comes back to life is decided anew: nothing leads from one end to another."""
-    assert all(LINE_TRANSITIONS[state] <= {LineState.HELD, LineState.REQUESTED} for state in ENDED_LINES)
+    """What comes back to life is decided anew: nothing leads from one end to another. A lost result is sent again."""
+    anew = {LineState.HELD, LineState.REQUESTED}
+    assert all(LINE_TRANSITIONS[state] <= anew for state in ENDED_LINES - {LineState.COMPLETED})
     assert not JOB_TRANSITIONS[JobState.DONE]
 
 
 def test_line_with_result_is_never_assessed_again() -> None:
     """A person decides about it: the laboratory must not get it twice by itself."""
-    assert LINE_TRANSITIONS[LineState.COMPLETED] == {LineState.HELD}
+    assert LINE_TRANSITIONS[LineState.COMPLETED] == {LineState.HELD, LineState.RESULTED}
 
 
 def test_expired_lease_never_makes_job_due() -> None:
