@@ -172,10 +172,10 @@ EXCHANGE_CONDITIONS = (
         affects="clinics do not see these results until they are sent again, which happens by itself; nothing is analysed again",
         affected=Affected.AS_COUNTED,
         mend=(
-            "Ask whoever runs the service of which time its backup was, and send again what was delivered since then: results "
-            "whose Tasks do not show it are not seen by themselves."
+            "Ask whoever runs the service of which time its backup was, and send again what was delivered since then "
+            "(`lab-agent results upload-again --since`): results whose Tasks do not show it are not seen by themselves."
         ),
-        command="lab-agent results upload-again --since TIME --note NOTE",
+        command="lab-agent results list --state matched",
         noticed="the reports of a line that is requested again after its end are read",
         opens="with the first order whose reports are gone",
         ends="a day after the last such order",

@@ -15,6 +15,7 @@ from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.state_machines import JobState, ReportState
+from lab_agent.workflow import operator_results
 from lab_agent.workflow.document_upload import NOT_AS_SENT_ALERT
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.documents import PDF, PNG, make_pdf
@@ -55,6 +56,31 @@ async def test_kept_attachment_needs_no_bytes_once_uploaded() -> None:
         (found,) = await bench.clinic_reports()
         attached = [one["valueAttachment"] for one in found.observations if "valueAttachment" in one]
         assert attached == [before.observations[0]["valueAttachment"]]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("has_values", [True, False])
+async def test_document_lost_by_service_is_sent_again_if_kept(bench: ResultsBench, is_kept: bool, has_values: bool) -> None:
+    """Without it, the values go; a report that is nothing else stays for a person."""
+    report = make_report(documents=(Document(content=PDF),))
+    await bench.receive(report if has_values else replace(report, observations=()))
+    store = bench.app.state.service.store
+    for kind in ("Binary", "Observation", "DiagnosticReport"):
+        for lost in store.find(kind, [], lambda _: True):
+            store.delete(lost, ())
+
+    def forget(uow: Any) -> None:
+        assert is_kept or uow.purge.documents(before=bench.clock.now() + timedelta(days=1)) == 1
+        uow.commit()
+
+    await bench.store.run(forget)
+    now = bench.clock.now()
+    await operator_results.upload_again(bench.store, bench.order.key, by="ann", note="restored", now=now)
+    await bench.run_until_idle()
+    found = await bench.clinic_reports()
+    assert [len(each.documents) for each in found] == ([int(is_kept)] if is_kept or has_values else [])
+    stuck = [each for each in await bench.jobs() if each.state is JobState.DEAD_LETTER]
+    assert bool(stuck) is not (is_kept or has_values)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,28 @@ async def test_waiting_lists_reports_needing_operator(transact, factory):
     assert [report.state for report in waiting] == [ReportState.HELD, ReportState.UNMATCHED, ReportState.UNMAPPED]
 
 
+async def test_delivered_are_listed_by_order_and_time(transact, factory):
+    later = factory.now + timedelta(hours=1)
+    listed = [("R1", ReportState.DELIVERED, factory.now), ("R1", ReportState.SUPERSEDED, factory.now)]
+    listed += [("R2", ReportState.DELIVERED, later), (None, ReportState.DELIVERED, later)]
+    keys = []
+    for order, state, at in listed:
+        report = replace(factory.report(order=order, state=state), changed_at=at)
+        keys.append(report.key)
+        await transact(lambda uow, report=report: uow.reports.add(report))
+    (first,) = await transact(lambda uow: uow.reports.delivered_of("R1"))
+    assert first.key == keys[0]
+
+    async def between(since, until, after=0, limit=9):
+        found = await transact(lambda uow: uow.reports.delivered_between(since, until, after=after, limit=limit))
+        return [each.key for each in found]
+
+    assert await between(factory.now, later) == [keys[0], keys[2]]
+    assert await between(factory.now, later, limit=1) == [keys[0]]
+    assert await between(factory.now, later, after=first.sequence) == [keys[2]]
+    assert await between(later, later) == [keys[2]]
+
+
 async def test_saved_report_keeps_its_sequence(transact, factory):
     report = factory.report()
     await transact(lambda uow: uow.reports.add(report))
