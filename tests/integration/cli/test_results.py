@@ -167,3 +167,21 @@ def test_orphaned_documents_listed_newest_first(cli: Any, mapped: Any) -> None:
 def test_no_rejected_results_reported(cli: Any, mapped: Any) -> None:
     assert "No refused messages wait." in cli("results", "refused", "list").out
     assert "dismissed: 0" in cli("results", "refused", "dismiss", "--adapter", "folder", "--note", "n").out
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_taken"),
+    [
+        ((), False),
+        ((ORDER, "--since", "2026-03-01"), False),
+        (("--until", "2026-03-01"), False),
+        ((ORDER,), True),
+        (("--since", "2026-03-01"), True),
+    ],
+)
+def test_upload_again_takes_an_order_or_a_time(mapped: Any, cli: Any, asked: tuple[str, ...], is_taken: bool) -> None:
+    arrive(mapped, "a", "HGB")  # matched, and not delivered yet
+    assert cli("results", "list").code == 0  # and what the arrival logged is out of the way
+    done = cli("results", "upload-again", *asked, "--note", "restored", "--json")
+    assert (done.code == 0) is is_taken
+    assert not is_taken or done.json() == {"results": 0}

@@ -31,8 +31,9 @@ VALUES: dict[type[StrEnum], str] = {
     AuditAction: """
         signed_in sign_in_rejected signed_out result_shown service_words_shown raw_message_shown sender_name_shown
         order_rejected order_released order_reassessed line_rejected line_accepted job_retried job_dismissed job_marked_done
-        rule_released result_matched result_released result_dismissed result_uploaded_again refused_replayed refused_dismissed settings_changed
-        catalogue_activated notice_announced notices_lifted catalogue_exported support_bundle_written audit_broken
+        rule_released result_matched result_released result_dismissed result_uploaded_again refused_replayed
+        refused_dismissed settings_changed catalogue_activated
+        notice_announced notices_lifted catalogue_exported support_bundle_written audit_broken
         audit_exported audit_notes_shown backup_made backup_restored restore_released keys_rotated data_purged audit_purged
         database_compacted patient_searched patient_erased order_erased result_erased refused_erased user_added user_removed
         user_password_changed user_role_changed user_reveal_changed session_ended patient_shown document_shown orders_exported
