@@ -145,7 +145,8 @@ def build_adapters(settings: Settings, metrics: Metrics | None = None) -> Adapte
 
 def adapter_encoding(settings: Settings, name: str) -> str | None:
     """The code page of an adapter's messages, where its table names one: for showing what could not be read."""
-    encoding = settings.lis.tables.get(name, {}).get("encoding")
+    table = settings.lis.tables.get(name, {})
+    encoding = table.get("received_encoding", table.get("encoding"))
     return encoding if isinstance(encoding, str) else None
 
 

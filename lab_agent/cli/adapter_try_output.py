@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab_agent.cli.adapter_trial import Trial
-from lab_agent.cli.adapter_try_write import lines_by_target
+from lab_agent.cli.adapter_try_write import Target, lines_by_target
 from lab_agent.cli.output import Row, print_fields, print_heading, print_line, print_list
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport
 from lab_agent.domain.text import shorten
@@ -46,13 +46,18 @@ def print_messages(tried: Sequence[TriedMessage], *, show_patient: bool) -> None
 
 
 def print_proposals(trial: Trial, proposals: Proposals) -> None:
-    """Print the lines to add, under the file that each belongs into."""
-    for target, lines in lines_by_target(trial, proposals.map_lines).items():
+    """Print the lines to add, under the file that each belongs into; a line that only a person can complete is a question."""
+    known = [each for each in proposals.map_lines if each.value is not None]
+    for target, lines in lines_by_target(trial, known).items():
         print_heading(f"Add to {target.label}")
         for line in paste_lines(lines):
             print_line(line)
-    for each in proposals.map_lines:
+    for each in known:
         print_line(f"    {each.key or '(empty)'}: {each.reason}")
+    for target, questions in _questions(trial, proposals).items():
+        print_heading(f"To be answered for {target.label}")
+        for question in questions:
+            print_line(f"    {question}")
     for file in COLUMNS:
         rows = [row for row in proposals.rows if row.file == file]
         if rows:
@@ -62,6 +67,16 @@ def print_proposals(trial: Trial, proposals: Proposals) -> None:
             for row in rows:
                 if row.about:
                     print_line(f"    {row.key}: {shorten(row.about)}")
+
+
+def _questions(trial: Trial, proposals: Proposals) -> dict[Target, list[str]]:
+    """What only a person can complete, by the file that it belongs into."""
+    found: dict[Target, list[str]] = {}
+    for each in proposals.map_lines:
+        if each.value is None:
+            ((target, (line,)),) = lines_by_target(trial, [each]).items()
+            found.setdefault(target, []).append(f"{'.'.join((*line.table, line.key or '(empty)'))}: {each.reason}")
+    return found
 
 
 def messages_json(tried: Sequence[TriedMessage], *, show_patient: bool) -> list[Row]:

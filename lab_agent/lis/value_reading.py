@@ -33,6 +33,7 @@ _REMOVED = "\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff\ufffe\uffff"
 _UNSEEN = f"[{_REMOVED}\xad\u061c\u180e\u200c-\u200f\u202a-\u202e\u2061-\u206f]"
 """Characters that nobody sees; some of them (soft hyphen, direction marks) may stay in a text."""
 _INVISIBLE = re.compile(f"[{_REMOVED}]")
+_INVISIBLE_AT_DIGITS = re.compile(rf"(?<=[\d.,{_SIGNS}+−-])[{_REMOVED}]+(?=[\d.,])")
 _UNSEEN_CHARACTER = re.compile(_UNSEEN)
 _UNSEEN_IN_NUMBER = re.compile(rf"[\d.,{_SIGNS}+−-][{BLANKS}]*{_UNSEEN}+[{BLANKS}]*[\d.,]")
 
@@ -251,9 +252,11 @@ def read_text(text: str) -> str:
 def readable_text(text: str) -> str:
     """Give a text without what nobody can read: line ends become LF, no-break spaces blanks, other control characters go.
 
+    Between digits something was meant, such as a dash of another code page: a replacement character keeps them apart.
     FHIR's string allows no control character but tab, LF and CR (STU3, Data Types).
     """
-    return _INVISIBLE.sub("", _NO_BREAK_SPACE.sub(" ", _LINE_END.sub("\n", text))).strip()
+    lines = _NO_BREAK_SPACE.sub(" ", _LINE_END.sub("\n", text))
+    return _INVISIBLE.sub("", _INVISIBLE_AT_DIGITS.sub("\ufffd", lines)).strip()
 
 
 def has_invisible(text: str) -> bool:
@@ -280,7 +283,7 @@ def suggests_decimal_comma(texts: Iterable[str]) -> bool | None:
     """Whether numbers are written with a decimal comma; None where it may as well group thousands, and a person must say."""
     texts = list(texts)
     found = [match for text in texts if (match := _COMMA_AMONG_DIGITS.fullmatch(text.strip(BLANKS)))]
-    certain = any(len(one[2]) != 3 or len(one[1]) > 3 or one[1].startswith("0") for one in found)
+    certain = any(len(one[2]) != 3 or one[1] == "0" or (len(one[1]) > 3 and one[1][0] != "0") for one in found)
     if certain and not any(map(_COMMA_AND_POINT.search, texts)):
         return True
     return None if found else False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab_agent.mappings.translator import MissingKind
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage
@@ -48,8 +48,16 @@ def collect_proposals(tried: Iterable[TriedMessage]) -> Proposals:
         outcomes += message.outcomes
         for each in message.parsed.suggestions:
             if _is_needed(each, message):
-                lines.setdefault((each.table, each.key), each)
+                lines[each.table, each.key] = _merge(lines.get((each.table, each.key), each), each)
     return Proposals(tuple(lines.values()), rows_for(outcomes))
+
+
+def _merge(first: MapSuggestion, second: MapSuggestion) -> MapSuggestion:
+    """One line for what two messages lack: the value that one of them is certain of; a question where they differ in one."""
+    if first.value is None or second.value is None:
+        return second if first.value is None else first
+    is_choice = first.value != second.value and first.value.startswith('"')
+    return replace(first, value=None, reason=f"messages differ: {first.value} or {second.value}") if is_choice else first
 
 
 def _is_needed(suggestion: MapSuggestion, message: TriedMessage) -> bool:

@@ -64,7 +64,7 @@ def test_first_look_at_csv_needs_no_settings(tmp_path: Path) -> None:
     assert no_columns in shown(first)
 
     named = tomllib.loads(blocks("toml")[1])["lis"]["folder"]["csv"]
-    asked = [named["columns"][name] for name in re.findall(r'^(\w+) = ""$', first.output, flags=re.MULTILINE)]
+    asked = [named["columns"][name] for name in re.findall(r"^    csv\.columns\.(\w+): ", first.output, flags=re.MULTILINE)]
     answers = "\n".join([*asked, "y", named["code_system"], "y", "2823-3", "y", ""])
     written = try_captured(tmp_path, *given, "--write", adapter="folder", answers=answers)
     assert written.exit_code == 0, written.output

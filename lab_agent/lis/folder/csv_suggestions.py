@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from lab_agent.errors import DataInvalidError
+from lab_agent.lis.code_page_guess import CodePageGuess, guess_code_pages
 from lab_agent.lis.folder.csv_results import parse_csv
 from lab_agent.lis.folder.csv_table import CsvTable, detect_encoding, read_table
 from lab_agent.lis.folder.settings import CsvSettings
@@ -33,7 +34,6 @@ _LOINC = CsvSettings.model_fields["code_system"].default
 _LOINC_FORM = re.compile(r"\d{1,7}-\d", re.ASCII)
 _NOISE = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 """Control characters that no text has: noise is full of letters in any code page, and proposes nothing."""
-_CYRILLIC = re.compile(r"[А-Яа-яЁё]")
 
 
 def suggest_csv_settings(data: bytes, settings: CsvSettings, zone: ZoneInfo | None, table: str) -> tuple[MapSuggestion, ...]:
@@ -62,21 +62,19 @@ def suggest_csv_table(data: bytes, table: str) -> tuple[MapSuggestion, ...]:
     """The columns that the table `csv` needs at least, for a file that it does not describe yet."""
     settings = CsvSettings.model_construct(columns={}, headings=False)
     lines = [(key, value, reason) for key, value, reason in _encoding(data, settings)]
-    settings = settings.model_copy(update={key: value for key, value, _ in lines})
+    settings = settings.model_copy(update={key: value for key, value, _ in lines if value is not None})
     lines += _delimiter(data, settings)
-    settings = settings.model_copy(update={key: value for key, value, _ in lines})
+    settings = settings.model_copy(update={key: value for key, value, _ in lines if value is not None})
     reason = f"a column each; the first row is: {', '.join(_head(data, settings, settings.delimiter))}"
     found = [_suggestion(f"{table}.csv", key, value, why) for key, value, why in lines]
     return (*found, *(_suggestion(f"{table}.csv.columns", name, None, reason) for name in _NEEDED_COLUMNS))
 
 
-def suggest_encoding(data: bytes, encoding: str) -> str | None:
-    """An encoding in which the file can be read, if it cannot be read in this one."""
+def guess_encoding(data: bytes, encoding: str) -> CodePageGuess | None:
+    """In which encoding the file can be read, if it cannot be read in this one."""
     if _decode(data, detect_encoding(data, encoding)) is not None or _NOISE.search(data):
         return None
-    foreign = [char for char in _decode(data, "cp1251") or "" if ord(char) > 127]
-    cyrillic = bool(foreign) and sum(bool(_CYRILLIC.match(char)) for char in foreign) > len(foreign) / 2
-    return "cp1251" if cyrillic else "cp1252"
+    return guess_code_pages(data)
 
 
 def _suggestion(table: str, key: str, value: Any, reason: str) -> MapSuggestion:
@@ -85,8 +83,8 @@ def _suggestion(table: str, key: str, value: Any, reason: str) -> MapSuggestion:
 
 
 def _encoding(data: bytes, settings: CsvSettings) -> Iterator[tuple[str, Any, str]]:
-    if (encoding := suggest_encoding(data, settings.encoding)) is not None:
-        yield "encoding", encoding, f"the file is not encoded as {settings.encoding}"
+    if (guess := guess_encoding(data, settings.encoding)) is not None:
+        yield "encoding", guess.page, f"the file is not encoded as {settings.encoding}; {guess.reason}"
 
 
 def _decode(data: bytes, encoding: str) -> str | None:

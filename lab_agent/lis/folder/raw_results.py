@@ -14,7 +14,7 @@ from lab_agent import exact_json
 from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_results import CsvReport, CsvResults, has_value, parse_csv
-from lab_agent.lis.folder.csv_suggestions import suggest_csv_settings, suggest_csv_table, suggest_encoding
+from lab_agent.lis.folder.csv_suggestions import guess_encoding, suggest_csv_settings, suggest_csv_table
 from lab_agent.lis.folder.csv_table import detect_encoding
 from lab_agent.lis.folder.documents import DocumentReader, MissingDocuments
 from lab_agent.lis.folder.files import SettleTracker, matches_pattern
@@ -112,9 +112,12 @@ class RawResultParser:
         return replace(read, parts=(part,), suggestions=(*self._suggest_encoding(raw), *read.suggestions))
 
     def _suggest_encoding(self, raw: bytes) -> tuple[MapSuggestion, ...]:
-        encoding = suggest_encoding(raw, self._settings.encoding)
-        reason = f"the file is not encoded as {self._settings.encoding}"
-        return (MapSuggestion(table=self._table, key="encoding", value=f'"{encoding}"', reason=reason),) if encoding else ()
+        guess = guess_encoding(raw, self._settings.encoding)
+        if guess is None:
+            return ()
+        reason = f"the file is not encoded as {self._settings.encoding}; {guess.reason}"
+        value = f'"{guess.page}"' if guess.page else None
+        return (MapSuggestion(table=self._table, key="encoding", value=value, reason=reason),)
 
     def _with_documents(self, part: ParsedPart) -> ParsedPart:
         """The part with the documents that it names by file, from the folder for results or where rejected files are."""

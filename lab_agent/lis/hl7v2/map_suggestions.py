@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lab_agent.domain.ids import is_line_key, is_order_key
 from lab_agent.domain.text import shorten
+from lab_agent.lis.code_page_guess import guess_code_pages
+from lab_agent.lis.hl7v2.code_pages import is_open_charset
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charset
+from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Message, Segment, declared_charsets
 from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, why_left_out
 from lab_agent.lis.hl7v2.results.obx_flags import flag_result, has_speaking_flag, propose_flag, unknown_flags
 from lab_agent.lis.hl7v2.results.obx_values import CODE_STRING_TYPES, CODED_TYPES, TEXT_TYPES
@@ -108,15 +110,11 @@ def suggest_for_header(message: Message, settings: Hl7v2Settings, name: str) -> 
 
 def suggest_encoding(data: bytes, name: str) -> tuple[MapSuggestion, ...]:
     """The code page of a message that declares none and is not valid in the configured one."""
-    if declared_charset(data) or not _is_readable(data):
+    if not is_open_charset(declared_charsets(data)) or not _is_readable(data):
         return ()
-    text = data.decode("cp1251", "replace")
-    cyrillic = len(re.findall("[а-яё]{2,}", text, re.IGNORECASE))
-    western = len(re.findall("[A-Za-z][äöüßéèáóñçÄÖÜ]|[äöüßéèáóñçÄÖÜ][a-z]", data.decode("latin-1")))
-    guess = "cp1251" if cyrillic > western else "iso-8859-1" if western else None
-    reason = "the bytes are in no known code page" if guess is None else f"read as {guess}, the texts are words"
-    value = json.dumps(guess) if guess else None
-    return (MapSuggestion(table=f"lis.{name}", key="encoding", value=value, reason=reason),)
+    guess = guess_code_pages(data)
+    value = json.dumps(guess.page) if guess.page else None
+    return (MapSuggestion(table=f"lis.{name}", key="received_encoding", value=value, reason=guess.reason),)
 
 
 def _is_readable(data: bytes) -> bool:

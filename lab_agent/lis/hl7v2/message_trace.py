@@ -16,7 +16,15 @@ from lab_agent.domain.value_text import format_reference_ranges, format_value
 from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
-from lab_agent.lis.hl7v2.parser import HL7_NULL, InvalidMessageError, Message, Segment, split_at_headers, split_batch
+from lab_agent.lis.hl7v2.parser import (
+    HL7_NULL,
+    InvalidMessageError,
+    Message,
+    Segment,
+    UndecodableMessageError,
+    split_at_headers,
+    split_batch,
+)
 from lab_agent.lis.hl7v2.receiver import check_header, is_acknowledgement, parse_results, read_message
 from lab_agent.lis.hl7v2.results.continued_messages import are_parts, join_parts
 from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, why_left_out
@@ -80,8 +88,10 @@ def _trace_message(data: bytes, name: str, settings: Hl7v2Settings, archive: Mes
         return _refused(data, describe_too_long(settings.max_message_bytes))
     try:
         message = read_message(data, settings)
-    except InvalidMessageError as error:
+    except UndecodableMessageError as error:
         return _refused(data, str(error), suggestions=suggest_encoding(data, name))
+    except InvalidMessageError as error:
+        return _refused(data, str(error))
     if is_acknowledgement(message):
         return ParsedMessage(parts=(), trace=(_acknowledgement_line(message),))
     trace = tuple(trace_segments(message, settings))

@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lab_agent.lis.hl7v2.code_pages import UnknownCharsetError, codec_name
+from lab_agent.lis.hl7v2.code_pages import UnknownCharsetError, decode_text, find_codec, without_switched_text
 
 _BYTE_ORDER_MARK = codecs.BOM_UTF8
 _PADDING_BEFORE = b" \t\r\n"
@@ -43,15 +43,15 @@ def split_at_headers(data: bytes) -> list[bytes]:
     return _LATER_MSH.split(data)
 
 
-def declared_charset(data: bytes) -> str:
-    """Read MSH-18 of a message that is not decoded yet; empty if it has none."""
-    header = re.split(rb"[\r\n]", strip_padding(data), maxsplit=1)[0]
+def declared_charsets(data: bytes) -> tuple[str, ...]:
+    """Read the repetitions of MSH-18 of a message that is not decoded yet; none if it is empty."""
+    header = without_switched_text(re.split(rb"[\r\n]", strip_padding(data), maxsplit=1)[0])
     separator = header[3:4]
     fields = header.split(separator) if separator else []
     field = fields[17] if len(fields) > 17 else b""
     repetition = header[5:6]
-    first = field.split(repetition)[0] if repetition else field
-    return first.decode("ascii", "replace").strip()
+    names = field.split(repetition) if repetition else [field]
+    return tuple(name.decode("ascii", "replace").strip() for name in names) if field.strip() else ()
 
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
@@ -165,7 +165,7 @@ def _is_text(text: str) -> bool:
 
 def _try_decode(data: bytes, encoding: str) -> str | None:
     try:
-        return data.decode(encoding)
+        return decode_text(data, encoding)
     except UnicodeDecodeError:
         return None
 
@@ -200,6 +200,10 @@ ACK_CONDITIONS = frozenset({"AL", "NE", "ER", "SU"})
 
 class InvalidMessageError(ValueError):
     """The bytes are not an HL7 message; the text says why without quoting it."""
+
+
+class UndecodableMessageError(InvalidMessageError):
+    """The bytes are no text in the code page of the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,23 +330,29 @@ class Message:
 
 
 def decode_message(data: bytes, encoding: str) -> Message:
-    """Decode and parse a message, in `encoding` unless MSH-18 names another. Raises `InvalidMessageError`.
-
-    Many name ASCII by default and send letters beyond it: then `encoding` says what they are.
-    """
+    """Decode and parse a message, in `encoding` unless MSH-18 names another. Raises `InvalidMessageError`."""
     data = strip_padding(data)
     if not data.startswith(b"MSH"):
         raise InvalidMessageError("the message does not begin with MSH")
-    named = declared_charset(data)
     try:
-        declared = codec_name(named) if named else encoding
-        encoding = encoding if declared == "ascii" and not data.isascii() else declared
-        text = data.decode(encoding)
+        encoding = find_codec(declared_charsets(data), data, encoding)
+        text = decode_text(data, encoding)
     except UnknownCharsetError as exc:
-        raise InvalidMessageError("the code page in MSH-18 is unknown") from exc
+        raise InvalidMessageError(str(exc)) from exc
     except UnicodeDecodeError as exc:
-        raise InvalidMessageError(f"the message contains bytes that are not valid {encoding}") from exc
-    return parse_message(text, encoding)
+        raise UndecodableMessageError(f"the message contains bytes that are not valid {encoding}") from exc
+    message = parse_message(text, encoding)
+    if (encoding != "utf-8" or data.isascii()) and _switches_bytes(text, message.header.separators):
+        raise InvalidMessageError("the message switches to another character set within a text, whose bytes may be separators")
+    return message
+
+
+def _switches_bytes(text: str, separators: Separators) -> bool:
+    """Whether a text switches to a set whose bytes are those of ASCII: a multi-byte one, or another one in its lower half."""
+    mark = re.escape(separators.escape)
+    return (
+        bool(separators.escape) and re.search(rf"{mark}(?:M[0-9A-Fa-f]{{4,6}}|C28(?!42)[0-9A-Fa-f]{{2}}){mark}", text) is not None
+    )
 
 
 def parse_message(text: str, encoding: str = "utf-8") -> Message:

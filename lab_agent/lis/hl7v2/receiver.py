@@ -120,7 +120,7 @@ class Receiver:
             return refused or step.answer or AckDecision(), data if refused else b""
         if step.whole is not data:
             try:
-                message = await asyncio.to_thread(decode_message, step.whole, self.settings.encoding)
+                message = await asyncio.to_thread(decode_message, step.whole, self.settings.encoding_in)
             except InvalidMessageError as error:
                 return AckDecision("E", (str(error),), _SEGMENT_SEQUENCE_ERROR), step.whole
         decision = await self._store_results(message, step.whole)
@@ -247,9 +247,9 @@ def _read_frame(frame: bytes, settings: Hl7v2Settings) -> Iterator[tuple[bytes, 
 def read_message(data: bytes, settings: Hl7v2Settings) -> Message:
     """Decode a message as it came. Raises `InvalidMessageError`."""
     try:
-        return decode_message(data, settings.encoding)
+        return decode_message(data, settings.encoding_in)
     except InvalidMessageError as error:
-        raise InvalidMessageError(_describe_unreadable(data, str(error))) from error
+        raise type(error)(_describe_unreadable(data, str(error))) from error
 
 
 def is_acknowledgement(message: Message) -> bool:

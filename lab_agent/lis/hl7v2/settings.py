@@ -101,7 +101,9 @@ class Hl7v2Settings(BaseModel):
     answer_results: Literal["as_asked", "original", "none"] = "as_asked"
     """How results are acknowledged: as their MSH-15 and MSH-16 ask, always with one AA or AE, or never."""
     encoding: Annotated[str, AfterValidator(_validate_encoding)] = "utf-8"
-    """Code page of sent messages, and of received ones without MSH-18."""
+    """Code page of sent messages, and of received ones without MSH-18 if `received_encoding` is not set."""
+    received_encoding: Annotated[str, AfterValidator(_validate_encoding)] | None = None
+    """Code page of received messages without MSH-18, or with letters beyond the ASCII that it names; `encoding` if not set."""
     charset_name: str | None = None
     """Value of MSH-18, if the LIS expects another spelling."""
     unencodable: Literal["refuse", "replace"] = "refuse"
@@ -171,6 +173,11 @@ class Hl7v2Settings(BaseModel):
     def zone(self) -> ZoneInfo | None:
         """The time zone of times without one."""
         return to_zone(self.time_zone)
+
+    @property
+    def encoding_in(self) -> str:
+        """Code page of received messages that do not say theirs."""
+        return self.received_encoding or self.encoding
 
     @property
     def charset(self) -> str:

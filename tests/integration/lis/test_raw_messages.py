@@ -166,8 +166,11 @@ async def test_folder_without_its_document_is_a_problem(folder: FolderAdapter) -
     [
         (f"{HEAD}\n{GOOD}\n".replace(";", ",").encode(), {("csv", "delimiter", '","')}),
         (f"{HEAD}\n{GOOD}\n".replace("13.40", "13,40").encode(), {("csv", "decimal_comma", "true")}),
-        (f"{HEAD}\n{GOOD}\n".replace("g/dL", "г/дл").encode("cp1251"), {("csv", "encoding", '"cp1251"')}),
-        (f"{HEAD}\n{GOOD}\n".replace("g/dL", "µg/l").encode("cp1252"), {("csv", "encoding", '"cp1252"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("XN", "Анализатор").encode("cp1251"), {("csv", "encoding", '"cp1251"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("XN", "Анализатор").encode("koi8-r"), {("csv", "encoding", '"koi8-r"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("XN", "Zählgerät").encode("cp1252"), {("csv", "encoding", '"cp1252"')}),
+        (f"{HEAD}\n{GOOD}\n".replace("g/dL", "г/дл").encode("cp1251"), {("csv", "encoding", None)}),
+        (f"{HEAD}\n{GOOD}\n".replace("g/dL", "µg/l").encode("cp1252"), {("csv", "encoding", None)}),
         (f"{HEAD}\n{GOOD}\n".replace("Tube", "TUBE ").encode(), {("csv.columns", "barcode", '"TUBE"')}),
         (f"{HEAD}\n{GOOD}\n".replace("Tube", "Sample").encode(), {("csv.columns", "barcode", None)}),
         (f"{HEAD}\n{GOOD}\n".replace("718-7", "HB").encode(), {("csv", "code_system", None)}),

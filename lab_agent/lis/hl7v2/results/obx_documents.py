@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from lab_agent.domain.document_formats import decode_document, detect_media_type, is_document_in_base64, is_whole
 from lab_agent.domain.lab_messages import Document
 from lab_agent.domain.report_documents import is_openable_url
+from lab_agent.lis.hl7v2.code_pages import encode_text
 from lab_agent.lis.hl7v2.parser import FieldValue, Segment
 from lab_agent.lis.hl7v2.results.obx_values import TEXT_TYPES, InvalidValueError
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry, rewrite_field
@@ -134,7 +135,7 @@ def _decode_data(name: str, data: str, encoding: str) -> bytes:
             case "hex":
                 return bytes.fromhex(packed)
             case _:
-                return data.encode(encoding)
+                return encode_text(data, encoding)
     except (binascii.Error, ValueError) as exc:
         raise InvalidValueError("has data that does not match its encoding") from exc
 

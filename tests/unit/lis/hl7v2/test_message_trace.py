@@ -85,12 +85,37 @@ def test_what_is_missing_is_proposed(segments: tuple[str, ...], expected: dict[t
 
 
 @pytest.mark.parametrize(
-    ("encoding", "name", "guess"), [("cp1251", "Иванова", '"cp1251"'), ("latin-1", "Müller", '"iso-8859-1"')]
+    ("encoding", "name", "guess"),
+    [
+        ("cp1251", "Иванова", '"cp1251"'),
+        ("koi8-r", "Иванова", '"koi8-r"'),
+        ("cp866", "ИВАНОВА АННА", '"cp866"'),
+        ("iso8859-5", "Иванова", '"iso8859-5"'),
+        ("gb18030", "张伟 红细胞计数", '"gb18030"'),
+        ("latin-1", "Müller", '"cp1252"'),
+        ("cp1252", "Fußgänger – Größe", '"cp1252"'),
+        ("cp1250", "Dvořák Růžena", '"cp1250"'),
+        ("cp1254", "Gülşah Çiğdem", '"cp1254"'),
+        ("cp1252", "5–10", None),  # a sign that all Windows pages have
+        ("cp1252", "Núñez", None),  # or Núńez of cp1250
+        ("iso8859-2", "Łukasz Więcław", None),  # alike in cp1250, whose other letters differ
+        ("cp1253", "Γεώργιος", None),
+        ("euc_kr", "김철수 혈액 검사 결과", None),
+        ("euc_jp", "山田太郎 血液検査", None),
+        ("cp850", "Müller Größe", None),
+        ("cp1251", "Ёж", None),
+    ],
 )
-def test_code_page_is_proposed(encoding: str, name: str, guess: str) -> None:
+def test_code_page_is_proposed_only_where_certain(encoding: str, name: str, guess: str | None) -> None:
     parsed = trace(MSH, PID.replace("Sample", name), OBR, OBX, encoding=encoding)
-    assert proposed(parsed) == {("lis.lab1", "encoding"): guess}
+    assert proposed(parsed) == {("lis.lab1", "received_encoding"): guess}
     assert [part.content for part in parsed.parts] == [None]
+
+
+@pytest.mark.parametrize("marks", ["", "^~", "^~\\", "^~\\^"])
+def test_short_separators_propose_no_code_page(marks: str) -> None:
+    parsed = trace(MSH.replace("^~\\&", marks), PID.replace("Sample", "Müller"), OBR, OBX)
+    assert (parsed.suggestions, parsed.parts[0].problem) == ((), "MSH-1 and MSH-2 do not define five separators")
 
 
 def test_barcode_and_item_are_proposed_for_when_they_are_needed() -> None:
