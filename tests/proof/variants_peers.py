@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.proof.mutants import Mutant
 
 _ESCAPES = "unit/lis/hl7v2/test_escapes.py"
+_CODE_PAGES = "integration/lis/hl7v2/test_code_pages.py"
 _PYTHON_HL7 = "integration/lis/hl7v2/test_adapter.py::test_python_hl7_clients_and_server_interoperate"
 
 VARIANTS: tuple[Mutant, ...] = (
@@ -34,6 +35,24 @@ VARIANTS: tuple[Mutant, ...] = (
         new='        separators.component: "S",\n',
         found_by="peers",
         tests=(_ESCAPES,),
+    ),
+    Mutant(
+        name="dash_removed_before_a_number",
+        what="removes the characters that nobody sees before it asks whether a text is a number",
+        file="lab_agent/lis/value_reading.py",
+        old="    text = text.strip(BLANKS)\n    if _UNSEEN_CHARACTER.search(text):\n",
+        new='    text = _UNSEEN_CHARACTER.sub("", text.strip(BLANKS))\n    if _UNSEEN_CHARACTER.search(text):\n',
+        found_by="peers",
+        tests=(_CODE_PAGES,),
+    ),
+    Mutant(
+        name="windows_page_read_as_iso_8859",
+        what="reads the dashes of a Windows page as the control characters that ISO 8859 has in their place",
+        file="lab_agent/lis/hl7v2/code_pages.py",
+        old="    return data.decode(_WINDOWS_PAGES[encoding] if found else encoding)\n",
+        new="    return data.decode(encoding)\n",
+        found_by="peers",
+        tests=(_CODE_PAGES,),
     ),
     Mutant(
         name="outputs_without_a_type",
