@@ -1,9 +1,13 @@
-"""HL7 v2 over MLLP: results in (received, stored, acknowledged) and orders out, each against the same bytes on plain sockets."""
+"""HL7 v2 over MLLP: results in (received, stored, acknowledged) and orders out, each against the same bytes on plain sockets;
+and what the reading of a long message costs, since that system's other messages wait for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import ExitStack
+from datetime import UTC
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -13,11 +17,17 @@ from benchmarks import mllp
 from benchmarks.child_process import ChildProcess, start_child
 from benchmarks.measurement import Measurement, RunOptions, Usage
 from benchmarks.workspace import make_workspace
+from lab_agent.lis.hl7v2.field_map import default_field_map
+from lab_agent.lis.hl7v2.parser import decode_message
+from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.results.result_reader import ResultReader
 from lab_agent.lis.testing import make_order
 
 _CONNECTIONS = 4
 """As from a laboratory with several analysers."""
 _OBSERVATIONS = 5
+_LONG, _MOST_READING = 1600, 300.0
+"""OBX of a long message, and the milliseconds of CPU that its reading takes at most."""
 
 
 def measure(options: RunOptions) -> list[Measurement]:
@@ -39,7 +49,25 @@ def measure(options: RunOptions) -> list[Measurement]:
         orders = [
             (bench.send_like_orders(options.choose(200, 1000)), bench.submit(options.choose(50, 200))) for _ in range(rounds)
         ]
-    return [*_to_measurements("results in", results), *_to_measurements("orders out", orders)]
+    long = [_measure_reading(kind) for kind in ("ST", "NM", "TX")]
+    return [*_to_measurements("results in", results), *_to_measurements("orders out", orders), *long]
+
+
+def _measure_reading(kind: str) -> Measurement:
+    """Decode and read one message of very many OBX, the best of several times."""
+    reader = ResultReader(ObxValueReader(default_field_map(), UTC), lambda _: None)
+    values = (f"OBX|{n}|{kind}|{kind}{n if kind != 'TX' else ''}^^L||{n} of them|||||||F" for n in range(1, _LONG + 1))
+    data = "\r".join((*_result_segments(1)[:4], *values)).encode()
+
+    def cpu() -> float:
+        before = time.process_time()
+        (part,) = reader.read(decode_message(data, "utf-8"))
+        if part.problem is not None:
+            raise RuntimeError(part.problem)
+        return 1000 * (time.process_time() - before)
+
+    name = f"message of {_LONG:,} OBX of type {kind}: CPU"
+    return Measurement(name=name, value=min(cpu() for _ in range(5)), unit="ms", at_most=_MOST_READING)
 
 
 def _to_measurements(what: str, pairs: list[tuple[Usage, Usage]]) -> list[Measurement]:

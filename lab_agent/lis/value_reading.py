@@ -255,6 +255,8 @@ def readable_text(text: str) -> str:
     Between digits something was meant, such as a dash of another code page: a replacement character keeps them apart.
     FHIR's string allows no control character but tab, LF and CR (STU3, Data Types).
     """
+    if text.replace("\n", "").isprintable():
+        return text.strip()
     lines = _NO_BREAK_SPACE.sub(" ", _LINE_END.sub("\n", text))
     return _INVISIBLE.sub("", _INVISIBLE_AT_DIGITS.sub("\ufffd", lines)).strip()
 

@@ -52,6 +52,7 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
     looked_at = 0
     numbers: list[str] = []
     listed: list[Segment] = []
+    names_no_order = False
     for group in split_groups(message, settings.field_map)[:_MAX_GROUPS]:
         if looked_at > _MAX_OBX:
             break
@@ -61,6 +62,7 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
         rename_codes(group, settings.field_map)
         found += _suggest_for_group(group, settings)
         is_culture = is_antibiogram(group.obx_entries) or bool(group.obr.text(26))
+        names_no_order |= not _has_own_key(group, settings)
         for entry in group.obx_entries[:_MAX_OBX]:
             if why_left_out(entry.obx, settings.field_map):
                 continue
@@ -73,6 +75,8 @@ def suggest_for_results(message: Message, settings: Hl7v2Settings, name: str) ->
         if settings.zone is None and any(map(_lacks_zone, _times(group, settings))):
             reason = "times have no zone; name the laboratory's, such as Europe/Berlin"
             found.append(MapSuggestion(table=f"lis.{name}", key="time_zone", reason=reason))
+    if names_no_order:
+        found += _suggest_reference(message)
     found += (*_suggest_decimal_comma(numbers), *_suggest_unused_segments(message, settings))
     found += _suggest_leaving_out(listed, settings.field_map)
     return tuple({(each.table, each.key, each.if_barcode): each for each in reversed(found)}.values())[::-1]
@@ -130,8 +134,7 @@ def _suggest_for_group(group: ObrGroup, settings: Hl7v2Settings) -> Iterator[Map
     status, known = group.find_first(paths["status"]), settings.field_map.table("report_status")
     if status and status not in known:
         yield _suggest_status("report_status", status, known.get(status.upper()), "OBR-25")
-    if not any(map(_is_own_key, (*group.find_all(paths["line"]), *group.find_all(paths["order"])))):
-        yield from _suggest_reference(group)
+    if not _has_own_key(group, settings):
         yield from _suggest_barcode(group, results.barcode)
     if not any(has_minutes(group.find_first((path,))) for path in paths["issued"]):
         yield from _suggest_issued(group, results.issued)
@@ -146,9 +149,14 @@ def _suggest_status(table: str, code: str, meaning: str | None, field: str) -> M
     return MapSuggestion(table=f"tables.{table}", key=code, value=json.dumps(meaning) if meaning else None, reason=reason)
 
 
-def _suggest_reference(group: ObrGroup) -> Iterator[MapSuggestion]:
+def _has_own_key(group: ObrGroup, settings: Hl7v2Settings) -> bool:
+    paths = settings.field_map.results.paths
+    return any(map(_is_own_key, (*group.find_all(paths["line"]), *group.find_all(paths["order"]))))
+
+
+def _suggest_reference(message: Message) -> Iterator[MapSuggestion]:
     """Where one of our own keys stands, if it is in none of the fields that are searched."""
-    for segment in group.message.segments:
+    for segment in message.segments:
         for number in range(1, len(segment.fields)):
             text = segment.text(number)
             if _is_own_key(text):

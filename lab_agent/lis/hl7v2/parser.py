@@ -113,19 +113,18 @@ def unescape(value: str, separators: Separators = STANDARD_SEPARATORS, encoding:
     mark = separators.escape
     if not mark or mark not in value:
         return value
-    pieces, rest = [], value
-    while mark in rest:
-        before, _, after = rest.partition(mark)
-        name, closed, behind = after.partition(mark)
-        meant = _unescape_sequence(name, separators, encoding) if closed else None
-        pieces.append(before)
+    first, *pieces = value.split(mark)
+    found, place = [first], 0
+    while place < len(pieces):
+        is_closed = place + 1 < len(pieces)
+        meant = _unescape_sequence(pieces[place], separators, encoding) if is_closed else None
         if meant is None:
-            pieces.append(mark)  # an unknown escape, or a lone mark: leave it as it is
-            rest = after
+            found += (mark, pieces[place])  # an unknown escape, or a lone mark: leave it as it is
+            place += 1
         else:
-            pieces.append(meant)
-            rest = behind
-    return "".join((*pieces, rest))
+            found += (meant, pieces[place + 1])
+            place += 2
+    return "".join(found)
 
 
 def _unescape_sequence(name: str, separators: Separators, encoding: str) -> str | None:
@@ -252,12 +251,19 @@ class FieldValue:
 
     def component_text(self, component: int, subcomponent: int | None = None) -> str:
         """The text of a component, or of its first sub-component if it has several; empty if it is missing."""
-        parts = self.raw.split(self.separators.component)
-        part = parts[component - 1] if component <= len(parts) else ""
-        pieces = part.split(self.separators.subcomponent)
-        wanted = (subcomponent or 1) - 1
-        raw = pieces[wanted] if wanted < len(pieces) else ""
-        return "" if raw == HL7_NULL else unescape(raw, self.separators, self.encoding)
+        return _component_text(self.raw, self.separators, self.encoding, component, subcomponent or 1)
+
+
+def _component_text(raw: str, separators: Separators, encoding: str, component: int, subcomponent: int) -> str:
+    part = _nth(_nth(raw, separators.component, component), separators.subcomponent, subcomponent)
+    return "" if not part or part == HL7_NULL else unescape(part, separators, encoding)
+
+
+def _nth(text: str, mark: str, number: int) -> str:
+    if mark not in text:  # as most are: this is what the reader does most often
+        return text if number == 1 else ""
+    parts = text.split(mark, number)
+    return parts[number - 1] if number <= len(parts) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +281,9 @@ class Segment:
 
     def repetitions(self, field: int) -> tuple[FieldValue, ...]:
         """The repetitions of a field that have a value."""
-        pieces = self.raw(field).split(self.separators.repetition)
+        if not (raw := self.raw(field)):
+            return ()
+        pieces = raw.split(self.separators.repetition)
         return tuple(value for value in (FieldValue(piece, self.separators, self.encoding) for piece in pieces) if value)
 
     def first_repetition(self, field: int) -> FieldValue:
@@ -284,7 +292,10 @@ class Segment:
 
     def text(self, field: int, component: int = 1, subcomponent: int | None = None) -> str:
         """The text of a component, stripped."""
-        return self.first_repetition(field).component_text(component, subcomponent).strip()
+        if not (raw := self.raw(field)):
+            return ""  # most fields of most segments
+        first = _nth(raw, self.separators.repetition, 1)
+        return _component_text(first, self.separators, self.encoding, component, subcomponent or 1).strip()
 
     def texts_at(self, path: FieldPath) -> Iterator[str]:
         """The values at a path, one for each repetition that has one."""
@@ -369,7 +380,7 @@ def _split_lines(text: str, separators: Separators) -> list[str]:
     """Split at CR; at LF too where a segment begins behind it, since some join parts with other line ends. Others are text."""
     if "\r" not in text:
         return text.split("\n")
-    return re.split(rf"\r\n?|\n+(?=[A-Z][A-Z0-9]{{2}}{re.escape(separators.field)})", text)
+    return re.split(rf"\r\n?|(?<!\n)\n++(?=[A-Z][A-Z0-9]{{2}}{re.escape(separators.field)})", text)
 
 
 def _parse_separators(text: str) -> Separators:

@@ -9,7 +9,7 @@ from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, name_documents
 from lab_agent.lis.hl7v2.results.obx_flags import flag_result, has_speaking_flag, rename_flags
-from lab_agent.lis.hl7v2.results.obx_repeats import join_repeats, text_key
+from lab_agent.lis.hl7v2.results.obx_repeats import join_repeats, text_keys
 from lab_agent.lis.hl7v2.results.obx_values import CODED_TYPES, TEXT_TYPES, is_text_for_number
 from lab_agent.lis.hl7v2.results.organisms import has_organism
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry, rewrite_field
@@ -136,8 +136,8 @@ def _lines_of_text(entries: Sequence[ObxEntry]) -> frozenset[int]:
     places: list[int] = []
     found: list[int] = []
     before: tuple[str, ...] = ()
-    for place, entry in enumerate(entries):
-        key, is_empty = text_key(entries, entry), _is_empty(entry.obx)
+    for place, (entry, key) in enumerate(zip(entries, text_keys(entries), strict=True)):
+        is_empty = _is_empty(entry.obx)
         if key != before:
             places = []
         if key and is_empty and key == before:

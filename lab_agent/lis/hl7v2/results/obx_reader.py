@@ -12,7 +12,7 @@ from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.results.obx_flags import OFF_SCALE, flag_result, read_flags, unknown_flags
-from lab_agent.lis.hl7v2.results.obx_repeats import names_beside_values, text_key
+from lab_agent.lis.hl7v2.results.obx_repeats import names_beside_values, text_keys
 from lab_agent.lis.hl7v2.results.obx_times import times_of_values
 from lab_agent.lis.hl7v2.results.obx_values import LOINC, InvalidValueError, ObxValueReader, put_off_scale
 from lab_agent.lis.hl7v2.results.organisms import has_organism, sub_id
@@ -63,7 +63,7 @@ class ObxReader:
         """Read all OBX. Raises `InvalidValueError`, naming the OBX."""
         observations: list[ReportedObservation] = []
         documents: list[Document] = []
-        text_keys = [text_key(group.obx_entries, entry) for entry in group.obx_entries]
+        keys = text_keys(group.obx_entries)
         times = times_of_values(group, self.value_reader)
         last: TextKey = ()
         specimen = group.find_first(self.value_reader.field_map.results.paths["specimen"]) or None
@@ -75,13 +75,13 @@ class ObxReader:
                 if entry.obx.text(2).upper() in DOCUMENT_TYPES:
                     documents += read_documents(entry.obx, entry.obx.encoding)
                     continue
-                around = _Surroundings(specimen, is_culture, _is_line(text_keys, place), kinds.get(entry.number, ""))
+                around = _Surroundings(specimen, is_culture, _is_line(keys, place), kinds.get(entry.number, ""))
                 one = self._read_observation(entry, status, around)
             except (InvalidValueError, UnreadableValueError) as error:
                 raise InvalidValueError(f"OBX {entry.number} {error}") from error
             except InvalidTimestampError as error:
                 raise InvalidValueError(f"OBX {entry.number} has a time that {error}") from error
-            previous, last = last, text_keys[place]
+            previous, last = last, keys[place]
             if one is None:
                 continue
             if last and last == previous and observations:

@@ -6,7 +6,7 @@ Cultures are left alone: there a repeated code may be another isolate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
@@ -58,6 +58,7 @@ def _is_culture(group: ObrGroup) -> bool:
 def _drop_identical(group: ObrGroup) -> Iterator[str]:
     """Leave out what stands there twice. Lines of a text may well be equal."""
     kept: dict[tuple[str, ...], ObxEntry] = {}
+    notes: dict[int, dict[str, None]] = {}
     listed: list[ObxEntry] = []
     for entry in group.obx_entries:
         content = tuple("|".join(entry.obx.fields[2:]).rstrip("|").split("|"))
@@ -65,8 +66,10 @@ def _drop_identical(group: ObrGroup) -> Iterator[str]:
         if first is entry or entry.obx.text(2).upper() in _TEXT_TYPES or not entry.obx.repetitions(5):
             listed.append(entry)
             continue
-        first.notes += [note for note in entry.notes if note not in first.notes]
+        notes.setdefault(first.number, dict.fromkeys(first.notes)).update(dict.fromkeys(entry.notes))
         yield f"OBX {entry.number} is the same as OBX {first.number}"
+    for entry in listed:
+        entry.notes = list(notes.get(entry.number, entry.notes))
     group.obx_entries = listed
 
 
@@ -85,20 +88,26 @@ def _drop_corrected(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:
     group.obx_entries = listed
 
 
-def text_key(entries: Sequence[ObxEntry], entry: ObxEntry) -> tuple[str, ...]:
-    """Identify the text that an OBX is a line of: such texts come as one OBX per line. Empty if it can be none.
+def text_keys(entries: Sequence[ObxEntry]) -> list[tuple[str, ...]]:
+    """For each OBX the text that it is a line of: such texts come as one OBX per line. Empty if it can be none.
 
     ST is a line only of what is plainly a text: it may as well be a value, or an organism.
     """
-    obx, kind = entry.obx, entry.obx.text(2).upper()
+    texts = frozenset[tuple[str, str]]()
+    if not any(map(_is_susceptibility, entries)):
+        texts = frozenset(_name(one.obx) for one in entries if _is_long(one.obx))
+    return [_text_key(entry.obx, texts) for entry in entries]
+
+
+def _text_key(obx: Segment, texts: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    kind, name = obx.text(2).upper(), _name(obx)
     if kind in _TEXT_TYPES:
-        return (kind, *_name(obx))
-    is_text = kind == "ST" and not _says_more(obx) and not any(map(_is_susceptibility, entries))
-    return ("ST", *_name(obx)) if is_text and any(_is_long(one.obx, _name(obx)) for one in entries) else ()
+        return (kind, *name)
+    return ("ST", *name) if kind == "ST" and name in texts and not _says_more(obx) else ()
 
 
-def _is_long(obx: Segment, name: tuple[str, str]) -> bool:
-    return obx.text(2).upper() == "ST" and _name(obx) == name and len(obx.text(5)) >= _LONG_LINE
+def _is_long(obx: Segment) -> bool:
+    return obx.text(2).upper() == "ST" and len(obx.text(5)) >= _LONG_LINE
 
 
 def _says_more(obx: Segment) -> bool:

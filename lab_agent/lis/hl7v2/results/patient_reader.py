@@ -11,7 +11,7 @@ from datetime import date
 from lab_agent.domain.lab_messages import ReportedPatient
 from lab_agent.domain.values import BirthDate, Identifier, PartialDate
 from lab_agent.lis.hl7v2.field_map import FieldMap
-from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue
+from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Segment
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_partial_date
 
@@ -21,13 +21,29 @@ _GENDERS = {"M": "male", "F": "female", "O": "other", "U": "unknown"}
 """HL7 table 0001, as far as FHIR has the same."""
 _URI_TYPES = frozenset({"URI", "URL"})
 
+_PATHS = ("family", "given", "birth_date", "sex", "patient_ids")
+"""The paths of the map that are read here."""
 
-def read_patient(group: ObrGroup, field_map: FieldMap) -> ReportedPatient | None:
+
+Said = dict[tuple[Segment, ...], ReportedPatient | None]
+"""What has been read of a message's patients, by the segments that say it: very many groups may have one patient."""
+
+
+def read_patient(group: ObrGroup, field_map: FieldMap, said: Said) -> ReportedPatient | None:
     """Whose results a group has; None if the message does not say it.
 
     An identifier's system is its assigning authority (CX-4) by `[tables.assigning_authorities]`, None if it has none: so come
     back the numbers that we sent, where the LIS keeps the number alone.
     """
+    paths = (path for name in _PATHS for path in field_map.results.paths[name])
+    names = dict.fromkeys(path.segment for path in paths)
+    segments = tuple(segment for name in names for segment in group.segments_named(name))
+    if segments not in said:
+        said[segments] = _read_patient(group, field_map)
+    return said[segments]
+
+
+def _read_patient(group: ObrGroup, field_map: FieldMap) -> ReportedPatient | None:
     paths = field_map.results.paths
     patient = ReportedPatient(
         family=group.find_first(paths["family"]) or None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
 from lab_agent.lis.hl7v2.results.obx_texts import quotable_code
@@ -38,37 +39,54 @@ def merge_same_reports(parsed: Iterable[ParsedReport]) -> Iterator[ParsedReport]
 
     What stands in two of them under one code and number is not told apart: it may be two isolates, or two samples.
     """
-    reports: dict[str, ParsedReport] = {}
+    reports: dict[str, list[ParsedReport]] = {}
     for part in parsed:
-        report = part.content
-        if not isinstance(report, LabReport):
-            yield part
-        elif earlier := reports.get(report.report_id):
-            reports[report.report_id] = _merge_parts(earlier, part)
+        if isinstance(part.content, LabReport):
+            reports.setdefault(part.content.report_id, []).append(part)
         else:
-            reports[report.report_id] = part
-    yield from reports.values()
+            yield part
+    yield from (_merge_parts(*parts) for parts in reports.values())
 
 
-def _merge_parts(first: ParsedReport, second: ParsedReport) -> ParsedReport:
-    if not (isinstance(first.content, LabReport) and isinstance(second.content, LabReport)):
-        return first  # refused already
-    more = second.content
-    if second.is_isolate and first.content.observations[:1] == more.observations[:1]:  # its organism, which stands there already
-        more = replace(more, observations=more.observations[1:])
-    report = _merge_reports(first.content, more)
-    if repeated := find_repeated(report.observations):
-        problem = f"OBR {first.number}: has the same report as OBR {second.number}, and {describe_repeated(repeated)}"
-        return replace(first, content=None, problem=problem)
-    return replace(first, content=report, notes=(*first.notes, *second.notes))
+def _merge_parts(first: ParsedReport, *others: ParsedReport) -> ParsedReport:
+    report = first.content
+    if not (others and isinstance(report, LabReport)):
+        return first
+    observations, seen = list(report.observations), {observation_name(one) for one in report.observations}
+    contents: list[LabReport] = [report]
+    for part in others:
+        if not isinstance(more := part.content, LabReport):
+            continue
+        # the organism of an isolate stands there already
+        is_known = part.is_isolate and observations[:1] == list(more.observations[:1])
+        added = more.observations[1:] if is_known else more.observations
+        if repeated := find_repeated(added, seen):
+            problem = f"OBR {first.number}: has the same report as OBR {part.number}, and {describe_repeated(repeated)}"
+            return replace(first, content=None, problem=problem)
+        observations += added
+        contents.append(more)
+    merged = replace(
+        reduce(_merge_heads, contents),
+        lines=tuple(dict.fromkeys(line for each in contents for line in each.lines)),
+        items=tuple(dict.fromkeys(item for each in contents for item in each.items)),
+        observations=tuple(observations),
+        documents=tuple(document for each in contents for document in each.documents),
+    )
+    return replace(first, content=merged, notes=tuple(note for part in (first, *others) for note in part.notes))
 
 
-def find_repeated(observations: Iterable[ReportedObservation]) -> ReportedObservation | None:
-    """The first observation that nothing tells from another one of the report: neither a number of its own nor its code."""
-    seen: set[tuple[str, ...]] = set()
+def observation_name(one: ReportedObservation) -> tuple[str, ...]:
+    """What tells an observation from the others of its report: a number of its own, else its code."""
+    return (one.id,) if one.id else (one.code.system or "", one.code.code)
+
+
+def find_repeated(
+    observations: Iterable[ReportedObservation], seen: set[tuple[str, ...]] | None = None
+) -> ReportedObservation | None:
+    """The first observation that nothing tells from another one of the report, or from those `seen`, to which they are added."""
+    seen = set() if seen is None else seen
     for one in observations:
-        name = (one.id,) if one.id else (one.code.system or "", one.code.code)
-        if name in seen:
+        if (name := observation_name(one)) in seen:
             return one
         seen.add(name)
     return None
@@ -82,17 +100,13 @@ def describe_repeated(one: ReportedObservation) -> str:
     )
 
 
-def _merge_reports(first: LabReport, second: LabReport) -> LabReport:
+def _merge_heads(first: LabReport, second: LabReport) -> LabReport:
     return replace(
         first,
         status=min(first.status, second.status, key=_STATUS_ORDER.index),
         barcode=first.barcode or second.barcode,
         effective=first.effective if first.effective != first.issued else second.effective,
         issued=max(first.issued, second.issued),
-        lines=tuple(dict.fromkeys((*first.lines, *second.lines))),
-        items=tuple(dict.fromkeys((*first.items, *second.items))),
-        observations=(*first.observations, *second.observations),
-        documents=(*first.documents, *second.documents),
         correction=first.correction or second.correction,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, groupby
 
@@ -33,7 +33,7 @@ from lab_agent.lis.hl7v2.results.order_references import (
     tell_apart,
 )
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
-from lab_agent.lis.hl7v2.results.patient_reader import read_patient
+from lab_agent.lis.hl7v2.results.patient_reader import Said, read_patient
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
@@ -66,6 +66,7 @@ class ResultReader:
 
     value_reader: ObxValueReader
     load_open_report: OpenReportLookup
+    patients: Said = field(default_factory=dict)
 
     def read(self, message: Message) -> list[ParsedReport]:
         """Read all parts of a message; an invalid part does not affect the others."""
@@ -254,7 +255,7 @@ class ResultReader:
             barcode=references.barcode,
             not_performed=tuple(entries),
             collect_again=collect_again and self.value_reader.field_map.results.collect_again,
-            patient=read_patient(group, self.value_reader.field_map),
+            patient=read_patient(group, self.value_reader.field_map, self.patients),
         )
 
     def _build_report(self, group: ObrGroup, report_id: str, references: OrderReferences, status: str) -> LabReport:
@@ -276,7 +277,7 @@ class ResultReader:
             issued=issued,
             observations=content.observations,
             documents=content.documents,
-            patient=read_patient(group, self.value_reader.field_map),
+            patient=read_patient(group, self.value_reader.field_map, self.patients),
             correction=status == _CORRECTED,
         )
 

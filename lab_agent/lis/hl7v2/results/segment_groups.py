@@ -296,7 +296,7 @@ class _Splitter:
         self._begin_order()
         leading, before = self.specimen or _Context(), self.waiting
         leading.has_orders = True
-        shared_notes = [*(self.patient_notes if self.patient else self.message_notes), *leading.notes]
+        shared_notes = [*_as_one(self.patient_notes if self.patient else self.message_notes), *_as_one(leading.notes)]
         self.group = ObrGroup(
             number=len(self.groups) + 1,
             obr=segment,
@@ -377,6 +377,13 @@ class _Splitter:
             self.group.skipped.append(place)
         else:
             self.skipped.append(place)
+
+
+def _as_one(notes: list[str]) -> list[str]:
+    """The notes that many groups share as one text, joined once: a long message may have very many of both."""
+    if len(notes) > 1:
+        notes[:] = ["\n".join(notes)]
+    return notes
 
 
 def _is_of_next(orc: Segment, obr: Segment, next_obr: Segment | None) -> bool:

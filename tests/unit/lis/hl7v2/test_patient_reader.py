@@ -20,7 +20,7 @@ def patient(pid: str, *, mapping: str = "", folder: Path | None = None) -> Repor
         field_map = load_field_map(folder / "map.toml")
     message = parse_message(f"MSH|^~\\&|LIS||AGENT||20240518||ORU^R01|1|P|2.5\r{pid}\rOBR|1||F1|T\r")
     [group] = split_message(message, lambda _: False, lambda _: False).groups
-    return read_patient(group, field_map)
+    return read_patient(group, field_map, {})
 
 
 def identifiers(*pairs: tuple[str | None, str]) -> tuple[Identifier, ...]:
