@@ -15,14 +15,17 @@ import typer
 
 from lab_agent.cli.adapter_trial import Trial, TrialInput, load_trial, open_rehearsal
 from lab_agent.cli.adapter_try_output import messages_json, print_messages, print_proposals, proposals_json
-from lab_agent.cli.adapter_try_write import write_proposals
+from lab_agent.cli.adapter_try_write import NothingAnsweredError, write_proposals
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_json, print_line
+from lab_agent.domain.text import shorten
 from lab_agent.errors import InputError
 from lab_agent.workbench.captured_messages import CapturedMessage, read_captured
 from lab_agent.workbench.proposals import Proposals, TriedMessage, collect_proposals
 
 _MOST_ROUNDS = 5
+_UNCODED_UNITS = 3
+"""Exit code; 2 is that of a mistake of use."""
 FilesArgument = Annotated[
     list[Path], typer.Argument(metavar="FILE…", help="Files with messages, folders of such files, or - for standard input.")
 ]
@@ -59,7 +62,7 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
     """Show what captured messages would become, and the lines that the map and the mapping tables lack; nothing is touched.
 
     NAME is a laboratory system of the settings, or, without settings, a kind of adapter such as hl7v2. Exit code 1 while
-    something is missing.
+    something is missing; 3 if nothing is, and units of numbers go out without a code, since there is no table of units.
     """
     name = (ctx.parent.info_name if ctx.parent else None) or "hl7v2"
     if yes and not write:
@@ -79,6 +82,7 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
         print_json(
             {
                 "complete": outcome.is_complete,
+                "uncoded_units": list(outcome.uncoded_units),
                 "messages": messages_json(outcome.tried, show_patient=show_patient),
                 "missing": proposals_json(outcome.proposals),
                 "added": proposals_json(outcome.added),
@@ -89,8 +93,8 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
         print_proposals(outcome.trial, outcome.proposals)
         outcome = _write(trial, captured, outcome, ask=not yes) if write else outcome
         print_line(f"\n{outcome.summary}")
-    if not outcome.is_complete:
-        raise typer.Exit(1)
+    if not outcome.is_complete or outcome.uncoded_units:
+        raise typer.Exit(_UNCODED_UNITS if outcome.is_complete else 1)
 
 
 def _read_standard_input() -> bytes:
@@ -114,7 +118,14 @@ class _Outcome:
     def summary(self) -> str:
         parts = [part for each in self.tried for part in each.outcomes]
         good = sum(part.is_delivered for part in parts)
-        return f"Messages: {len(self.tried)}. Parts: {len(parts)}; {good} lack nothing, {len(parts) - good} lack something."
+        summary = f"Messages: {len(self.tried)}. Parts: {len(parts)}; {good} lack nothing, {len(parts) - good} lack something."
+        units = ", ".join(map(shorten, self.uncoded_units))
+        return f"{summary}\nUnits that would be sent without a code, as there is no units.csv: {units}." if units else summary
+
+    @property
+    def uncoded_units(self) -> tuple[str, ...]:
+        outcomes = (part for each in self.tried for part in each.outcomes)
+        return tuple(dict.fromkeys(unit for each in outcomes for unit in each.uncoded_units))
 
 
 def _try(trial: Trial, captured: Sequence[CapturedMessage]) -> _Outcome:
@@ -125,7 +136,11 @@ def _try(trial: Trial, captured: Sequence[CapturedMessage]) -> _Outcome:
 def _write(trial: Trial, captured: Sequence[CapturedMessage], outcome: _Outcome, *, ask: bool) -> _Outcome:
     """Add the proposals and try again, as long as that shows more to add: a value that is refused hides what it lacks."""
     for _ in range(_MOST_ROUNDS):
-        written = write_proposals(outcome.trial, outcome.proposals, ask=ask)
+        try:
+            written = write_proposals(outcome.trial, outcome.proposals, ask=ask)
+        except NothingAnsweredError as error:
+            kept = "what was added before stays" if outcome.added else "nothing was changed"
+            raise InputError(f"{error}; {kept}") from error
         if not written:
             break
         outcome = replace(_try(load_trial(trial.given), captured), added=outcome.added + written)

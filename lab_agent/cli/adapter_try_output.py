@@ -40,7 +40,7 @@ def print_messages(tried: Sequence[TriedMessage], *, show_patient: bool) -> None
             if line.skipped or line.meaning:
                 print_line(f"    {'— skipped' if line.skipped else f'→ {line.meaning}'}")
         for outcome in message.outcomes:
-            _print_part(outcome, show_patient=show_patient)
+            _print_part(message, outcome, show_patient=show_patient)
         if not message.outcomes:
             print_line("Nothing of it is a result: it is acknowledged, and that is all.")
 
@@ -101,7 +101,7 @@ def _message_json(message: TriedMessage, *, show_patient: bool) -> Row:
         }
         for line in message.parsed.trace
     ]
-    parts = [_part_row(each, show_patient=show_patient) | {"observations": _rows(each)} for each in message.outcomes]
+    parts = [_part_row(message, each, show_patient=show_patient) | {"observations": _rows(each)} for each in message.outcomes]
     return {"name": message.name, "segments": segments, "parts": parts}
 
 
@@ -111,16 +111,16 @@ def _shown_text(line: TraceLine, *, show_patient: bool) -> str:
     return f"{line.place:<7} {shorten(line.text, _LONGEST_LINE)}"
 
 
-def _print_part(outcome: PartOutcome, *, show_patient: bool) -> None:
+def _print_part(message: TriedMessage, outcome: PartOutcome, *, show_patient: bool) -> None:
     print_line("")
-    row = _part_row(outcome, show_patient=show_patient)
+    row = _part_row(message, outcome, show_patient=show_patient)
     print_fields({name: value for name, value in row.items() if name != "fate"}, as_json=False)
     rows = [{key: shorten(str(value)) for key, value in row.items()} for row in _rows(outcome)]
     if rows:
         print_list(rows, as_json=False, empty_text="")
 
 
-def _part_row(outcome: PartOutcome, *, show_patient: bool) -> dict[str, Any]:
+def _part_row(message: TriedMessage, outcome: PartOutcome, *, show_patient: bool) -> dict[str, Any]:
     content = outcome.content
     missing = [str(each) for each in outcome.missing]
     return {
@@ -134,7 +134,16 @@ def _part_row(outcome: PartOutcome, *, show_patient: bool) -> dict[str, Any]:
         "order": outcome.order,
         "lines": list(outcome.lines),
         **_content_fields(content, show_patient=show_patient),
+        "comments": [_comment(message, each, show_patient=show_patient) for each in outcome.observations if each.reported.note],
+        "not_sent": list(outcome.not_sent),
+        "uncoded_units": list(outcome.uncoded_units),
     }
+
+
+def _comment(message: TriedMessage, observation: OutgoingObservation, *, show_patient: bool) -> str:
+    text = observation.reported.note or ""
+    is_hidden = not show_patient and any(name in text.casefold() for name in message.parsed.names)
+    return f"{observation.reported.code.code}: {_HIDDEN if is_hidden else shorten(' '.join(text.split()), _LONGEST_LINE)}"
 
 
 def _content_fields(content: LabMessage | None, *, show_patient: bool) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import typer
 from lab_agent.atomic_file import rewrite_atomically, temporary_file
 from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.output import print_error
-from lab_agent.errors import InputError
 from lab_agent.ports.lis import MapSuggestion
 from lab_agent.settings.root import load_settings
 from lab_agent.workbench.map_lines import TomlLine, add_lines, paste_lines, split_table
@@ -22,6 +21,13 @@ from lab_agent.workbench.table_rows import TableRow, plan_changes, require_folde
 
 _SETTINGS_PREFIX = "lis"
 _TIME_ZONE = "time_zone"
+
+
+class NothingAnsweredError(Exception):
+    """The input ended before a question was answered."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing was answered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,8 @@ def write_proposals(trial: Trial, proposals: Proposals, *, ask: bool) -> Proposa
 
     Returns what was added.
 
-    Every file is checked as it would be before any is written. Raises `InputError`, `TomlEditError`, `MappingsError`, `OSError`.
+    Every file is checked as it would be before any is written. Raises `NothingAnsweredError`, `InputError`, `TomlEditError`,
+    `MappingsError`, `OSError`.
     """
     suggestions = [each for line in proposals.map_lines if (each := _with_value(line, ask=ask))]
     rows = [filled for row in proposals.rows if (filled := _with_target(row, ask=ask))]
@@ -133,11 +140,11 @@ def _with_target(row: TableRow, *, ask: bool) -> TableRow | None:
 
 
 def _confirm(question: str) -> None:
-    """Ask for a yes. Raises `InputError` for the end of the input, and `Abort` for a no."""
+    """Ask for a yes. Raises `NothingAnsweredError` for the end of the input, and `Abort` for a no."""
     try:
         agreed = typer.confirm(question, err=True)
     except typer.Abort:
-        raise InputError("nothing was answered; nothing was changed") from None
+        raise NothingAnsweredError from None
     if not agreed:
         raise typer.Abort
 
@@ -146,4 +153,4 @@ def _ask(question: str) -> str:
     try:
         return str(typer.prompt(question, default="", show_default=False, err=True)).strip()
     except typer.Abort:
-        raise InputError("nothing was answered; nothing was changed") from None
+        raise NothingAnsweredError from None

@@ -53,6 +53,12 @@ def missing_mappings(report: LabReport, tables: MappingTables) -> tuple[MissingM
     return tuple(dict.fromkeys(each for one in report.observations for each in _missing_for_observation(one, tables)))
 
 
+def uncoded_units(report: LabReport, tables: MappingTables) -> tuple[str, ...]:
+    """The units of numbers that go out as the laboratory writes them, since there is no table of units; each once."""
+    found = (tables.unit(amount) for one in report.observations for amount in _quantities(one))
+    return tuple(dict.fromkeys(one.unit or "" for one in found if one and one.unit and not (one.system and one.code)))
+
+
 def translate(report: LabReport, tables: MappingTables) -> LabReport:
     """The report with its units and coded answers translated; what has no row stays as it is."""
     return replace(report, observations=tuple(_translate_observation(one, tables) for one in report.observations))

@@ -138,11 +138,15 @@ class MapSuggestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedMessage:
-    """A raw message as an adapter reads it."""
+    """A raw message as an adapter reads it.
+
+    `names` are the words (casefolded) by which it names the patient: a text that has one is shown on request alone.
+    """
 
     parts: tuple[ParsedPart, ...]
     trace: tuple[TraceLine, ...] = ()
     suggestions: tuple[MapSuggestion, ...] = ()
+    names: frozenset[str] = frozenset()
 
 
 @runtime_checkable

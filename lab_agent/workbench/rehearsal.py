@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -14,11 +14,12 @@ from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import DataInvalidError
 from lab_agent.mappings.tables import MappingTables
-from lab_agent.mappings.translator import MissingKind, MissingMapping, missing_mappings
+from lab_agent.mappings.translator import MissingKind, MissingMapping, missing_mappings, uncoded_units
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import ParsedPart
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.settings.groups import ResultsSettings
 from lab_agent.workbench.stand_in import STAND_IN_ORDER, add_stand_in_order, address_to
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.order_lookup import load_part
@@ -54,7 +55,7 @@ class PartOutcome:
 
     `order` is the one that it would meet, None where none is known; `lines` those that it covers. `reason` says why it waits or
     is refused, `next_step` what to do then. `missing` is what the mapping tables lack; `unknown_items` are tests that it names
-    and the order does not have.
+    and the order does not have. `not_sent` is what the clinic would not get of it, `uncoded_units` what it gets as a text.
     """
 
     part: ParsedPart
@@ -67,6 +68,8 @@ class PartOutcome:
     observations: tuple[OutgoingObservation, ...] = ()
     missing: tuple[MissingMapping, ...] = ()
     unknown_items: tuple[str, ...] = ()
+    not_sent: tuple[str, ...] = ()
+    uncoded_units: tuple[str, ...] = ()
 
     @property
     def is_delivered(self) -> bool:
@@ -113,7 +116,13 @@ class Rehearsal:
         if not isinstance(content, LabReport) or any(each.body for each in outcome.observations):
             return outcome
         values = self._rehearse_on_stand_in(uow, part, content)  # the order is not known, or not its test: the values still are
-        return replace(outcome, observations=values.observations, missing=values.missing)
+        return replace(
+            outcome,
+            observations=values.observations,
+            missing=values.missing,
+            not_sent=values.not_sent,
+            uncoded_units=values.uncoded_units,
+        )
 
     def _rehearse_on_stand_in(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
         if isinstance(content, AccessionUpdate):
@@ -168,10 +177,13 @@ class Rehearsal:
                 bodies = [each.body for each in plan.observations]
             except DataInvalidError:
                 bodies = ()  # the matcher has said why: the report is held for it
+        observations = _pair(report.observations, sendable, bodies)
         return replace(
             outcome,
-            observations=_pair(report.observations, sendable, bodies),
+            observations=observations,
             unknown_items=tuple(item for item in report.items if item not in names),
+            not_sent=tuple(_not_sent(report, observations, self.matcher.checks.planner.settings)),
+            uncoded_units=uncoded_units(report, tables),
         )
 
 
@@ -185,6 +197,21 @@ def _fate_of(content: LabMessage, record: ReportRecord) -> Fate:
 def _lacks_code(observation: ReportedObservation, report: LabReport, tables: MappingTables) -> bool:
     alone = replace(report, observations=(observation,))
     return any(each.kind in _UNSENDABLE for each in missing_mappings(alone, tables))
+
+
+def _not_sent(report: LabReport, observations: Iterable[OutgoingObservation], settings: ResultsSettings) -> Iterator[str]:
+    """What the settings keep from the clinic, and by which of them."""
+    for each in observations:
+        code, body = each.reported.code.code, each.body
+        if body is None:
+            continue  # nothing of it is sent yet
+        if each.reported.note and "comment" not in body:
+            yield f"the comment of {code} (results.send_notes)"
+        sent = {coding["code"] for coding in body.get("interpretation", {}).get("coding", ())}
+        if flags := [flag for flag in each.reported.flags if flag not in sent]:
+            yield f"{', '.join(flags)} of {code} (results.send_interpretation)"
+    if report.documents and settings.documents == "none":
+        yield f"{len(report.documents)} documents (results.documents)"
 
 
 def _pair(

@@ -27,7 +27,7 @@ from lab_agent.lis.hl7v2.parser import (
 )
 from lab_agent.lis.hl7v2.receiver import check_header, is_acknowledgement, parse_results, read_message
 from lab_agent.lis.hl7v2.results.continued_messages import are_parts, join_parts
-from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, why_left_out
+from lab_agent.lis.hl7v2.results.obx_entries import rename_codes, rename_texts, why_left_out
 from lab_agent.lis.hl7v2.results.obx_flags import has_speaking_flag
 from lab_agent.lis.hl7v2.results.obx_reader import read_flagged_value
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError, ObxValueReader
@@ -101,6 +101,7 @@ def _trace_message(data: bytes, name: str, settings: Hl7v2Settings, archive: Mes
         parts=parse_results(message, data, settings, archive),
         trace=trace,
         suggestions=suggest_for_results(message, settings, name),
+        names=_patient_names(message),
     )
 
 
@@ -186,6 +187,7 @@ class _GroupDescription:
         reader = ObxValueReader(self.settings.field_map, self.settings.zone)
         given = {entry.number: id(entry.obx) for entry in self.group.obx_entries}
         rename_codes(self.group, self.settings.field_map)
+        rename_texts(self.group, self.settings.field_map)
         found |= dict.fromkeys(given.values(), "goes on with the document before it")
         shown, is_culture = self.group.obx_entries[:_MAX_TRACED], has_organism(self.group.obx_entries)
         found |= {given[entry.number]: describe_obx(entry.obx, reader, is_culture=is_culture) for entry in shown}

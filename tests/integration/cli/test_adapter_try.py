@@ -49,6 +49,7 @@ def connected(lab: LaboratoryFolder) -> LaboratoryFolder:
     (lab.folder / "map.toml").write_text("# Ours.\n", encoding="utf-8")
     (lab.folder / "tables").mkdir()
     (lab.folder / "tables" / "codes.csv").write_text("code,loinc\nHGB,718-7\n", encoding="utf-8")
+    (lab.folder / "tables" / "units.csv").write_text("unit,ucum\ng/dL,g/dL\n", encoding="utf-8")
     lab.write(lambda uow: put_order(uow, DIALECT))
     return lab
 
@@ -153,6 +154,47 @@ def test_write_asks_and_keeps_what_is_there(cli: Cli, connected: LaboratoryFolde
     assert (connected.folder / "tables" / "codes.csv").read_text() == "code,loinc\nHGB,718-7\nHB2,718-7\n"
 
 
+def test_end_of_input_says_what_was_added(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    """The second round asks again: by then the map is another one."""
+    text = MESSAGE.format(line=line_key(0)).replace("HGB^", "HB2^").replace("13.20", "13,20")
+    message.write_text(text, newline="")
+    command = ("adapter", "hl7v2", "try", str(message), "--write")
+    unchanged = cli(*command, stdin="")
+    assert (unchanged.code, "nothing was changed" in unchanged.err) == (2, True)
+    assert (connected.folder / "map.toml").read_text() == "# Ours.\n"
+    changed = cli(*command, stdin="y\n")
+    assert (changed.code, "nothing was changed" in changed.err) == (2, False)
+    assert "decimal_comma = true" in (connected.folder / "map.toml").read_text()
+
+
+def test_unit_without_table_has_its_own_exit_code(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    assert cli("adapter", "hl7v2", "try", str(message)).code == 0
+    (connected.folder / "tables" / "units.csv").unlink()
+    done = cli("adapter", "hl7v2", "try", str(message), "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["complete"], found["uncoded_units"]) == (3, True, ["g/dL"])
+    message.write_text(MESSAGE.format(line=line_key(0)).replace("HGB^", "X^"), newline="")
+    assert cli("adapter", "hl7v2", "try", str(message)).code == 1
+
+
+def test_comments_and_what_is_not_sent_are_shown(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
+    message.write_text(MESSAGE.format(line=line_key(0)).replace("seen by Sample", "drawn twice"), newline="")
+    (part,) = json.loads(cli("adapter", "hl7v2", "try", str(message), "--json").out)["messages"][0]["parts"]
+    assert part["comments"] == ["HGB: drawn twice"]
+    assert part["not_sent"] == ["the comment of HGB (results.send_notes)", "N of HGB (results.send_interpretation)"]
+    connected.config.write_text(connected.config.read_text() + "send_notes = true\nsend_interpretation = true\n")
+    (part,) = json.loads(cli("adapter", "hl7v2", "try", str(message), "--json").out)["messages"][0]["parts"]
+    assert (part["comments"], part["not_sent"]) == (["HGB: drawn twice"], [])
+
+
+@pytest.mark.parametrize("value", ["****", "neg", "5."])
+def test_text_for_a_number_is_shown_as_it_is_read(cli: Cli, connected: LaboratoryFolder, message: Path, value: str) -> None:
+    message.write_text(MESSAGE.format(line=line_key(0)).replace("13.20", value), newline="")
+    done = cli("adapter", "hl7v2", "try", str(message))
+    assert f"HGB = {value}" in done.out
+    assert "invalid" not in done.out
+
+
 def test_settings_get_their_lines_too(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
     message.write_text(MESSAGE.format(line=line_key(0)).replace("+0000", ""), newline="")
     done = cli("adapter", "hl7v2", "try", str(message), "--write", stdin="Europe/Berlin\ny\n")
@@ -202,10 +244,10 @@ def test_other_adapters_try_too(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps(report).replace("13.2,", "13.20,"))
     for name in ("folder", "sql", "http"):
         done = cli("adapter", name, "try", "r.json")
-        assert (done.code, "13.20 g/dL" in done.out) == (0, True), done.out
+        assert (done.code, "13.20 g/dL" in done.out) == (3, True), done.out
     (tmp_path / "r.csv").write_text("report_id;barcode;effective;code;value;unit\nB1;42;2026-03-02T10:00:00Z;718-7;13,20;g/dL\n")
     added = cli("adapter", "folder", "try", "r.csv", "--map", "folder.toml", "--write", "--yes")
-    assert added.code == 0, added.out
+    assert added.code == 3, added.out
     assert (tmp_path / "folder.toml").read_text() == "[csv]\ndecimal_comma = true\n"
 
 

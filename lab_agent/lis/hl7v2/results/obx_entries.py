@@ -74,19 +74,21 @@ def prepare_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tup
     """Make the OBX of a group those that are read, one an observation; returns a note about each that was changed or left out."""
     return (
         *group.left_out,
-        *_rename_texts(group, field_map),
+        *rename_texts(group, field_map),
         *join_repeats(group, field_map),
         *drop_empty_entries(group, field_map, final=final),
     )
 
 
-def _rename_texts(group: ObrGroup, field_map: FieldMap) -> Iterator[str]:
-    """Read as a text what an analyser writes for a number that it does not have: `****`, `----`, `neg`."""
+def rename_texts(group: ObrGroup, field_map: FieldMap) -> tuple[str, ...]:
+    """Read as a text what an analyser writes for a number that it does not have (`****`, `----`, `neg`); a note about each."""
+    notes: list[str] = []
     for entry in group.obx_entries:
         values = entry.obx.repetitions(5)
         if entry.obx.text(2).upper() == "NM" and len(values) == 1 and is_text_for_number(values[0], field_map):
             entry.obx = rewrite_field(entry.obx, 2, "ST")
-            yield f"OBX {entry.number} is no number (NM), and is read as a text"
+            notes.append(f"OBX {entry.number} is no number (NM), and is read as a text")
+    return tuple(notes)
 
 
 def drop_empty_entries(group: ObrGroup, field_map: FieldMap, *, final: bool) -> tuple[str, ...]:
