@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from lab_agent import bootstrap
+from lab_agent import bootstrap, result_bootstrap
 from lab_agent.accounts import Accounts, Role
 from lab_agent.bootstrap import Components
 from lab_agent.crypto import Passwords
@@ -98,7 +98,7 @@ async def open_status_page(components: Components) -> StatusPage:
             clock=components.clock,
             adapters=(),
             mode="normal",
-            create_matcher=lambda: bootstrap.build_manual_matcher(components.settings, components.catalogue_cache.view),
+            create_matcher=lambda: result_bootstrap.build_manual_matcher(components.settings, components.catalogue_cache.view),
             assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
             refused_messages=RefusedMessageDesk(components.store, components.clock, components.adapters),
             catalogue=lambda: None,

@@ -6,16 +6,12 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
-from typing_extensions import override
-
 from lab_agent.catalogue_service.cache import CatalogueCache
-from lab_agent.catalogue_service.versions import VersionHorizon
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.audit import AuditOrigin
-from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import worker_name
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import SettingsError
@@ -33,6 +29,7 @@ from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
+from lab_agent.result_bootstrap import SystemClock, build_code_systems, build_matcher, build_planning, build_version_horizon
 from lab_agent.rules.engine import check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.root import Settings
@@ -46,26 +43,16 @@ from lab_agent.workflow.handover import SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.line_routing import LineRouter
-from lab_agent.workflow.order_assessment import CatalogueSource, OrderAssessor
+from lab_agent.workflow.order_assessment import OrderAssessor
 from lab_agent.workflow.order_decision import DecisionPolicy
 from lab_agent.workflow.order_reading import OrderReader
 from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.polling import OrderPoller
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
-from lab_agent.workflow.result_checks import ReleaseChecks
-from lab_agent.workflow.result_matching import MatchReportHandler, ReportMatcher
+from lab_agent.workflow.result_matching import MatchReportHandler
 from lab_agent.workflow.task_reconciliation import Reconciler
 from lab_agent.workflow.task_standing import TaskInspector
 from lab_agent.workflow.task_updates import TaskUpdateHandler
-from lab_agent.workflow.upload_planning import UploadPlanner
-
-
-class SystemClock(Clock):
-    """The machine's clock."""
-
-    @override
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +137,6 @@ def adapter_encoding(settings: Settings, name: str) -> str | None:
     return encoding if isinstance(encoding, str) else None
 
 
-def build_version_horizon(settings: Settings) -> VersionHorizon:
-    """How far back this installation needs catalogue versions."""
-    return VersionHorizon(timedelta(days=settings.rules.look_back_days), timedelta(seconds=settings.api.cache_lifetime))
-
-
-def build_code_systems(settings: Settings) -> CodeSystems:
-    """Build the code systems of this installation."""
-    return CodeSystems(
-        base_url=settings.exchange.base_url,
-        lab_codes_url=settings.exchange.lab_codes_url,
-        second_labels_system=settings.exchange.second_labels_system,
-    )
-
-
 def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobKind, AnyJobHandler]:
     """Build one handler for each kind of job."""
     settings, store, clock, exchange = components.settings, components.store, components.clock, components.exchange
@@ -206,39 +179,6 @@ def build_order_reader(components: Components, assessor: OrderAssessor) -> Order
         build_late_lines(components),
         settings.exchange.line_task_codes,
     )
-
-
-def build_planning(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> UploadPlanner:
-    """Build what turns this installation's reports into uploads."""
-    return UploadPlanner(
-        systems=build_code_systems(settings),
-        contracts=settings.exchange.contracts,
-        settings=settings.results,
-        report_system=settings.report_system,
-        observation_system=settings.observation_system,
-        order_system=settings.order_system,
-        mappings=mappings,
-        catalogues=catalogues,
-        references=settings.exchange.references,
-        own_guid=settings.exchange.laboratory if settings.exchange.grant_own_read else None,
-    )
-
-
-def build_matcher(settings: Settings, mappings: MappingCache, catalogues: CatalogueSource) -> ReportMatcher:
-    """Build what finds the order of a report."""
-    return ReportMatcher(ReleaseChecks(build_planning(settings, mappings, catalogues), DocumentService(settings.results)))
-
-
-def build_manual_matcher(settings: Settings, catalogues: CatalogueSource) -> ReportMatcher:
-    """Build what matches results by hand, with the mapping tables as they are in their folder now."""
-    return build_matcher(settings, MappingCache(settings.results.mappings), catalogues)
-
-
-async def load_catalogues(settings: Settings, store: Store) -> CatalogueSource:
-    """Load the catalogue versions as they are in the store now; for a command, which ends before they change."""
-    cache = CatalogueCache(store, None, build_version_horizon(settings), SystemClock())
-    await cache.refresh()
-    return cache.view
 
 
 def build_late_lines(components: Components) -> LateLineFinder:

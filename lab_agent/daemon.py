@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, sd_notify, web_server, worker_bootstrap
+from lab_agent import bootstrap, logs, result_bootstrap, sd_notify, web_server, worker_bootstrap
 from lab_agent.accounts import Accounts
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.bootstrap import Components
@@ -155,7 +155,7 @@ def _build_status_context(
         clock=components.clock,
         adapters=adapters,
         mode=components.settings.worker.mode,
-        create_matcher=partial(bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
+        create_matcher=partial(result_bootstrap.build_manual_matcher, components.settings, components.catalogue_cache.view),
         assess_order=partial(reassess, components.store, bootstrap.build_assessor(components)),
         refused_messages=desk,
         missing_tasks=missing_tasks,

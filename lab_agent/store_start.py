@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab_agent import web_server
-from lab_agent.bootstrap import SystemClock
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.domain.store_health import StoreOutage, name_host
 from lab_agent.notification.building import build_memory_notifier
 from lab_agent.notification.dead_man import DeadManPing
 from lab_agent.notification.memory import MemoryBook
+from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import Settings
 from lab_agent.status.waiting_app import create_waiting_app
 from lab_agent.store.agent_lock import AgentLock

@@ -13,7 +13,6 @@ from lab_agent.bootstrap import (
     build_handlers,
     build_poller,
     build_reconciler,
-    build_version_horizon,
 )
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.store_health import name_host
@@ -31,6 +30,7 @@ from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.lis import AdapterSource, NoAdapters
 from lab_agent.ports.repositories import Store
+from lab_agent.result_bootstrap import build_version_horizon
 from lab_agent.settings.root import Settings
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.store_mark import open_mark

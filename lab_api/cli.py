@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 
 from lab_agent import logs
-from lab_agent.bootstrap import SystemClock
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
@@ -22,6 +21,7 @@ from lab_agent.domain.audit import AuditChannel
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
+from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.audit_origin import find_origin

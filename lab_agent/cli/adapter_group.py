@@ -10,7 +10,6 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from lab_agent.cli.adapter_pause import pause, resume
 from lab_agent.cli.adapter_try import try_messages
 from lab_agent.cli.lazy_commands import CommandSource, LazyCommand
 from lab_agent.cli.output import print_error
@@ -20,14 +19,22 @@ _NAME = "NAME"
 """How help and docs/commands.md call any laboratory system."""
 
 
-_SQL = CommandSource("lab_agent.cli.sql_tables:sql_app", "Tables of the sql adapter, and what it reads.")
+_LAZY = {
+    "pause": CommandSource(
+        "lab_agent.cli.adapter_pause:pause",
+        "Hand over, cancel and verify nothing at a laboratory system until it is resumed; its results are still taken in.",
+    ),
+    "resume": CommandSource("lab_agent.cli.adapter_pause:resume", "Let a paused laboratory system go on where it stopped."),
+    "sql": CommandSource("lab_agent.cli.sql_tables:sql_app", "Tables of the sql adapter, and what it reads."),
+}
 
 
 class _AdapterGroup(TyperGroup):
     """`adapter NAME try`: a name that is no command of this group is that of a laboratory system."""
 
     def __init__(self, *, commands: Mapping[str, Any], **attributes: Any) -> None:
-        super().__init__(commands={**commands, "sql": LazyCommand("sql", _SQL)}, **attributes)
+        lazy = {name: LazyCommand(name, source) for name, source in _LAZY.items()}
+        super().__init__(commands={**commands, **lazy}, **attributes)
 
     @override
     def list_commands(self, ctx: Any) -> list[str]:
@@ -64,10 +71,6 @@ adapter_app = typer.Typer(
     no_args_is_help=True,
     cls=_AdapterGroup,
 )
-
-
-adapter_app.command()(pause)
-adapter_app.command()(resume)
 
 
 @adapter_app.command()

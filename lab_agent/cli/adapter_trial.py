@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from lab_agent import bootstrap
+from lab_agent import result_bootstrap
 from lab_agent.domain.ids import OrderKey
 from lab_agent.errors import InputError, LabAgentError, SettingsError, StoreError
 from lab_agent.lis.guard import GuardedAdapter
@@ -23,7 +23,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import deep_merge
 from lab_agent.store.opening import build_cipher, open_store
-from lab_agent.store.schema import upgrade
+from lab_agent.store.schema import create_tables
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workbench.map_lines import toml_value
 from lab_agent.workbench.rehearsal import Rehearsal
@@ -188,7 +188,7 @@ async def open_rehearsal(trial: Trial) -> AsyncIterator[OpenedRehearsal]:
         raise InputError(f"--order {trial.given.order}: no order is known ({reason})")
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/trial.db"
-        upgrade(url)
+        create_tables(url)
         empty = SqlStore(url, build_cipher(trial.settings.store))
         try:
             yield OpenedRehearsal(await _build(trial, empty, has_orders=False), reason)
@@ -200,17 +200,21 @@ async def _build(trial: Trial, store: SqlStore, *, has_orders: bool) -> Rehearsa
     order = trial.given.order
     if order is not None and not await _is_known(store, OrderKey(order)):
         raise InputError(f"--order {order}: there is no such order")
-    catalogues = await bootstrap.load_catalogues(trial.settings, store)
+    catalogues = await result_bootstrap.load_catalogues(trial.settings, store) if has_orders else _no_catalogue
     folder = trial.settings.results.mappings
     tables = MappingCache(folder if folder is not None and folder.is_dir() else None)
     return Rehearsal(
         store=store,
-        matcher=bootstrap.build_matcher(trial.settings, tables, catalogues),
-        clock=bootstrap.SystemClock(),
+        matcher=result_bootstrap.build_matcher(trial.settings, tables, catalogues),
+        clock=result_bootstrap.SystemClock(),
         source=trial.given.name,
         has_orders=has_orders,
         order=OrderKey(order) if order else None,
     )
+
+
+def _no_catalogue() -> None:
+    return None
 
 
 async def _is_known(store: Store, order: OrderKey) -> bool:

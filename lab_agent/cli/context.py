@@ -17,8 +17,6 @@ from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import CONFIG_VARIABLE
-from lab_agent.store.opening import open_store
-from lab_agent.store.queries import SqlQueries
 
 T = TypeVar("T")
 
@@ -50,6 +48,9 @@ def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitab
 
 @asynccontextmanager
 async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
+    from lab_agent.store.opening import open_store  # noqa: PLC0415 - a trial without settings opens no store of these
+    from lab_agent.store.queries import SqlQueries  # noqa: PLC0415 - as above
+
     store = open_store(settings.store)
     try:
         yield CommandContext(settings, store, SqlQueries(store))

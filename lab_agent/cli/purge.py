@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab_agent import bootstrap
+from lab_agent import result_bootstrap
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, run_with_store
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import Row, print_fields, print_json, print_line, print_list
@@ -78,7 +78,7 @@ async def _settings(context: CommandContext) -> RetentionSettings:
 
 async def _preview(context: CommandContext) -> Purgeable:
     store, now = _sql_store(context), context.now
-    times, horizon = purge_times(context.settings.retention, now), bootstrap.build_version_horizon(context.settings)
+    times, horizon = purge_times(context.settings.retention, now), result_bootstrap.build_version_horizon(context.settings)
     needed = await store.run_read_only(lambda uow: horizon.since(uow, now))
     before = min(times.catalogues, needed)
     classes = await store.read(
@@ -88,8 +88,8 @@ async def _preview(context: CommandContext) -> Purgeable:
 
 
 async def _purge(context: CommandContext) -> Mapping[str, int]:
-    horizon = bootstrap.build_version_horizon(context.settings)
-    purger = RetentionPurger(context.store, bootstrap.SystemClock(), context.settings.retention, horizon.since)
+    horizon = result_bootstrap.build_version_horizon(context.settings)
+    purger = RetentionPurger(context.store, result_bootstrap.SystemClock(), context.settings.retention, horizon.since)
     return await purger.purge()
 
 

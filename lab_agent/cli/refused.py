@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lab_agent import bootstrap
+from lab_agent import bootstrap, result_bootstrap
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -192,7 +192,7 @@ def dismiss(
 
 def _desk(context: CommandContext) -> RefusedMessageDesk:
     """The desk over adapters that are made for this command and never started."""
-    return RefusedMessageDesk(context.store, bootstrap.SystemClock(), bootstrap.build_adapters(context.settings))
+    return RefusedMessageDesk(context.store, result_bootstrap.SystemClock(), bootstrap.build_adapters(context.settings))
 
 
 def _row(message: RefusedMessage) -> Row:

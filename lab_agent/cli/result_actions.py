@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab_agent import bootstrap, exact_json
+from lab_agent import exact_json, result_bootstrap
 from lab_agent.audit_log import note_look
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
@@ -238,7 +238,9 @@ def orphans(
 
 async def build_matcher(context: CommandContext) -> ReportMatcher:
     """The matcher of this installation, with the current mapping tables and catalogue."""
-    return bootstrap.build_manual_matcher(context.settings, await bootstrap.load_catalogues(context.settings, context.store))
+    return result_bootstrap.build_manual_matcher(
+        context.settings, await result_bootstrap.load_catalogues(context.settings, context.store)
+    )
 
 
 def _print_decision(decision: ResultDecision, *, as_json: bool) -> None:

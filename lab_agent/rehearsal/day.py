@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from lab_agent import bootstrap
-from lab_agent.bootstrap import Components, SystemClock
+from lab_agent import bootstrap, result_bootstrap
+from lab_agent.bootstrap import Components
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, PoolEmptyError, check_contracts
 from lab_agent.catalogue_service.versions import EARLIEST, activate_copy, import_if_changed
@@ -28,6 +28,7 @@ from lab_agent.rehearsal.made_orders import MadeOrder, OrderMaker, OrderUnit, li
 from lab_agent.rehearsal.made_results import ResultMaker
 from lab_agent.rehearsal.stand_in_exchange import StandInExchange
 from lab_agent.rehearsal.stand_in_lis import StandInAdapters
+from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
 from lab_agent.store.progress import Tell
@@ -163,7 +164,7 @@ class _Day:
         labels = LabelAllocator(self.store, self.settings.api.label_pools, None, lambda: datetime.now(UTC))
         maker = OrderMaker(
             catalogue=self.catalogue,
-            systems=bootstrap.build_code_systems(self.settings),
+            systems=result_bootstrap.build_code_systems(self.settings),
             laboratory=self.settings.exchange.laboratory,
             counterparties={code: each.counterparty for code, each in self.settings.exchange.contracts.items()},
             labels=labels,

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab_agent import bootstrap, exact_json
+from lab_agent import exact_json, result_bootstrap
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.lab_messages import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
@@ -30,7 +30,8 @@ def use_mappings(page: Any, folder: Path) -> Path:
     """Give the page mapping tables of its own; where they lie."""
     shutil.copytree(MAPPINGS, folder)
     page.context = replace(
-        page.context, create_matcher=partial(bootstrap.build_manual_matcher, make_settings({"mappings": folder}), lambda: None)
+        page.context,
+        create_matcher=partial(result_bootstrap.build_manual_matcher, make_settings({"mappings": folder}), lambda: None),
     )
     return folder
 

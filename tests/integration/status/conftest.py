@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from lab_agent import bootstrap
+from lab_agent import result_bootstrap
 from lab_agent.accounts import Accounts, Role
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
@@ -149,7 +149,7 @@ async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
             AdapterStatus(name="hl7", kind="mllp", loaded=False, reason="lis.hl7: no installed package offers an adapter mllp"),
         ],
         mode="normal",
-        create_matcher=partial(bootstrap.build_manual_matcher, make_settings(), lambda: None),
+        create_matcher=partial(result_bootstrap.build_manual_matcher, make_settings(), lambda: None),
         assess_order=assess_nothing,
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
