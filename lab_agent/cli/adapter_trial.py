@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import tempfile
 import tomllib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,9 +21,6 @@ from lab_agent.mappings.loader import MappingCache, load_mapping_tables
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import deep_merge
-from lab_agent.store.opening import build_cipher, open_store
-from lab_agent.store.schema import create_tables
-from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workbench.map_lines import toml_value
 from lab_agent.workbench.rehearsal import Rehearsal
 
@@ -171,36 +167,31 @@ class OpenedRehearsal:
 
 @asynccontextmanager
 async def open_rehearsal(trial: Trial) -> AsyncIterator[OpenedRehearsal]:
-    """Open the installation's store, or an empty one that is thrown away. Raises `InputError` for an order without orders."""
+    """Open the installation's store, if there is one. Raises `InputError` for an order without orders."""
     reason = "there are no settings" if not trial.is_configured else ""
     if not reason:
+        from lab_agent.store.opening import open_store  # noqa: PLC0415 - the database library takes half of the time of a trial
+
         try:
             store = open_store(trial.settings.store)
         except StoreError as error:
             reason = str(error)
         else:
             try:
-                yield OpenedRehearsal(await _build(trial, store, has_orders=True))
+                yield OpenedRehearsal(await _build(trial, store))
             finally:
                 await store.close()
             return
     if trial.given.order is not None:
         raise InputError(f"--order {trial.given.order}: no order is known ({reason})")
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/trial.db"
-        create_tables(url)
-        empty = SqlStore(url, build_cipher(trial.settings.store))
-        try:
-            yield OpenedRehearsal(await _build(trial, empty, has_orders=False), reason)
-        finally:
-            await empty.close()
+    yield OpenedRehearsal(await _build(trial, None), reason)
 
 
-async def _build(trial: Trial, store: SqlStore, *, has_orders: bool) -> Rehearsal:
+async def _build(trial: Trial, store: Store | None) -> Rehearsal:
     order = trial.given.order
-    if order is not None and not await _is_known(store, OrderKey(order)):
+    if order is not None and store is not None and not await _is_known(store, OrderKey(order)):
         raise InputError(f"--order {order}: there is no such order")
-    catalogues = await result_bootstrap.load_catalogues(trial.settings, store) if has_orders else _no_catalogue
+    catalogues = await result_bootstrap.load_catalogues(trial.settings, store) if store is not None else _no_catalogue
     folder = trial.settings.results.mappings
     tables = MappingCache(folder if folder is not None and folder.is_dir() else None)
     return Rehearsal(
@@ -208,7 +199,6 @@ async def _build(trial: Trial, store: SqlStore, *, has_orders: bool) -> Rehearsa
         matcher=result_bootstrap.build_matcher(trial.settings, tables, catalogues),
         clock=result_bootstrap.SystemClock(),
         source=trial.given.name,
-        has_orders=has_orders,
         order=OrderKey(order) if order else None,
     )
 

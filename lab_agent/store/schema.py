@@ -81,18 +81,6 @@ def upgrade(url: str) -> UpgradeOutcome:
         engine.dispose()
 
 
-def create_tables(url: str) -> None:
-    """Make a SQLite database with the tables, without the migrations, which take a while: for one that is thrown away."""
-    if (file := sqlite_file(url)) is not None:
-        create_file(file)
-    engine = open_engine(url, connections=1)
-    try:
-        with translate_errors(), engine.begin() as connection:
-            key_values.metadata.create_all(connection, checkfirst=False)
-    finally:
-        engine.dispose()
-
-
 def check_schema(url: str) -> SchemaVersions:
     """Give the schema of the database beside this program's.
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from lab_agent.domain.ids import LineKey, OrderKey, report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport, ReportedObservation
-from lab_agent.domain.report_coverage import determine_coverage
+from lab_agent.domain.report_coverage import determine_coverage, is_only_not_performed
 from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.report_versions import VersionOrder
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import DataInvalidError
 from lab_agent.mappings.tables import MappingTables
@@ -20,11 +21,13 @@ from lab_agent.ports.lis import ParsedPart
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.settings.groups import ResultsSettings
-from lab_agent.workbench.stand_in import STAND_IN_ORDER, add_stand_in_order, address_to
-from lab_agent.workflow.hold_reasons import what_to_do
-from lab_agent.workflow.order_lookup import load_part
+from lab_agent.workbench.stand_in import STAND_IN_ORDER, StandInRecords, address_to, stand_in_part
+from lab_agent.workflow.hold_reasons import Hold, unmatched, what_to_do
+from lab_agent.workflow.order_lookup import OrderPart, load_part
+from lab_agent.workflow.result_checks import MatchedReport
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.result_matching import ReportMatcher
+from lab_agent.workflow.result_versions import OtherVersions
 
 _UNSENDABLE = frozenset({MissingKind.CODE, MissingKind.LOINC})
 
@@ -81,41 +84,42 @@ class PartOutcome:
 class Rehearsal:
     """Rehearses parts of messages of the laboratory system `source`.
 
-    `has_orders` is False for a store without the installation's orders: then every part meets a stand-in. `order`: every part
-    is taken as if it named this order.
+    `store` is None where the installation's orders are not known: then every part meets a stand-in. `order`: every part is taken
+    as if it named this order.
     """
 
-    store: Store
+    store: Store | None
     matcher: ReportMatcher
     clock: Clock
     source: str
-    has_orders: bool
     order: OrderKey | None = None
 
     async def rehearse(self, part: ParsedPart) -> PartOutcome:
         """Say what would become of a part; nothing is committed."""
         if part.content is None:
             return PartOutcome(part=part, fate=Fate.REFUSED if part.problem else Fate.IGNORED, reason=part.problem or "")
-        content = part.content
-        return await self.store.run(lambda uow: self._rehearse(uow, part, content))
+        content, store = part.content, self.store
+        if store is None:
+            return self._rehearse_on_stand_in(part, content)
+        return await store.run(lambda uow: self._rehearse(store, uow, part, content))
 
     async def known_barcodes(self, texts: Iterable[str | None]) -> frozenset[str]:
         """Those of the texts that are barcodes of an order."""
         listed = set(filter(None, texts))
+        if self.store is None or not listed:
+            return frozenset()
         return await self.store.run(lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text, self.source)))
 
-    def _rehearse(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
-        if not self.has_orders:
-            return self._rehearse_on_stand_in(uow, part, content)
+    def _rehearse(self, store: Store, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
         addressed = content if self.order is None else address_to(content, self.order)
         if uow.reports.find(self.source, part.message_id) is not None:
             return self._outcome_of(
                 uow, part, uow.reports.get_for_update(report_key(self.source, part.message_id)), repeated=True
             )
-        outcome = self._match(uow, part, part.message_id, addressed)
+        outcome = self._match(store, uow, part, addressed)
         if not isinstance(content, LabReport) or any(each.body for each in outcome.observations):
             return outcome
-        values = self._rehearse_on_stand_in(uow, part, content)  # the order is not known, or not its test: the values still are
+        values = self._rehearse_on_stand_in(part, content)  # the order is not known, or not its test: the values still are
         return replace(
             outcome,
             observations=values.observations,
@@ -124,15 +128,56 @@ class Rehearsal:
             uncoded_units=values.uncoded_units,
         )
 
-    def _rehearse_on_stand_in(self, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
+    def _rehearse_on_stand_in(self, part: ParsedPart, content: LabMessage) -> PartOutcome:
         if isinstance(content, AccessionUpdate):
             return PartOutcome(part=part, fate=Fate.NUMBERS, content=content)
-        add_stand_in_order(uow, content, self.source, self.clock.now())
-        outcome = self._match(uow, part, f"{part.message_id}/trial", address_to(replace(content, patient=None), STAND_IN_ORDER))
-        return replace(outcome, order=None, lines=(), content=content)
+        records = StandInRecords(address_to(replace(content, patient=None), STAND_IN_ORDER))
+        order_part = stand_in_part(content, self.source, self.clock.now())
+        hold = self._find_hold(order_part, records)
+        outcome = PartOutcome(
+            part=part,
+            fate=Fate.WAITS
+            if hold
+            else _fate_of(content, has_effect=isinstance(content, LabReport) and not is_only_not_performed(content)),
+            content=content,
+            reason=hold.text if hold else "",
+            next_step=what_to_do(hold.state, hold.reason) if hold else "",
+        )
+        message = records.message
+        return self._with_values(outcome, message, order_part) if isinstance(message, LabReport) else outcome
 
-    def _match(self, uow: UnitOfWork, part: ParsedPart, name: str, content: LabMessage) -> PartOutcome:
-        record = StoreInbox(self.store, self.clock, self.source).add_message(uow, name, content)
+    def _find_hold(self, order_part: OrderPart, records: StandInRecords) -> Hold | None:
+        """Why a message about the stand-in waits; None if it does not."""
+        message, now = records.message, self.clock.now()
+        if isinstance(message, AccessionUpdate):
+            return None
+        coverage = determine_coverage(message, order_part.lines, order_part.codes)
+        if coverage.problem:
+            return unmatched(coverage.problem)
+        if not isinstance(message, LabReport) or is_only_not_performed(message):
+            return None
+        record = ReportRecord(
+            key=report_key(self.source, "trial"),
+            source=self.source,
+            message="trial",
+            received_at=now,
+            changed_at=now,
+            body=b"",
+        )
+        report = MatchedReport(
+            report=record,
+            message=message,
+            part=order_part,
+            coverage=coverage,
+            others=OtherVersions(VersionOrder.of([record]), None, None, (), (), {}),
+            any_uploaded=False,
+            released=False,
+        )
+        cleared = self.matcher.checks.check(records.unit_of_work, report, now)
+        return cleared if isinstance(cleared, Hold) else None
+
+    def _match(self, store: Store, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
+        record = StoreInbox(store, self.clock, self.source).add_message(uow, part.message_id, content)
         if record is None:
             return PartOutcome(part=part, fate=Fate.RECEIVED_BEFORE, content=content)
         return self._outcome_of(uow, part, self.matcher.match(uow, record.key, self.clock.now()))
@@ -142,28 +187,30 @@ class Rehearsal:
         waits = record.state in REPORTS_NEEDING_OPERATOR
         outcome = PartOutcome(
             part=part,
-            fate=Fate.WAITS if waits else Fate.RECEIVED_BEFORE if repeated else _fate_of(content, record),
+            fate=Fate.WAITS
+            if waits
+            else Fate.RECEIVED_BEFORE
+            if repeated
+            else _fate_of(content, has_effect=record.state is not ReportState.DELIVERED),
             content=content,
             order=OrderKey(record.order) if record.order else None,
             lines=tuple(map(LineKey, record.lines)),
             reason=(record.reason or "") if waits else "",
             next_step=what_to_do(record.state, record.hold_reason) if waits else "",
         )
-        return self._with_values(uow, outcome, record.adapter) if isinstance(content, LabReport) else outcome
+        order_part = load_part(uow, outcome.order, record.adapter) if outcome.order else None
+        return self._with_values(outcome, content, order_part) if isinstance(content, LabReport) else outcome
 
-    def _with_values(self, uow: UnitOfWork, outcome: PartOutcome, adapter: str) -> PartOutcome:
+    def _with_values(self, outcome: PartOutcome, report: LabReport, part: OrderPart | None) -> PartOutcome:
         """Add what each value becomes, and what is missing."""
-        report, tables = outcome.content, self.matcher.checks.planner.tables
-        if not isinstance(report, LabReport):
-            return outcome
+        tables = self.matcher.checks.planner.tables
         outcome = replace(
             outcome,
             observations=tuple(OutgoingObservation(reported=each) for each in report.observations),
             missing=missing_mappings(report, tables),
         )
-        if outcome.order is None:
+        if part is None:
             return outcome
-        part = load_part(uow, outcome.order, adapter)
         names = {*part.codes.codes, *(line.key for line in part.lines)}
         sendable = [each for each in report.observations if not _lacks_code(each, report, tables)]
         partial = replace(report, observations=tuple(sendable))
@@ -187,9 +234,9 @@ class Rehearsal:
         )
 
 
-def _fate_of(content: LabMessage, record: ReportRecord) -> Fate:
+def _fate_of(content: LabMessage, *, has_effect: bool) -> Fate:
     if isinstance(content, LabReport):
-        is_report = record.state is not ReportState.DELIVERED or content.observations or content.documents
+        is_report = has_effect or content.observations or content.documents
         return Fate.DELIVERED if is_report else Fate.REJECTS_LINES
     return Fate.NUMBERS if isinstance(content, AccessionUpdate) else Fate.REJECTS_LINES
 
