@@ -72,6 +72,7 @@ def trace_raw_message(raw: bytes, name: str, settings: Hl7v2Settings, archive: M
         parts=tuple(part for one in read for part in one.parts),
         trace=tuple(line for one in read for line in one.trace),
         suggestions=tuple(dict.fromkeys(each for one in read for each in one.suggestions)),
+        names=frozenset().union(*(one.names for one in read)),
     )
 
 
