@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lab_agent import result_bootstrap
+from lab_agent.cli.lazy_commands import paused_garbage_collection
 from lab_agent.domain.ids import OrderKey
 from lab_agent.errors import InputError, LabAgentError, SettingsError, StoreError
 from lab_agent.lis.guard import GuardedAdapter
@@ -86,7 +87,8 @@ def load_trial(given: TrialInput) -> Trial:
             load_mapping_tables(folder)
         except LabAgentError as error:
             raise InputError(str(error)) from error
-    table, has_map = _adapter_table(given, settings)
+    with paused_garbage_collection():  # the adapter's modules are imported
+        table, has_map = _adapter_table(given, settings)
     registry = load_adapters({given.name: table}, given.name, call_timeout=settings.lis.call_timeout)
     (status,) = registry.statuses
     if not status.is_loaded:
@@ -170,7 +172,10 @@ async def open_rehearsal(trial: Trial) -> AsyncIterator[OpenedRehearsal]:
     """Open the installation's store, if there is one. Raises `InputError` for an order without orders."""
     reason = "there are no settings" if not trial.is_configured else ""
     if not reason:
-        from lab_agent.store.opening import open_store  # noqa: PLC0415 - the database library takes half of the time of a trial
+        with (
+            paused_garbage_collection()
+        ):  # the database library takes half of the time of a trial: it is imported if it is needed
+            from lab_agent.store.opening import open_store  # noqa: PLC0415
 
         try:
             store = open_store(trial.settings.store)

@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from lab_agent.cli.lazy_commands import paused_garbage_collection
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
@@ -48,8 +49,9 @@ def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitab
 
 @asynccontextmanager
 async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
-    from lab_agent.store.opening import open_store  # noqa: PLC0415 - a trial without settings opens no store of these
-    from lab_agent.store.queries import SqlQueries  # noqa: PLC0415 - as above
+    with paused_garbage_collection():  # a command without a store, such as a trial, does not import the database library
+        from lab_agent.store.opening import open_store  # noqa: PLC0415
+        from lab_agent.store.queries import SqlQueries  # noqa: PLC0415
 
     store = open_store(settings.store)
     try:

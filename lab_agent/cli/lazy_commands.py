@@ -42,7 +42,7 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """Import the command; it takes the place of this one in everything that follows."""
         module, _, attribute = self._target.partition(":")
-        with _paused_garbage_collection():
+        with paused_garbage_collection():
             command = _build_command(getattr(import_module(module), attribute))
         command_log.configure_if_imported()
         command.name = self.name
@@ -79,7 +79,7 @@ def prepare_completion() -> None:
 
 
 @contextmanager
-def _paused_garbage_collection() -> Iterator[None]:
+def paused_garbage_collection() -> Iterator[None]:
     """Importing makes very many objects and leaves no garbage: looking for it again and again is a tenth of the time."""
     gc.disable()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,10 @@ _ABSENT_IN_DAEMON = (
     "typer.rich_utils",
     "lab_agent.workbench",
     "lab_agent.catalogue.spreadsheet.xlsx_reader",
+)
+_MESSAGE = (
+    "MSH|^~\\&|LIS|LAB|||20260302101500+0000||ORU^R01|1|P|2.5\rPID|1||77\r"
+    "OBR|1||F1|CBC|||20260302090000+0000|||||||||||||||20260302101000+0000|||F\rOBX|1|NM|718-7^^LN||13.20||||||F\r"
 )
 _RUN_COMMAND = """
 import json, sys
@@ -73,6 +78,25 @@ def imported(script: str, *words: str) -> set[str]:
 @pytest.mark.parametrize("words", _ABSENT, ids=" ".join)
 def test_command_imports_only_what_it_uses(lab: LaboratoryFolder, words: tuple[str, ...]) -> None:
     assert imported(_RUN_COMMAND, *words) & set(_ABSENT[words]) == set()
+
+
+def test_trial_without_settings_imports_no_database(
+    lab: LaboratoryFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAB_AGENT_CONFIG", raising=False)
+    (tmp_path / "one.hl7").write_text(_MESSAGE, newline="")
+    modules = imported(_RUN_COMMAND, "adapter", "hl7v2", "try", str(tmp_path / "one.hl7"))
+    heavy = (
+        *_SERVERS,
+        *_CLIENTS,
+        *_FILES,
+        "sqlalchemy",
+        "sqlmodel",
+        "lab_agent.store",
+        "lab_agent.bootstrap",
+        "lab_agent.worker",
+    )
+    assert modules & set(heavy) == set()
 
 
 def test_daemon_imports_no_commands_nor_unused_adapters(lab: LaboratoryFolder) -> None:
