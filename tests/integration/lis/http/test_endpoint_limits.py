@@ -95,7 +95,11 @@ async def test_unsigned_message_refused_before_its_body(start: Start, given: dic
     writer.close()
 
 
-STRANGER = {**signed_headers(LIS_SECRET, "m1", b""), "Lab-Signature": "v1=" + "0" * 64}
+def stranger() -> dict[str, str]:
+    """Headers of our time with an invented signature."""
+    return {**signed_headers(LIS_SECRET, "m1", b""), "Lab-Signature": "v1=" + "0" * 64}
+
+
 LARGE = 300_000
 
 
@@ -104,7 +108,7 @@ async def hold_open(adapter: HttpAdapter, count: int, addresses: int) -> list[tu
     opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(count)]
     for number, (_, writer) in enumerate(opened):
         forwarded = f"198.51.100.{number % addresses}" if addresses else "127.0.0.1"
-        writer.write(head(LARGE, **STRANGER, X_Forwarded_For=forwarded) + bytes(LARGE - 1))
+        writer.write(head(LARGE, **stranger(), X_Forwarded_For=forwarded) + bytes(LARGE - 1))
         await writer.drain()
     return opened
 
@@ -155,7 +159,7 @@ async def test_large_bodies_wait_outside_of_memory(start: Start) -> None:
     tracemalloc.start()
     try:
         for number, (_, writer) in enumerate(opened):
-            writer.write(head(size, **STRANGER, X_Forwarded_For=f"198.51.100.{number}"))
+            writer.write(head(size, **stranger(), X_Forwarded_For=f"198.51.100.{number}"))
             for _ in range(23):
                 writer.write(bytes(1_000_000))
                 await writer.drain()
@@ -178,16 +182,18 @@ async def test_large_message_read_from_file_as_sent(start: Start) -> None:
 @pytest.mark.parametrize(
     ("given", "body", "reason"),
     [
-        (STRANGER, BODY, "wrong"),
-        ({}, BODY, "Idempotency-Key"),
-        (signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 1000), BODY, "Lab-Timestamp"),
-        (signed_headers(LIS_SECRET, "m1", bytes(LIMIT + 1)), bytes(LIMIT + 1), str(LIMIT)),
+        (stranger, BODY, "wrong"),
+        (dict, BODY, "Idempotency-Key"),
+        (lambda: signed_headers(LIS_SECRET, "m1", BODY, timestamp=time.time() - 1000), BODY, "Lab-Timestamp"),
+        (lambda: signed_headers(LIS_SECRET, "m1", bytes(LIMIT + 1)), bytes(LIMIT + 1), str(LIMIT)),
     ],
 )
-async def test_turned_away_message_told_by_alert(start: Start, given: dict[str, str], body: bytes, reason: str) -> None:
+async def test_turned_away_message_told_by_alert(
+    start: Start, given: Callable[[], dict[str, str]], body: bytes, reason: str
+) -> None:
     inbox = MemoryInbox()
     adapter = await start(inbox=inbox)
-    assert await asyncio.to_thread(post, adapter.port, body, given) in {401, 413}
+    assert await asyncio.to_thread(post, adapter.port, body, given()) in {401, 413}
     told = inbox.alerts["turned_away"]
     assert reason in told
     assert "127.0.0.1" in told
