@@ -37,7 +37,7 @@ class OrderCandidates:
         if len(keys) > _MAX_CANDIDATES:
             return LookupResult(problem=f"{said}: {len(keys)} orders are known by it")
         content = self.message if isinstance(self.message, LabReport) else None
-        chosen = choose_order([self._candidate(key) for key in keys], content, self._codes)
+        chosen = choose_order([self._candidate(key, is_alone=len(keys) == 1) for key in keys], content, self._codes)
         if chosen.order is not None:
             return LookupResult(chosen.order)
         which = join_limited(_describe(key, chosen.misfits.get(key)) for key in keys)
@@ -56,7 +56,8 @@ class OrderCandidates:
         concept = self.planner.tables.code(code)
         return frozenset((code.code, *(one.code for one in concept.coding))) if concept else frozenset()
 
-    def _candidate(self, key: OrderKey) -> Candidate:
+    def _candidate(self, key: OrderKey, *, is_alone: bool) -> Candidate:
+        """Read an order. Whose it is, and what it had before, is asked only where there is another one to compare it with."""
         part = read_part(self.uow, key, self.report.adapter, source=self.report.source)
         coverage = self._coverage(part)
         return Candidate(
@@ -65,9 +66,9 @@ class OrderCandidates:
             states={line.key: line.state for line in part.lines},
             tests={LineKey(line["key"]): self._tests(line) for line in part.submitted["lines"] if line["key"] in coverage.lines},
             collected_at=min(_collection_times(part.submitted), default=None),
-            patient=load_ordered_patient(self.uow, key),
-            is_another_patient=names_another_patient(self.uow, self.report, key, self.planner.settings),
-            has_report=self._has_report(key),
+            patient=None if is_alone else load_ordered_patient(self.uow, key),
+            is_another_patient=not is_alone and names_another_patient(self.uow, self.report, key, self.planner.settings),
+            has_report=not is_alone and self._has_report(key),
         )
 
     def _coverage(self, part: OrderPart) -> Coverage:
