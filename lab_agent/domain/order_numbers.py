@@ -27,7 +27,7 @@ def best_matches(identifiers: Sequence[Identifier], system: CodeSystem) -> tuple
 def label_matches(identifiers: Sequence[Identifier], systems: CodeSystems, has_second_form: HasForm) -> tuple[Identifier, ...]:
     """What may be the laboratory's barcode: the best matches; of several, those that are no second barcode by their form."""
     found = best_matches([each for each in identifiers if not is_second_label(each, systems)], systems.labels)
-    return tuple(each for each in found if not has_second_form(each.value)) or found if len(found) > 1 else found
+    return tuple(each for each in found if not has_second_form(each.value)) or found
 
 
 def choose_label(identifiers: Sequence[Identifier], systems: CodeSystems, has_second_form: HasForm) -> Identifier | None:

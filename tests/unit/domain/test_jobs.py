@@ -10,9 +10,10 @@ import pytest
 
 from lab_agent.domain import jobs
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId, work_order_key
-from lab_agent.domain.job_records import JobKind, NewJob
+from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.state_machines import JobState
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 ORDER, LINE, REPORT = OrderKey("R1"), LineKey("L1"), ReportKey("P1")
@@ -105,6 +106,16 @@ def report(order: OrderKey | None = ORDER) -> ReportRecord:
             },
         ),
         (
+            jobs.send_report_again(report(), ORDER, NOW, [LineKey("L2"), LINE]),
+            {
+                "kind": JobKind.DELIVER_REPORT,
+                "dedup_key": f"deliver_report:P1:again:{NOW.isoformat()}",
+                "ordering_key": f"deliver_report:{AT_LIS}",
+                "target": "P1",
+                "payload": {"again": ["L1", "L2"]},
+            },
+        ),
+        (
             jobs.update_line_task(line(), "completed", NOW),
             {
                 "kind": JobKind.UPDATE_LINE_TASK,
@@ -159,3 +170,30 @@ def test_task_statuses_are_those_of_fhir() -> None:
     assert {"completed", "cancelled", "failed", "rejected", "entered-in-error"} == jobs.TERMINAL_TASK_STATUSES
     assert (jobs.TASK_COMPLETED, jobs.TASK_CANCELLED, jobs.TASK_REQUESTED) == ("completed", "cancelled", "requested")
     assert jobs.ORDER_TASK_CODE == "OrderProcessingTask"
+
+
+@pytest.mark.parametrize(
+    ("delivery", "is_again", "lines"),
+    [
+        (jobs.deliver_report(report(), ORDER, NOW), False, ()),
+        (jobs.send_report_again(report(), ORDER, NOW), True, ()),
+        (jobs.send_report_again(report(), ORDER, NOW, [LINE]), True, (LINE,)),
+    ],
+)
+def test_delivery_knows_whether_it_is_again(delivery: NewJob, is_again: bool, lines: tuple[LineKey, ...]) -> None:
+    job = Job(
+        id=JobId(1),
+        kind=delivery.kind,
+        dedup_key=delivery.dedup_key,
+        ordering_key=delivery.ordering_key,
+        target=delivery.target,
+        order=delivery.order,
+        payload=delivery.payload,
+        state=JobState.DUE,
+        due_at=NOW,
+        first_due_at=NOW,
+        created_at=NOW,
+        changed_at=NOW,
+    )
+    assert jobs.is_sent_again(job) is is_again
+    assert jobs.lines_ending_again(job) == lines

@@ -28,7 +28,7 @@ def candidate(order: str, state: LineState = LineState.ACCEPTED, tests: frozense
         "is_another_patient": False,
         "has_report": False,
     }
-    return Candidate(order=OrderKey(order), states={line: state}, tests={line: tests}, **{**given, **other})
+    return Candidate(**{"order": OrderKey(order), "states": {line: state}, "tests": {line: tests}, **given, **other})
 
 
 ANNA, BERT = OrderPatient(family="Meier", given=("Anna",)), OrderPatient(family="Schulz", given=("Bert",))
@@ -44,7 +44,13 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("A"), candidate("B", is_another_patient=True)], (), "A", {"B": Misfit.ANOTHER_PATIENT}),
         ([candidate("A"), candidate("B", coverage=Coverage(problem="no item"))], (), "A", {"B": Misfit.ANOTHER_TEST}),
         ([candidate("A"), candidate("B", collected_at=NOW + timedelta(days=2))], (), "A", {"B": Misfit.COLLECTED_LATER}),
-        ([candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=23))], (), None, {}),
+        ([candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=24))], (), None, {}),
+        (
+            [candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=24, microseconds=1))],
+            (),
+            "A",
+            {"B": Misfit.COLLECTED_LATER},
+        ),
         ([candidate("A"), candidate("B", GONE)], (), "A", {"B": Misfit.WITHDRAWN}),
         ([candidate("A", GONE), candidate("B", GONE)], (), None, {}),
         ([candidate("A"), candidate("B", GONE, patient=BERT)], (), None, {}),
@@ -57,6 +63,7 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("A", tests=GLUCOSE), candidate("B")], GLUCOSE, "A", {"B": Misfit.ANOTHER_TEST}),
         ([candidate("A", DONE, tests=GLUCOSE), candidate("B")], GLUCOSE, "A", {"B": Misfit.ANOTHER_TEST}),
         ([candidate("B", tests=CREATININE)], GLUCOSE, None, {"B": Misfit.ANOTHER_TEST}),
+        ([candidate("B", coverage=Coverage(lines=(LineKey("added"),)), states={LineKey("added"): DONE})], GLUCOSE, "B", {}),
         ([candidate("B", tests=CREATININE)], GLUCOSE | CREATININE, "B", {}),
         (
             [candidate("A", tests=GLUCOSE, is_another_patient=True), candidate("B")],

@@ -10,6 +10,7 @@ from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
 from lab_agent.domain.order_numbers import (
     best_matches,
     choose_label,
+    choose_old_order,
     choose_second_label,
     choose_supporting_info,
     is_second_label,
@@ -55,6 +56,26 @@ def has_dash(value: str) -> bool:
 def test_label_is_the_best_match_without_second_form(identifiers: list[Identifier], label: str | None) -> None:
     chosen = choose_label(identifiers, SYSTEMS, has_dash)
     assert (chosen and chosen.value) == label
+
+
+MIS = "https://lab.example/codes/mis"
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "chosen"),
+    [
+        ([], None),
+        ([number("1", FOREIGN)], None),
+        ([number("1", MIS)], "1"),
+        ([number("1", None), number("2", MIS)], "2"),
+        ([number("1", MIS), number("1", MIS)], "1"),
+        ([number("1", MIS.upper()), number("1", MIS.title())], "1"),
+        ([number("1", MIS), number("2", MIS)], None),
+    ],
+)
+def test_old_order_is_the_one_number_of_its_system(identifiers: list[Identifier], chosen: str | None) -> None:
+    found = choose_old_order(identifiers, SYSTEMS)
+    assert (found and found.value) == chosen
 
 
 def test_equal_numbers_count_once() -> None:

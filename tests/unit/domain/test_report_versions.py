@@ -11,7 +11,15 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.lab_messages import Document, LabReport, NotPerformed, ReferenceRange, ReportedObservation, ReportStatus
+from lab_agent.domain.lab_messages import (
+    Document,
+    LabReport,
+    NotPerformed,
+    ObservationStatus,
+    ReferenceRange,
+    ReportedObservation,
+    ReportStatus,
+)
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.report_versions import VersionOrder, exists_twice, implausible_values, is_repeat
 from lab_agent.domain.values import Coding, PartialDate, Quantity, Range
@@ -146,3 +154,15 @@ def test_local_time_exists_twice_when_clocks_go_back() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     twice = [exists_twice(datetime(2026, 10, 25, hour, 30, tzinfo=zone)) for zone in (berlin, UTC) for hour in (1, 2, 3)]
     assert twice == [False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "corrects"),
+    [
+        (report(seen(), seen()), False),
+        (report(correction=True), True),
+        (report(seen(), seen(status=ObservationStatus.AMENDED)), True),
+    ],
+)
+def test_correction_is_said_of_report_or_value(given: LabReport, corrects: bool) -> None:
+    assert given.is_correction is corrects

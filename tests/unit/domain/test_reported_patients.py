@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from lab_agent.domain.lab_messages import ReportedPatient
 from lab_agent.domain.lab_order import OrderPatient, PatientName
-from lab_agent.domain.reported_patients import PatientField, find_differences
+from lab_agent.domain.reported_patients import PatientField, find_differences, may_be_one_person
 from lab_agent.domain.values import Identifier, PartialDate
 
 POLICY, SERVICE = "urn:policy", "http://service.example/Patient"
@@ -87,3 +88,28 @@ def test_placeholder_of_a_birth_date_says_nothing() -> None:
     assert find_differences(reported, ORDERED, placeholder) == ()
     other = ReportedPatient(birth_date=date(1981, 5, 17))
     assert find_differences(other, OrderPatient(birth_date=date(1900, 1, 1)), placeholder) == ()
+
+
+ANNA = OrderPatient(family="Sample", given=("Anna",), birth_date=date(1980, 2, 29), gender="female")
+NUMBERED = OrderPatient(anonymous=True, family="1234567890", given=("-",))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "may_be"),
+    [
+        (ANNA, ANNA, True),
+        (ANNA, None, False),
+        (None, ANNA, False),
+        (ANNA, replace(ANNA, identifiers=(Identifier(system=POLICY, value="2"),)), True),
+        (ANNA, replace(ANNA, family="Meier"), False),
+        (ANNA, replace(ANNA, given=("Berta",)), False),
+        (ANNA, replace(ANNA, birth_date=date(1980, 2, 28)), False),
+        (ANNA, replace(ANNA, gender="male"), False),
+        (NUMBERED, NUMBERED, True),
+        (NUMBERED, replace(NUMBERED, family="1234567891"), False),
+        (NUMBERED, ANNA, False),
+        (ANNA, NUMBERED, False),
+    ],
+)
+def test_two_orders_may_be_of_one_person(one: OrderPatient | None, other: OrderPatient | None, may_be: bool) -> None:
+    assert may_be_one_person(one, other) is may_be

@@ -11,6 +11,7 @@ from lab_agent.domain.values import (
     DateOrTime,
     PartialDate,
     Quantity,
+    day_span,
     earliest_moment,
     is_certainly_after,
     is_inverted_range,
@@ -36,6 +37,8 @@ def amount(value: str, unit: str = "mmol/L", code: str | None = None) -> Quantit
 def test_partial_date_means_a_span_of_days(text: str, first: date, last: date) -> None:
     value = PartialDate(text)
     assert (value.first_day, value.last_day, value.isoformat()) == (first, last, text)
+    assert day_span(value) == (first, last)
+    assert day_span(first) == (first, first)
 
 
 @pytest.mark.parametrize("text", ["", "24", "2024-5", "2024-13", "2024-02-30", "2024-05-17T12:00", "٢٠٢٤"])
