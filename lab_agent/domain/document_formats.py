@@ -7,7 +7,6 @@ tells. What real producers leave behind the end (line ends, blanks, NUL, SUB) co
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -19,7 +18,6 @@ _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
 _SKIPPED_MARKUP = ((b"<?", b"?>"), (b"<!--", b"-->"))
 """What may stand before the HTML: the prolog of XHTML, and comments."""
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
-    (b"%PDF-", "application/pdf"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
@@ -36,7 +34,7 @@ _ALIASES = {
     "application/xhtml+xml": "text/html",
     "text/xml": "application/xml",
 }
-RECOGNISED_TYPES = frozenset(kind for _, kind in _SIGNATURES) | {"text/html"}
+RECOGNISED_TYPES = frozenset(kind for _, kind in _SIGNATURES) | {"application/pdf", "text/html"}
 """The types that `detect_media_type` knows by more than their declaration."""
 _PDF_SEARCH_BYTES = 1024
 _HTML_SEARCH_BYTES = 16 * 1024
@@ -45,11 +43,10 @@ _PADDING = b"\0\x1a \t\r\n"
 
 def detect_media_type(content: bytes) -> str | None:
     """The media type by the first bytes; None if it is not one of those known here."""
-    start = content[:_PDF_SEARCH_BYTES]
     for sign, kind in _SIGNATURES:
-        if start.startswith(sign):
+        if content.startswith(sign):
             return kind
-    if b"%PDF-" in start:
+    if b"%PDF-" in content[:_PDF_SEARCH_BYTES]:
         return "application/pdf"
     text = content[:_HTML_SEARCH_BYTES].removeprefix(_BYTE_ORDER_MARK).lstrip()
     if _skip_markup(text).lower().startswith(_HTML_STARTS):
@@ -84,9 +81,9 @@ def is_whole(content: bytes, media_type: str) -> bool:
         return False  # an address leads behind the end
 
 
-_START_XREF = re.compile(rb"startxref\s*(\d{1,12})\s*%")
+_START_XREF = re.compile(rb"startxref\s*(\d{1,12})\s*(?:%[^\r\n]*[\r\n]\s*)*\Z")
 _XREF = re.compile(rb"\s{0,16}(?:xref\b|\d{1,10}\s+\d{1,5}\s+obj\b)")
-_PDF_UPDATE = re.compile(rb"%%EOF(?:\s+[1-9]|.*\d\s+\d+\s+obj\b)", re.DOTALL)
+_PDF_UPDATE = re.compile(rb"\s+[1-9]|.*\d\s+\d+\s+obj\b", re.DOTALL)
 
 
 def find_pdf_start(content: bytes) -> int | None:
@@ -95,13 +92,11 @@ def find_pdf_start(content: bytes) -> int | None:
     It ends in `startxref`, the address of a cross-reference table or stream, and `%%EOF` (ISO 32000-1, 7.5.5); Acrobat reads the
     mark within the last 1024 bytes. An object behind it is the beginning of an update whose end is missing.
     """
-    end = content.rstrip(_PADDING)
-    mark = end.rfind(b"%%EOF", max(0, len(end) - _PDF_SEARCH_BYTES))
-    pointer = end.rfind(b"startxref", max(0, mark - _PDF_SEARCH_BYTES), max(0, mark))
-    found = _START_XREF.match(end, pointer) if pointer >= 0 else None
-    if found is None or _PDF_UPDATE.match(end, mark):
+    before, _, behind = content.rstrip(_PADDING)[-2 * _PDF_SEARCH_BYTES :].rpartition(b"%%EOF")
+    found = _START_XREF.search(before)
+    if found is None or len(behind) >= _PDF_SEARCH_BYTES or _PDF_UPDATE.match(behind):
         return None
-    starts = (max(content.find(b"%PDF-", 0, _PDF_SEARCH_BYTES), 0), 0)
+    starts = (content[:_PDF_SEARCH_BYTES].find(b"%PDF-"), 0)
     return next((start for start in starts if _XREF.match(content, start + int(found[1]))), None)
 
 
@@ -221,11 +216,9 @@ _ZIP64_LOCATOR = b"PK\6\7"
 
 def _is_whole_zip(content: bytes) -> bool:
     """The end of the central directory stands behind the directory that it describes (APPNOTE 4.3.16)."""
-    place = content.rfind(_ZIP_END, max(0, len(content) - 22 - 65_535))
-    if place < 0:
-        return False
-    size, start, _ = struct.unpack_from("<LLH", content, place + 12)
-    return bool(start + size == place) or content[place - 20 : place].startswith(_ZIP64_LOCATOR)
+    before, mark, behind = content.rpartition(_ZIP_END)
+    size, start = struct.unpack_from("<8xLL2x", behind)
+    return bool(mark) and (start + size == len(before) or before[-20:].startswith(_ZIP64_LOCATOR))
 
 
 class _EntityDeclaredError(Exception):
@@ -271,7 +264,7 @@ _CHECKS: Mapping[str, Callable[[bytes], bool]] = {
     "text/html": _is_whole_html,
 }
 
-_DATA_URL = re.compile(r"\s*data:[^,]{0,200};base64,", re.IGNORECASE)
+_DATA_URL = re.compile(r"\A\s*data:[^,]{0,200};base64,", re.IGNORECASE)
 _BASE64_START = re.compile(r"\s*[A-Za-z0-9+/_-](?:\s*[A-Za-z0-9+/_-]){5}")
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -284,7 +277,7 @@ def is_document_in_base64(text: str) -> bool:
     if not _BASE64_START.match(text, place):
         return False
     packed = "".join(text[place : place + 2 * _HTML_SEARCH_BYTES].split()).translate(_URL_SAFE)
-    return detect_media_type(_decode(_NO_BASE64.split(packed, maxsplit=1)[0]) or b"") is not None
+    return detect_media_type(_decode(_NO_BASE64.split(packed)[0])) is not None
 
 
 def decode_document(text: str) -> bytes | None:
@@ -294,14 +287,14 @@ def decode_document(text: str) -> bytes | None:
     """
     if not is_document_in_base64(text):
         return None
-    packed = "".join(_DATA_URL.sub("", text, count=1).split()).translate(_URL_SAFE)
-    return _decode(packed.rstrip("="))
-
-
-def _decode(packed: str) -> bytes | None:
-    """Decode Base64 without its padding; a last character that is no byte yet is left out."""
-    packed = packed[: len(packed) - (len(packed) % 4 == 1)]
+    packed = "".join(_DATA_URL.sub("", text).split()).translate(_URL_SAFE)
     try:
-        return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)
-    except (binascii.Error, ValueError):
+        return _decode(packed.rstrip("="))
+    except ValueError:
         return None
+
+
+def _decode(packed: str) -> bytes:
+    """Decode Base64 without its padding, but for a last character that is no byte yet. Raises `ValueError` for damaged text."""
+    packed = packed[: len(packed) - (len(packed) % 4 == 1)]
+    return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)

@@ -12,7 +12,14 @@ from random import Random
 import pytest
 from PIL import Image
 
-from lab_agent.domain.document_formats import decode_document, detect_media_type, is_document_in_base64, is_whole
+from lab_agent.domain.document_formats import (
+    decode_document,
+    detect_media_type,
+    find_pdf_start,
+    is_document_in_base64,
+    is_whole,
+    plain_media_type,
+)
 from tests.harness.documents import PDF, PNG, make_pdf
 
 XML = '<?xml version="1.0" encoding="{}"?><a>ж</a>'
@@ -28,6 +35,12 @@ XML = '<?xml version="1.0" encoding="{}"?><a>ж</a>'
         (b"<!-- saved from url -->\n<!-- > -->\n<HTML>", "text/html"),
         (b"<!-- " + b"licence " * 500 + b"--><html>", "text/html"),
         (b"<!-- that never ends <html>", None),
+        (b"<head><title>x", "text/html"),
+        (b"<Body>x", "text/html"),
+        (b"%pdf-1.4", None),
+        (b"x" * 1019 + b"%PDF-", "application/pdf"),
+        (b"x" * 1020 + b"%PDF-", None),
+        (b"MM\x00*rest", "image/tiff"),
         (b'<?xml version="1.0"?><ClinicalDocument xmlns="urn:hl7-org:v3">', "application/xml"),
         (PNG, "image/png"),
         (b"II*\x00rest", "image/tiff"),
@@ -40,9 +53,34 @@ def test_content_type_detected_from_first_bytes(content: bytes, kind: str | None
     assert detect_media_type(content) == kind
 
 
+@pytest.mark.parametrize(
+    ("declared", "plain"),
+    [
+        ("Application/PDF", "application/pdf"),
+        (" text/HTML ; charset=utf-8; q=1", "text/html"),
+        ("text/rtf", "application/rtf"),
+        ("image/jpg", "image/jpeg"),
+        ("application/xhtml+xml", "text/html"),
+        ("text/xml", "application/xml"),
+    ],
+)
+def test_declared_type_is_compared_under_one_name(declared: str, plain: str) -> None:
+    assert plain_media_type(declared) == plain
+
+
 def picture(kind: str, mode: str = "RGB", **more: object) -> bytes:
     page = io.BytesIO()
-    Image.frombytes("L", (64, 48), Random(1).randbytes(64 * 48)).convert(mode).save(page, kind, **more)
+    drawn = Image.frombytes("L", (64, 48), Random(1).randbytes(64 * 48))
+    (Image.new(mode, drawn.size, 7) if ";" in mode else drawn.convert(mode)).save(page, kind, **more)
+    return page.getvalue()
+
+
+def moving_picture() -> bytes:
+    page = io.BytesIO()
+    first, second = (Image.frombytes("P", (16, 16), Random(seed).randbytes(256)) for seed in (1, 2))
+    for each, colour in ((first, 0), (second, 9)):
+        each.putpalette(range(colour, colour + 192))
+    first.save(page, "GIF", save_all=True, append_images=[second], comment=b"5.4", loop=0)
     return page.getvalue()
 
 
@@ -67,7 +105,11 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "jpeg with a preview": lambda: b"\xff\xd8\xff\xe1" + struct.pack(">H", 2 + len(small := picture("JPEG"))) + small + small[2:],
     "jpeg progressive": lambda: picture("JPEG", progressive=True),
     "gif": lambda: picture("GIF", "P"),
+    "gif that moves": moving_picture,
     "tiff": lambda: picture("TIFF"),
+    "tiff of the other byte order": lambda: picture("TIFF", "I;16B"),
+    "tiff in strips": lambda: picture("TIFF", compression="tiff_lzw", strip_size=512),
+    "tiff big in strips": lambda: picture("TIFF", compression="tiff_lzw", strip_size=512, big_tiff=True),
     "tiff of a fax": lambda: picture("TIFF", "1", compression="group4"),
     "tiff big": lambda: picture("TIFF", big_tiff=True),
     "rtf": lambda: rb"{\rtf1\ansi {\b 5,4} \} \\ end}",
@@ -105,6 +147,16 @@ def test_document_cut_off_anywhere_is_not_whole(name: str) -> None:
         (PDF.replace(b"startxref\n", b"startxref\n" + b"9" * 5000), "application/pdf", False),
         (PDF + b"x" * 2000, "application/pdf", False),
         (PDF + b"0\r\n\r\n", "application/pdf", True),
+        (PDF.rstrip() + b"x" * 1023, "application/pdf", True),
+        (PDF.rstrip() + b"x" * 1024, "application/pdf", False),
+        (PDF.replace(b"%%EOF", b"% made by a scanner\n%%EOF"), "application/pdf", True),
+        (b"%PDF-1.4\nxref startxref\n9\n%%EOF", "application/pdf", True),
+        (b"%PDF-1.4\nxref 9\n%%EOF", "application/pdf", False),
+        (b"%PDF-1.4\n7 0 obj\nstartxref\n9\n%%EOF", "application/pdf", True),
+        (b"\xff\xd8\xff\x01\xff\xd9", "image/jpeg", True),
+        (b"\xff\xd8\xff\xe0\x90\0" + b"\xff\xd9" * 18431 + b"\xff\xd9", "image/jpeg", True),
+        (b"\xff\xd8\xff\xe0\x90\0" + b"\xff\xd9" * 18430, "image/jpeg", False),
+        (b"GIF89a\1\0\1\0\0\0\0\x77", "image/gif", False),
         (XML.format("windows-1251").encode("cp1251"), "application/xml", True),
         (XML.format("gb18030").encode("gb18030"), "application/xml", True),
         (XML.format("x-none").encode(), "application/xml", True),
@@ -112,7 +164,13 @@ def test_document_cut_off_anywhere_is_not_whole(name: str) -> None:
         (b"<a><b></a>", "application/hl7-cda+xml", False),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "application/xml", False),
         (b"<body>no html to close", "text/html", True),
-        (rb"{\rtf1 {\pict\bin2 }}}", "application/rtf", True),
+        (rb"{\rtf1 {\pict\bin2 {{}}", "application/rtf", True),
+        (rb"{\rtf1 {\pict\bin2 }}} cut", "application/rtf", False),
+        (rb"{\rtf1 \\{5.4}", "application/rtf", False),
+        (rb"{\rtf1 \{5.4}", "application/rtf", True),
+        (rb"{\rtf1 {5.4\}}", "application/rtf", False),
+        (b"PK\x03\x04" + b"PK\6\7" + b"\0" * 16 + b"PK\5\6" + b"\xff" * 18, "application/zip", True),
+        (b"PK\x03\x04" + b"PK\6\7" + b"\0" * 17 + b"PK\5\6" + b"\xff" * 18, "application/zip", False),
         (b"half a sen", "text/plain", True),
         (b"\x01\x02", "application/octet-stream", True),
     ],
@@ -166,7 +224,7 @@ def test_base64_cut_off_gives_the_document_so_far(length: int) -> None:
 
 
 def test_damaged_base64_of_document_is_no_text() -> None:
-    damaged = f"{ENCODED[:80]}…{ENCODED[80:]}"
+    damaged = f"{ENCODED[:80]}!{ENCODED[80:]}"
     assert is_document_in_base64(damaged)
     assert decode_document(damaged) is None
 
@@ -177,3 +235,8 @@ def test_damaged_base64_of_document_is_no_text() -> None:
 def test_other_text_is_no_document(text: str) -> None:
     assert not is_document_in_base64(text)
     assert decode_document(text) is None
+
+
+@pytest.mark.parametrize(("content", "start"), [(PDF, 0), (b"\r\n" + PDF, 2), (b"%PDF-1.4\n" + b"x" * 9, None)])
+def test_addresses_of_a_pdf_count_from_its_header(content: bytes, start: int | None) -> None:
+    assert find_pdf_start(content) == start
