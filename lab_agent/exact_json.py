@@ -74,7 +74,7 @@ class ArrayDivider:
         self._decoder = msgspec.json.Decoder(shape)
 
     def divide(self, data: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
-        """Read an object without its array, and give the JSON of each item of that; what is no array has none.
+        """Read an object without its array, and give the JSON of each item of that; a single value is an array of one.
 
         This takes a millisecond of the lock for a megabyte. Raises `DataInvalidError` as `loads_large` does, and `TooManyValues`
         for more than `MAX_LIST_VALUES` in all. The items themselves may still be invalid.
@@ -82,7 +82,8 @@ class ArrayDivider:
         _check_number_of_values(data, MAX_LIST_VALUES)
         parts = _decode(self._decoder, data)
         array = getattr(parts, self._array)
-        items = _decode(_items_decoder, array) if bytes(memoryview(array)[:1]) == b"[" else []
+        head = bytes(memoryview(array)[:5])
+        items = _decode(_items_decoder, array) if head[:1] == b"[" else [array] if head not in {b"", b"null"} else []
         read = {name: bytes(text) for name in self._fields if (text := getattr(parts, name))}
         return {name: loads_large(text) for name, text in read.items()}, map(bytes, items)
 

@@ -12,6 +12,7 @@ from typing import Any
 from lab_agent.domain.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
 from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate
 from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.elements import items_of, object_of, references_of, text_of
 from lab_agent.fhir.references import leads_elsewhere, parse_reference
 
 _DATE_TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -37,10 +38,14 @@ class JsonReader:
         value = self.body.get(key)
         if value is None:
             return None
-        if isinstance(value, str):
-            return value.strip() or None
-        self._add_malformed(key, "a string")
-        return None
+        if not isinstance(value, str):
+            self._add_malformed(key, "a string")
+        return text_of(value)
+
+    def fhir_code(self, key: str) -> str | None:
+        """A code of one of FHIR's own lists, in small letters."""
+        text = self.text(key)
+        return None if text is None else text.lower()
 
     def code(self, key: str) -> str | None:
         """A string, or a whole number taken as its digits (the interface shows codes in both types)."""
@@ -82,7 +87,7 @@ class JsonReader:
             return self._reader_at(key, value)
         if value is not None:
             self._add_malformed(key, "an object")
-        return self._reader_at(key, {})
+        return self._reader_at(key, object_of(value) or {})
 
     def children(self, key: str) -> tuple[JsonReader, ...]:
         """The objects of an array; a single object counts as an array of one, and is reported."""
@@ -127,11 +132,18 @@ class JsonReader:
 
     def reference(self, key: str) -> ReferenceText | None:
         """A reference; None if it is missing."""
+        if isinstance(self.body.get(key), str):
+            return next(iter(self.references(key)), None)
         return self.child(key).as_reference() if self.body.get(key) is not None else None
 
     def references(self, key: str) -> tuple[ReferenceText, ...]:
-        """The references of an array."""
-        return tuple(each.as_reference() for each in self.children(key))
+        """The references of an array; a text in place of one is its address, and is reported."""
+        value = self.body.get(key)
+        if not any(isinstance(each, str) for each in items_of(value)):
+            return tuple(each.as_reference() for each in self.children(key))
+        self._add_malformed(key, "an array of references")
+        found = enumerate(references_of(value))
+        return tuple(self._reader_at(f"{key}[{index}]", each).as_reference() for index, each in found)
 
     def as_reference(self) -> ReferenceText:
         """This object as a reference, by address or by identifier."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from lab_agent import exact_json
 from lab_agent.domain.received_order import ResourceRef, UnreadableResource
 from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
+from lab_agent.fhir.elements import objects_of, references_of, text_of
 from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
@@ -138,23 +140,23 @@ class OrderGraph:
 
     def _procedure_request_refs(self) -> Iterator[ResourceRef]:
         for task in self.line_tasks:
-            yield from self._parse_references(_objects_of(task, "basedOn"), {"ProcedureRequest"})
+            yield from self._parse_references(references_of(task.get("basedOn")), {"ProcedureRequest"})
 
     def _order_refs(self) -> Iterator[ResourceRef]:
         for task in (self.order_task, *self.line_tasks):
-            values = (each.get("valueReference") for each in _objects_of(task, "input"))
-            yield from self._parse_references(values, {"QuestionnaireResponse"})
+            values = (references_of(each.get("valueReference")) for each in objects_of(task.get("input")))
+            yield from self._parse_references(chain.from_iterable(values), {"QuestionnaireResponse"})
         for ref in self._procedure_request_refs():
             yield ref
             body = self.resources.get(ref, {})
-            yield from self._parse_references((body.get("subject"),), {"Patient"})
-            yield from self._parse_references(_objects_of(body, "specimen"), {"Specimen"})
-            yield from self._parse_references(_objects_of(body, "supportingInfo"), {"QuestionnaireResponse"})
+            yield from self._parse_references(references_of(body.get("subject")), {"Patient"})
+            yield from self._parse_references(references_of(body.get("specimen")), {"Specimen"})
+            yield from self._parse_references(references_of(body.get("supportingInfo")), {"QuestionnaireResponse"})
 
-    def _parse_references(self, references: Iterable[Any], types: set[str]) -> Iterator[ResourceRef]:
+    def _parse_references(self, references: Iterable[Json], types: set[str]) -> Iterator[ResourceRef]:
         for each in references:
             try:
-                ref = parse_reference(each.get("reference"), self.base_url) if isinstance(each, Mapping) else None
+                ref = parse_reference(text_of(each.get("reference")), self.base_url)
             except ForeignOrigin:
                 continue
             if ref is not None and ref.type in types:
@@ -167,11 +169,6 @@ def read_patients(identification: bytes) -> dict[ResourceRef, Json]:
         return _resources_from_list(exact_json.loads(identification)["resources"])
     except (KeyError, TypeError, ValueError) as exc:
         raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
-
-
-def _objects_of(body: Json, key: str) -> Iterator[Json]:
-    values = body.get(key)
-    yield from (each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Mapping))
 
 
 def _resources_to_list(resources: Mapping[ResourceRef, Json]) -> list[Any]:

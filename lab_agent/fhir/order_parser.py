@@ -83,7 +83,7 @@ def _task(reader: JsonReader) -> ReceivedTask:
     return ReceivedTask(
         ref=ResourceRef("Task", task_id) if task_id else None,
         where=reader.where,
-        status=reader.text("status"),
+        status=reader.fhir_code("status"),
         code=reader.codeable_concept("code"),
         based_on=reader.references("basedOn"),
         part_of=reader.references("partOf"),
@@ -113,7 +113,7 @@ def _request(reader: JsonReader, ref: ResourceRef) -> ReceivedRequest:
     return ReceivedRequest(
         ref=ref,
         where=reader.where,
-        status=reader.text("status"),
+        status=reader.fhir_code("status"),
         identifiers=reader.identifiers("identifier"),
         requisition=reader.identifier("requisition"),
         supporting_info=reader.references("supportingInfo"),
@@ -161,7 +161,7 @@ def _patient(reader: JsonReader, ref: ResourceRef) -> ReceivedPatient:
         ref=ref,
         where=reader.where,
         names=tuple(_human_name(each) for each in reader.children("name")),
-        gender=reader.text("gender"),
+        gender=reader.fhir_code("gender"),
         birth_date=reader.date("birthDate"),
         birth_date_text=reader.text("birthDate"),
         telecom=tuple(
@@ -216,7 +216,7 @@ def parse_questionnaire_response(reader: JsonReader) -> ReceivedResponse:
     return ReceivedResponse(
         ref=ResourceRef("QuestionnaireResponse", response_id) if response_id else None,
         where=reader.where,
-        status=reader.text("status"),
+        status=reader.fhir_code("status"),
         source=reader.reference("source"),
         subject=reader.reference("subject"),
         answers=tuple(_parse_items(reader, 0)),

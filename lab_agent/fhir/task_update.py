@@ -6,8 +6,10 @@ already is not added again, and other parties' outputs stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from lab_agent.fhir.elements import code_of, codes_of, has_code, items_of, objects_of
 
 Json = Mapping[str, Any]
 _OUTPUT_TYPE = {"text": "error"}
@@ -15,24 +17,23 @@ _OUTPUT_TYPE = {"text": "error"}
 
 
 def task_status(body: Json) -> str | None:
-    """The status of a Task; None where it has none."""
-    status = body.get("status")
-    return status if isinstance(status, str) else None
+    """The status of a Task, in small letters; None where it has none."""
+    return code_of(body.get("status"))
 
 
 def task_codes(body: Json) -> frozenset[str]:
-    """The codes of a Task, whatever their systems."""
-    code = body.get("code")
-    codings = code.get("coding") if isinstance(code, Mapping) else None
-    listed = codings if isinstance(codings, list | tuple) else ()
-    return frozenset(str(each["code"]) for each in listed if isinstance(each, Mapping) and "code" in each)
+    """The codes of a Task as they are written, whatever their systems."""
+    return codes_of(body.get("code"))
+
+
+def has_task_code(body: Json, codes: Collection[str]) -> bool:
+    """Whether a Task has one of these codes."""
+    return has_code(body.get("code"), codes)
 
 
 def own_sentences(body: Json) -> tuple[str, ...]:
     """The sentences that a Task has from us, by the type that we give them."""
-    existing = body.get("output")
-    listed = existing if isinstance(existing, list | tuple) else ()
-    ours = (_output_text(each) for each in listed if isinstance(each, Mapping) and each.get("type") == _OUTPUT_TYPE)
+    ours = (_output_text(each) for each in objects_of(body.get("output")) if each.get("type") == _OUTPUT_TYPE)
     return tuple(text for text in ours if text is not None)
 
 
@@ -62,14 +63,13 @@ def build_task_update(
 
 
 def _merge_outputs(existing: Any, outputs: Sequence[str], obsolete: frozenset[str]) -> list[Any]:
-    kept = [each for each in existing if _output_text(each) not in obsolete] if isinstance(existing, list | tuple) else []
+    kept = [each for each in items_of(existing) if _output_text(each) not in obsolete]
     there = {_output_text(each) for each in kept}
     return kept + [{"type": _OUTPUT_TYPE, "valueString": text} for text in dict.fromkeys(outputs) if text not in there]
 
 
 def _output_texts(body: Json) -> set[str | None]:
-    existing = body.get("output")
-    return {_output_text(each) for each in existing} if isinstance(existing, list | tuple) else set()
+    return {_output_text(each) for each in items_of(body.get("output"))}
 
 
 def _output_text(output: Any) -> str | None:

@@ -33,7 +33,7 @@ from lab_agent.domain.text import join_limited
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import StoreError
 from lab_agent.fhir.order_parser import parse_order
-from lab_agent.fhir.task_update import task_codes, task_status
+from lab_agent.fhir.task_update import has_task_code, task_codes, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -240,8 +240,7 @@ def is_requested_line(task: Json, line_codes: Collection[str]) -> bool:
 
 def is_line(task: Json, line_codes: Collection[str]) -> bool:
     """Whether a Task of an order is a line of it: of no other code than those of lines."""
-    codes = task_codes(task)
-    return not codes or not codes.isdisjoint(line_codes)
+    return not task_codes(task) or has_task_code(task, line_codes)
 
 
 def hold_late_line(uow: UnitOfWork, line: LineRecord, now: datetime) -> None:

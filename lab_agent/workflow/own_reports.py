@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.elements import code_of, references_of, text_of
 from lab_agent.fhir.references import parse_reference
 from lab_agent.fhir.report_builder import FINAL_STATUSES, order_identifier
 from lab_agent.ports.exchange import Exchange, Json
@@ -34,12 +35,11 @@ class OwnReports:
         return frozenset(found)
 
     def _requests_of(self, report: Json) -> Iterator[ResourceId]:
-        based_on = report.get("basedOn")
-        if report.get("status") not in FINAL_STATUSES or not isinstance(based_on, list):
+        if code_of(report.get("status")) not in FINAL_STATUSES:
             return
-        for each in based_on:
+        for each in references_of(report.get("basedOn")):
             try:
-                request = parse_reference(each.get("reference") if isinstance(each, dict) else None, self.base_url)
+                request = parse_reference(text_of(each.get("reference")), self.base_url)
             except ForeignOrigin:
                 continue
             if request is not None:

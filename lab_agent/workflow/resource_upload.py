@@ -25,6 +25,7 @@ from lab_agent.errors import (
 )
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
 from lab_agent.fhir.content_meaning import is_same_statement
+from lab_agent.fhir.elements import code_of, objects_of, shaped_like, text_of
 from lab_agent.fhir.report_builder import FINAL_STATUSES, Upload
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
@@ -244,8 +245,9 @@ class Uploader:
 
     def _matches(self, existing: Json, desired: Json) -> bool:
         """Whether the resource on the service says all that we would write, and nothing that we would leave out."""
+        existing = _in_our_types(existing, desired)
         ours = {key: value for key, value in existing.items() if key in desired or _is_own_field(key)}
-        if isinstance(existing.get("identifier"), list):
+        if "identifier" in existing:
             wanted = _identifiers(desired)
             ours["identifier"] = [each for name, each in wanted.items() if name in _identifiers(existing)]
         return content_digest(ours, self.base_url) == content_digest(desired, self.base_url)
@@ -255,6 +257,7 @@ class Uploader:
 
         The plan knows this from our own records; where they lack it (a lost response, a restored backup), the service knows it.
         """
+        existing = _in_our_types(existing, desired)
         if existing.get("status") not in FINAL_STATUSES:
             return desired
         if desired.get("resourceType") != "Observation":
@@ -324,6 +327,13 @@ def error_context(where: str) -> Iterator[None]:
         raise
 
 
+def _in_our_types(existing: Json, desired: Json) -> Json:
+    """A resource as it is there, in the types in which we send it: what a service writes otherwise is no other content."""
+    shaped: Json = shaped_like(existing, desired)
+    status = code_of(shaped.get("status"))
+    return shaped if status is None else {**shaped, "status": status}
+
+
 def _is_own_field(name: str) -> bool:
     """Whether a field is ours: what a new version leaves out must not stay (for example a value of another type)."""
     return name.startswith("value") or name in _OWN_FIELDS
@@ -344,9 +354,8 @@ def _join_identifiers(existing: Json, desired: Json) -> Json:
 
 def _identifiers(body: Json) -> dict[tuple[str, str], Any]:
     """The identifiers of a resource by their systems and values."""
-    found = body.get("identifier")
-    listed = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
-    return {(str(each.get("system")), str(each.get("value"))): each for each in listed}
+    listed = objects_of(body.get("identifier"))
+    return {(str(text_of(each.get("system"))), str(text_of(each.get("value")))): each for each in listed}
 
 
 def _is_issued_later(existing: Json, desired: Json) -> bool:

@@ -14,7 +14,7 @@ from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED, TERMINAL_TASK
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import ServiceRejected
-from lab_agent.fhir.task_update import task_codes, task_status
+from lab_agent.fhir.task_update import has_task_code, task_codes, task_status
 from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.workflow.fetching import DELETED_STATUS, MAX_PARALLEL_READS, read_or_reject
 
@@ -107,7 +107,7 @@ def _is_deleted(rejection: ServiceRejected) -> bool:
 
 
 def _order_problems(task: Json) -> Iterator[str]:
-    if ORDER_TASK_CODE not in task_codes(task):
+    if not has_task_code(task, {ORDER_TASK_CODE}):
         yield f"{_name(task)} is no {ORDER_TASK_CODE}"
     if (status := task_status(task)) != TASK_REQUESTED and status not in TERMINAL_TASK_STATUSES:
         yield f"{_name(task)} is {_describe(status)}"
@@ -117,7 +117,7 @@ def _line_problems(task: Json, line_codes: Collection[str]) -> Iterator[str]:
     status, codes = task_status(task), task_codes(task)
     if status in TERMINAL_TASK_STATUSES:
         return
-    if codes and codes.isdisjoint(line_codes):
+    if codes and not has_task_code(task, line_codes):
         yield f"{_name(task)} is a {shorten(', '.join(sorted(codes)))}, which exchange.line_task_codes does not list"
     if status != TASK_REQUESTED:
         yield f"{_name(task)} is {_describe(status)}"

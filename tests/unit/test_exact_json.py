@@ -85,10 +85,26 @@ def test_large_object_divided_into_items() -> None:
     assert [exact_json.loads_large(each) for each in items] == [{"b": Decimal("2.50")}, [], "c"]
 
 
-@pytest.mark.parametrize("array", ["", ', "entry": null', ', "entry": {"b": []}', ', "entry": "[]"', ', "entry": []'])
-def test_object_without_array_divided_into_nothing(array: str) -> None:
-    rest, items = exact_json.ArrayDivider("entry", ("a",)).divide(f'{{"a": 1{array}}}'.encode())
-    assert (rest, list(items)) == ({"a": 1}, [])
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        ("", []),
+        (', "entry": null', []),
+        (', "entry": []', []),
+        (', "entry": {"b": []}', [b'{"b": []}']),
+        (', "entry": "[]"', [b'"[]"']),
+        (', "entry": nullify', None),
+        (', "entry": 0', [b"0"]),
+    ],
+)
+def test_single_value_in_place_of_array_is_one_item(array: str, expected: list[bytes] | None) -> None:
+    divider, text = exact_json.ArrayDivider("entry", ("a",)), f'{{"a": 1{array}}}'.encode()
+    if expected is None:
+        with pytest.raises(DataInvalidError):
+            divider.divide(text)
+    else:
+        rest, items = divider.divide(text)
+        assert (rest, list(items)) == ({"a": 1}, expected)
 
 
 def test_small_document_cannot_have_too_many_values() -> None:

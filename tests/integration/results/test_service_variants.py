@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -118,6 +119,55 @@ async def test_lost_reply_amends_nothing_where_service_adds(bench: ResultsBench)
     bench.inject_faults(FaultRule(kind="lost_reply", route="POST *bservation", count=1))
     assert (await bench.receive(make_report())).state is ReportState.DELIVERED
     assert {each["status"] for each in await bench.resource_versions("Observation", "RORDER.rep.hb")} == {"final"}
+
+
+class RespellingTransport(httpx.AsyncBaseTransport):
+    """A service that gives our uploads back in other types, and says of what it did that it had only a remark."""
+
+    def __init__(self, app: Any, spell: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._inner, self._spell = httpx.ASGITransport(app), spell
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._inner.handle_async_request(request)
+        content = await answer.aread()
+        if not any(kind in request.url.path.lower() for kind in ("observation", "diagnosticreport")):
+            return answer
+        if request.method != "GET":
+            remark = {"severity": "information", "code": "informational"}
+            return httpx.Response(422, json={"resourceType": "OperationOutcome", "issue": [remark]})
+        body = exact_json.loads(content)
+        for row in body.get("entry", ()):
+            row["resource"] = self._spell(row["resource"])
+        body = body if "entry" in body else self._spell(body)
+        return httpx.Response(answer.status_code, headers=without_length(answer), content=exact_json.dumps(body))
+
+
+def in_capitals(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "status": body["status"].upper()} if "status" in body else body
+
+
+def lists_as_single(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in body.items()}
+
+
+def single_as_lists(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: [value] if isinstance(value, dict) else value for key, value in body.items()}
+
+
+def with_blanks(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "subject": {"reference": f" {body['subject']['reference']} "}} if "subject" in body else body
+
+
+@pytest.mark.parametrize("spell", [in_capitals, lists_as_single, single_as_lists, with_blanks])
+async def test_upload_in_other_types_is_what_was_sent(bench: ResultsBench, spell: Any) -> None:
+    """Whatever is read back of a write that was rejected without an error, nothing is written twice or amended."""
+    bench.restart_agent(RespellingTransport(bench.app, spell))
+    assert (await bench.receive(make_report(version=1))).state is ReportState.DELIVERED
+    for kind, identifier in (("Observation", "RORDER.rep.hb"), ("DiagnosticReport", "RORDER.rep")):
+        assert [each["status"] for each in await bench.resource_versions(kind, identifier)] == ["final"]
+    assert (await bench.receive(make_report(haemoglobin("14.0"), version=2, issued=LATER))).state is ReportState.DELIVERED
+    kept = await bench.resource_versions("Observation", "RORDER.rep.hb")
+    assert [(each["status"], str(each["valueQuantity"]["value"])) for each in kept] == [("final", "13.20"), ("amended", "14.0")]
 
 
 async def test_renamed_coded_answer_is_amended(bench: ResultsBench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from lab_agent.workflow.restored_store import (
     note_restoration,
     release_restoration,
 )
-from tests.integration.workflow.conftest import Scenario
+from tests.integration.workflow.conftest import Scenario, alter
 
 MakeScenario = Callable[..., Scenario]
 
@@ -84,9 +85,27 @@ async def write(scenario: Scenario, work: Callable[[UnitOfWork], object]) -> Non
     await scenario.world.store.run(whole)
 
 
-async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario) -> None:
+def as_it_is(report: dict[str, Any]) -> None:
+    pass
+
+
+def in_capitals(report: dict[str, Any]) -> None:
+    report["status"] = report["status"].upper()
+
+
+def as_texts(report: dict[str, Any]) -> None:
+    report["basedOn"] = [f" {each['reference']} " for each in report["basedOn"]]
+
+
+def in_singles(report: dict[str, Any]) -> None:
+    report.update(status=[report["status"]], identifier=report["identifier"][0])
+
+
+@pytest.mark.parametrize("spell", [as_it_is, in_capitals, as_texts, in_singles])
+async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario, spell: Callable[[dict[str, Any]], None]) -> None:
     scenario = make_scenario(2)
     await finish_after_backup(scenario)
+    alter(scenario, "DiagnosticReport", spell)
     await settle(scenario)
     assert {line.state for line in await scenario.lines()} == {LineState.COMPLETED}
     assert (await scenario.order_record()).state is OrderState.CLOSED

@@ -66,6 +66,12 @@ def test_omitted_outputs_stay(outputs: Any, expected: Any) -> None:
     assert build_task_update(TASK, status="completed", outputs=outputs)["output"] == expected
 
 
+@pytest.mark.parametrize("output", [{"valueString": "theirs"}, [{"valueString": "theirs"}], "theirs"])
+def test_output_of_others_in_another_type_stays(output: Any) -> None:
+    changed = build_task_update({"status": "requested", "output": output}, status="cancelled", outputs=("ours",))
+    assert changed["output"][:-1] == (output if isinstance(output, list) else [output])
+
+
 def test_empty_output_not_written() -> None:
     assert "output" not in build_task_update({"status": "requested"}, status="completed", outputs=())
 
@@ -81,6 +87,7 @@ def test_already_applied_update_detected() -> None:
     assert not is_task_updated(done, "cancelled", ("b",))
     assert not is_task_updated(done, "completed", ("a",))
     assert task_status({"status": 5}) is None
+    assert is_task_updated({**done, "status": "CANCELLED", "output": {"valueString": "a"}}, "cancelled", ("a",))
 
 
 JSON = st.recursive(
