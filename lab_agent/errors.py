@@ -252,6 +252,9 @@ class ForeignLink(TemporaryFailure):
     """A redirect or a `next` link of the service leads to another origin, which gets no token; a maintenance page may pass."""
 
 
+_HINTS = frozenset({"warning", "information"})
+
+
 class ServiceRejected(PermanentFailure):
     """The exchange service rejected the request.
 
@@ -265,6 +268,11 @@ class ServiceRejected(PermanentFailure):
         super().__init__(message, issues=issues)
         self.status = status
         self.may_pass = may_pass
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the service names no error, only hints: what it says to have rejected may have been done."""
+        return bool(self.issues) and all(issue.severity in _HINTS for issue in self.issues)
 
 
 class ResourceNotReadable(ServiceRejected):

@@ -1,4 +1,4 @@
-"""A page of a search, read entry by entry: one resource whose JSON is invalid spoils only itself (law 9). Pure.
+"""A page of a search, read entry by entry: one that cannot be read spoils only itself (law 9). Pure.
 
 A page is read at once as long as it is valid JSON, a large one entry by entry. Where it is not, its entries are separated by
 their brackets alone, whatever a string or number in one of them contains (a lone surrogate, a raw control character, NaN, 100,000
@@ -8,15 +8,23 @@ digits); where these do not match either, by their beginnings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from lab_agent import exact_json
 from lab_agent.errors import DataInvalidError, ForeignOrigin, OutcomeIssue, ServiceUnavailable
-from lab_agent.exchange.fhir_http import body_version, is_resource_type
-from lab_agent.exchange.responses import RequestContext, invalid_response, outcome_error, parse_issues, parse_object
+from lab_agent.exchange.fhir_http import body_id, is_resource_type
+from lab_agent.exchange.responses import (
+    RequestContext,
+    describe_text,
+    invalid_response,
+    outcome_error,
+    parse_issues,
+    parse_object,
+)
+from lab_agent.fhir.elements import code_of, items_of, object_of, objects_of, only_one, text_of
 from lab_agent.ports.exchange import Json
 from lab_agent.url_origin import Origin, origin_of
 
@@ -24,12 +32,16 @@ UNNAMED = "?"
 """Stands for the id of a resource that cannot be told from its text."""
 _NAMING_FIELDS = ("resourceType", "id", "status", "code")
 """Fields by which a row of a search for order-level Tasks is held against the search."""
+_AGE_FIELDS = ("versionId", "lastUpdated")
+"""Fields of `meta` that say which of two copies is the newer one."""
+_ASIDE = frozenset({"include", "outcome"})
+"""What an entry is that is no match (FHIR STU3, SearchEntryMode)."""
 _TOKEN_PATTERN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _ENTRIES_PATTERN = re.compile(rb'"entry"\s*:\s*\[')
 _ENTRY_PATTERN = re.compile(rb'[\[,]\s*(\{\s*"(?:fullUrl|resource|search)"\s*:)')
 _END_PATTERN = re.compile(rb'\](?:\s*,\s*"link"\s*:\s*\[[^\[\]]*\])?\s*\}\s*\Z')
 _ID_PATTERN = re.compile(r"[A-Za-z0-9.\-]{1,64}")
-_DIVIDER = exact_json.ArrayDivider("entry", ("resourceType", "link"))
+_DIVIDER = exact_json.ArrayDivider("entry", ("resourceType", "link", "total"))
 _NAMED_WITHIN = 1024 * 1024
 """Bytes of an unreadable entry in which its type and id are looked for."""
 _SHORTEST_NAMED = len(b'{"resource":{"id":"1"}}')
@@ -37,7 +49,7 @@ _SHORTEST_NAMED = len(b'{"resource":{"id":"1"}}')
 
 @dataclass(frozen=True, slots=True)
 class UnreadableEntry:
-    """An entry whose JSON is invalid; `resource_type` is empty and `id` is `UNNAMED` where its text does not tell."""
+    """An entry that cannot be read; `resource_type` is empty and `id` is `UNNAMED` where it does not tell."""
 
     resource_type: str
     id: str
@@ -71,7 +83,7 @@ def parse_page_of_ids(context: RequestContext, body: bytes) -> BundlePage:
     return _parse(context, body, _names_of)
 
 
-def _parse(context: RequestContext, body: bytes, keep: Callable[[Any], Any]) -> BundlePage:
+def _parse(context: RequestContext, body: bytes, keep: Callable[[Json], Json]) -> BundlePage:
     text = exact_json.strip_byte_order_mark(body)
     try:
         page = _parse_valid(context, text, keep)
@@ -80,7 +92,7 @@ def _parse(context: RequestContext, body: bytes, keep: Callable[[Any], Any]) -> 
     except (ServiceUnavailable, DataInvalidError):
         parts = _split_entries(text) or _split_at_beginnings(text)
         if parts is None:
-            raise invalid_response(context, "something that is not valid JSON") from None
+            raise invalid_response(context, describe_text(text)) from None
         page = _parse_entries(parse_object(context, parts[0]), parts[1], keep)
     if is_resource_type(page.bundle, "OperationOutcome"):
         return _read_outcome(context, text)
@@ -101,26 +113,38 @@ def _is_nothing_found(issue: OutcomeIssue) -> bool:
     return issue.code == "not-found" or (issue.severity, issue.code) == ("information", "informational")
 
 
-def _parse_valid(context: RequestContext, text: bytes, keep: Callable[[Any], Any]) -> BundlePage:
+def _parse_valid(context: RequestContext, text: bytes, keep: Callable[[Json], Json]) -> BundlePage:
     if len(text) >= exact_json.LARGE:
         return _parse_entries(*_DIVIDER.divide(text), keep)
     bundle = parse_object(context, text)
-    entries = bundle.get("entry")
-    return BundlePage({**bundle, "entry": [keep(each) for each in entries]} if isinstance(entries, list) else bundle)
+    return _parse_entries(bundle, items_of(bundle.get("entry")), keep)
 
 
-def _whole(entry: Any) -> Any:
+def _whole(entry: Json) -> Json:
     return entry
 
 
-def _names_of(entry: Any) -> Any:
+def _names_of(entry: Json) -> Json:
     """An entry of a search with the naming fields of its resource."""
-    resource = entry.get("resource") if isinstance(entry, dict) else None
-    if not isinstance(resource, dict):
+    resource = entry.get("resource")
+    if not isinstance(resource, Mapping):
         return entry
     kept = {key: resource[key] for key in _NAMING_FIELDS if key in resource}
-    version = body_version(resource)
-    return {"resource": kept if version is None else {**kept, "meta": {"versionId": version}}, "search": entry.get("search")}
+    meta = object_of(resource.get("meta")) or {}
+    age = {key: meta[key] for key in _AGE_FIELDS if key in meta}
+    return {"resource": {**kept, "meta": age} if age else kept, "search": entry.get("search")}
+
+
+def entry_resource(entry: Json) -> Json | None:
+    """The resource of an entry that is a match; None where there is none, or the entry is only included."""
+    resource = entry.get("resource")
+    return resource if isinstance(resource, Mapping) and not is_aside(entry) else None
+
+
+def is_aside(entry: Json) -> bool:
+    """Whether an entry says that it is no match of the search."""
+    search = only_one(entry.get("search"))
+    return code_of(search.get("mode") if isinstance(search, Mapping) else search) in _ASIDE
 
 
 def find_foreign_links(base: str, bundle: Json) -> dict[str, str]:
@@ -131,8 +155,8 @@ def find_foreign_links(base: str, bundle: Json) -> dict[str, str]:
 
 
 def _named_urls(listed: object, name: str, key: str) -> Iterator[tuple[str, str]]:
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, dict) and isinstance(url := each.get(key), str):
+    for each in objects_of(listed):
+        if isinstance(url := each.get(key), str):
             yield str(each.get(name, "")) if name else key, url
 
 
@@ -143,15 +167,40 @@ def _origin(url: str) -> Origin | None:
         return None
 
 
-def _parse_entries(bundle: Json, entries: Iterable[bytes], keep: Callable[[Any], Any]) -> BundlePage:
-    readable: list[object] = []
+def _parse_entries(bundle: Json, entries: Iterable[Any], keep: Callable[[Json], Json]) -> BundlePage:
+    """The page with these entries, each as text or as it was read."""
+    readable: list[Json] = []
     unreadable: list[UnreadableEntry] = []
-    for text in entries:
+    for each in entries:
         try:
-            readable.append(keep(exact_json.loads_large(text)))
+            entry = _read_entry(exact_json.loads_large(each) if isinstance(each, bytes) else each)
         except DataInvalidError:
-            unreadable.append(_name_entry(text))
+            entry = _name_entry(each)
+        if isinstance(entry, UnreadableEntry):
+            unreadable.append(entry)
+        else:
+            readable.append(keep(entry))
     return BundlePage({**bundle, "entry": readable}, tuple(unreadable))
+
+
+def _read_entry(found: Any) -> Json | UnreadableEntry:
+    """An entry with its resource as one object of a type, and its id as a text; nobody can tell what any other one is."""
+    entry = object_of(found)
+    if entry is None:
+        return UnreadableEntry(resource_type="", id=UNNAMED)
+    if entry.get("resource") is None or is_aside(entry):
+        return entry
+    resource = object_of(entry["resource"]) or {}
+    resource_type, resource_id = text_of(resource.get("resourceType")), body_id(resource)
+    if resource_type is None or (resource_id is None and is_resource_type(resource, "Task")):
+        return UnreadableEntry(resource_type=_plain(resource_type, ""), id=_plain(resource_id, UNNAMED))
+    same = resource is entry["resource"] and resource.get("id") == resource_id
+    return entry if same else {**entry, "resource": {**resource, "id": resource_id} if resource_id else resource}
+
+
+def _plain(name: str | None, other: str) -> str:
+    """A name that is one: any other text may name a patient, and is not shown."""
+    return name if name is not None and _ID_PATTERN.fullmatch(name) else other
 
 
 def _tokens(text: bytes) -> Iterator[tuple[bytes, int, int, int]]:
@@ -217,7 +266,4 @@ def _name_entry(text: bytes) -> UnreadableEntry:
                 fields.setdefault(names[2], sign[1:-1].decode("ascii", "replace"))
         before = sign
     found_id, found_type = fields.get(b'"id"', ""), fields.get(b'"resourceType"', "")
-    return UnreadableEntry(
-        resource_type=found_type if _ID_PATTERN.fullmatch(found_type) else "",
-        id=found_id if _ID_PATTERN.fullmatch(found_id) else UNNAMED,
-    )
+    return UnreadableEntry(resource_type=_plain(found_type, ""), id=_plain(found_id, UNNAMED))

@@ -12,9 +12,12 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.access_rights import access_rights
+from lab_agent.fhir.elements import code_of, items_of, object_of, objects_of, text_of, word_of
 from lab_agent.ports.exchange import Json
 
 _ETAG_PATTERN = re.compile(r'(?:W/)?"([^"]+)"')
+_CODED_PATTERN = re.compile(r"(.+?)(?:--|[-;.])(?:gzip|br|deflate|zstd)", re.IGNORECASE)
+"""The version to which a gateway has added how it compresses answers."""
 _RIGHT_PATTERN = re.compile(r"(?:.*/)?security/([A-Za-z]+)/?")
 """The system of a right in full: `{base_url}security/<right>` (interface: Authentication 8)."""
 _LOCATION_PATTERN = re.compile(r"/([A-Za-z]+)/([^/?#]+)(?:/_history/([^/?#]+))?/?$")
@@ -33,7 +36,9 @@ def resource_version(headers: Mapping[str, str], body: Json | None, resource_typ
     """
     location = parse_location(headers.get("location"), resource_type)
     named = (body_version(body) if body is not None else None) or (location[1] if location else None)
-    return named or etag_version(headers.get("etag"))
+    etag = etag_version(headers.get("etag"))
+    coded = _CODED_PATTERN.fullmatch(etag or "")
+    return named or (coded.group(1) if coded else etag)
 
 
 def if_match(version: str) -> str:
@@ -43,15 +48,13 @@ def if_match(version: str) -> str:
 
 def body_version(body: Json) -> str | None:
     """`meta.versionId` of a resource."""
-    meta = body.get("meta")
-    version = meta.get("versionId") if isinstance(meta, dict) else None
-    return str(version) if isinstance(version, str | int) and not isinstance(version, bool) and version != "" else None
+    return word_of((object_of(body.get("meta")) or {}).get("versionId"))
 
 
 def body_id(body: Json) -> ResourceId | None:
     """`id` of a resource."""
-    found = body.get("id")
-    return ResourceId(found) if isinstance(found, str) and found else None
+    found = word_of(body.get("id"))
+    return None if found is None else ResourceId(found)
 
 
 def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId, str | None] | None:
@@ -63,22 +66,24 @@ def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId
 
 
 def next_link(bundle: Json) -> str | None:
-    """Address of the next page; None where there is none, and empty where a `next` link names no address."""
-    links = bundle.get("link")
-    for link in _objects([links] if isinstance(links, dict) else links):
-        if link.get("relation") == "next":
-            url = link.get("url")
-            return url.strip() if isinstance(url, str) else ""
-    return None
+    """Address of the next page; None where there is none, and empty where nobody can tell: it may be any link without a relation,
+    has no address, or there are several.
+    """
+    found = {_next_address(object_of(link)) for link in items_of(bundle.get("link")) if link}
+    found.discard(None)
+    return None if not found else found.pop() if len(found) == 1 else ""
 
 
-def _objects(value: Any) -> list[Json]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+def _next_address(link: Json | None) -> str | None:
+    relation = None if link is None else code_of(link.get("relation"))
+    if link is None or relation is None:
+        return ""
+    return (text_of(link.get("url")) or "") if relation == "next" else None
 
 
 def is_resource_type(body: Json, resource_type: str) -> bool:
     """Whether a resource has this type, in any case."""
-    return str(body.get("resourceType", "")).lower() == resource_type.lower()
+    return code_of(body.get("resourceType")) == resource_type.lower()
 
 
 def deduplicate(resources: Iterable[Json]) -> tuple[Json, ...]:
@@ -91,12 +96,12 @@ def deduplicate(resources: Iterable[Json]) -> tuple[Json, ...]:
 
 def with_security(body: Json, mode: Literal["as_read", "short", "omit"]) -> Json:
     """The body with its access rights as `exchange.put_security` wants them in a PUT."""
-    meta = body.get("meta")
-    if mode == "as_read" or not isinstance(meta, dict) or not isinstance(meta.get("security"), list):
+    meta = object_of(body.get("meta"))
+    if mode == "as_read" or meta is None or "security" not in meta:
         return body
     if mode == "omit":
         return {**body, "meta": {key: value for key, value in meta.items() if key != "security"}}
-    short = [_shorten_system(entry) for entry in meta["security"]]
+    short = [_shorten_system(entry) for entry in items_of(meta["security"])]
     return {**body, "meta": {**meta, "security": [each for n, each in enumerate(short) if each not in short[:n]]}}
 
 
@@ -124,8 +129,7 @@ def with_tag(body: Json, tag: Identifier) -> Json:
 
 def has_tag(body: Json, tag: Identifier) -> bool:
     """Whether a resource has this tag."""
-    meta = body.get("meta")
-    tags = _objects(meta.get("tag")) if isinstance(meta, Mapping) else []
+    tags = objects_of((object_of(body.get("meta")) or {}).get("tag"))
     return any(each.get("system") == tag.system and each.get("code") == tag.value for each in tags)
 
 
@@ -138,6 +142,6 @@ def document_content(body: bytes, document: ResourceId) -> bytes:
     if not isinstance(found, Mapping) or not is_resource_type(found, "Binary") or body_id(found) != document:
         return body
     try:
-        return base64.b64decode(str(found.get("content", found.get("data", ""))), validate=True)
+        return base64.b64decode(text_of(found.get("content", found.get("data"))) or "", validate=True)
     except ValueError:
         return body

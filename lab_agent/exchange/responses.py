@@ -27,6 +27,7 @@ from lab_agent.errors import (
     ServiceUnavailable,
     StaleVersion,
 )
+from lab_agent.fhir.elements import code_of, object_of, objects_of
 from lab_agent.http_dates import retry_after_of
 
 _MAX_TEXT = 500
@@ -69,6 +70,9 @@ _ISSUE_WORDS = {
 """Words for the types of issues of an OperationOutcome (FHIR STU3, IssueType). Any other may be a name: see `_parse_issue`."""
 _SEVERITIES = frozenset({"fatal", "error", "warning", "information"})
 _NO_SUCH_SEARCH = frozenset({400, 404, 405, 422, 501})
+_LOCKED = 423
+"""One resource is locked for a while: its Retry-After, if there is one, is not for all requests."""
+_PAGE_BEGINNINGS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<!--", b"<title", b"<meta")
 _NOT_PERFORMED = frozenset({300, 301, 304, 305, 307, 308})
 """Redirects that say: ask there instead. After 302 and 303 a write may have been done, and the address be that of its answer."""
 
@@ -103,9 +107,11 @@ def response_error(
     if 200 <= status < 300:
         return None
     description = _describe(context, status, issues := parse_issues(body))
+    if not issues and body.lstrip()[:1] == b"<":
+        description += f", and {describe_text(body)}"
     issues = issues or _quote(body)
-    wait = retry_after_of(headers, now)
-    if status in {425, 429} or (status == 503 and wait is not None):
+    wait = None if status == _LOCKED else retry_after_of(headers, now)
+    if status in {_LOCKED, 425, 429} or (status == 503 and wait is not None):
         return ServiceUnavailable(_with_wait(description, wait, now), retry_after=wait, issues=issues)
     if status == 401:
         hint = "run `lab-agent login`, or correct [exchange.oauth]"
@@ -142,11 +148,25 @@ def parse_object(context: RequestContext, body: bytes) -> Mapping[str, Any]:
         raise invalid_response(context, f"more than {exact_json.MAX_VALUES} JSON values") from exc
     except DataInvalidError as exc:
         if context.kind is RequestKind.READ and not text.lstrip().startswith(b"{"):  # a page of a proxy, not the resource
-            raise ServiceUnavailable(f"{context.description} was answered with something that is not JSON") from exc
-        raise invalid_response(context, "something that is not valid JSON") from exc
+            raise ServiceUnavailable(f"{context.description} was answered with {describe_text(text)}") from exc
+        raise invalid_response(context, describe_text(text)) from exc
     if not isinstance(found, dict):
         raise invalid_response(context, "JSON that is not an object")
     return found
+
+
+def describe_text(body: bytes) -> str:
+    """Say what a body is that is no JSON: above all a page for people, of a proxy or a sign-in, in its place."""
+    begin = exact_json.strip_byte_order_mark(body)[:_MAX_QUOTE].lstrip()
+    if is_page(body):
+        return "an HTML page"
+    return "XML" if begin.startswith(b"<") else "nothing" if not begin else "something that is not valid JSON"
+
+
+def is_page(body: bytes) -> bool:
+    """Whether a body is an HTML page."""
+    begin = exact_json.strip_byte_order_mark(body)[:_MAX_QUOTE].lstrip().lower()
+    return begin.startswith(_PAGE_BEGINNINGS) or (begin.startswith(b"<?xml") and b"<html" in begin)
 
 
 def invalid_response(context: RequestContext, found: str) -> Failure:
@@ -168,10 +188,9 @@ def parse_issues(body: bytes) -> tuple[OutcomeIssue, ...]:
         found = exact_json.loads_large(body, _MAX_OUTCOME_VALUES)
     except DataInvalidError:
         return ()
-    if not isinstance(found, dict) or found.get("resourceType") != "OperationOutcome":
+    if not isinstance(found, dict) or code_of(found.get("resourceType")) != "operationoutcome":
         return ()
-    listed = found.get("issue")
-    return tuple(_parse_issue(entry) for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
+    return tuple(_parse_issue(entry) for entry in objects_of(found.get("issue")))
 
 
 def _quote(body: bytes) -> tuple[OutcomeIssue, ...]:
@@ -194,22 +213,17 @@ def _rejection_type(context: RequestContext, status: int) -> type[ServiceRejecte
 
 def _parse_issue(entry: Mapping[str, Any]) -> OutcomeIssue:
     """Read an issue. Codes of FHIR's own lists are codes; any other is the service's words, sealed with its text (law 7)."""
-    severity, code = str(entry.get("severity") or "error"), str(entry.get("code") or "")
-    given = entry.get("details")
-    details: dict[str, Any] = given if isinstance(given, dict) else {}
-    words = [each for each, known in ((severity, _SEVERITIES), (code, _ISSUE_WORDS)) if each and each not in known]
-    words += _read_codings(details.get("coding"))
+    severity, code = (code_of(entry.get(key)) or "" for key in ("severity", "code"))
+    details = object_of(entry.get("details")) or {}
+    of_lists = (("severity", severity, _SEVERITIES), ("code", code, _ISSUE_WORDS))
+    words = [str(entry[key]) for key, read, known in of_lists if entry.get(key) and read not in known]
+    words += [str(each[key]) for each in objects_of(details.get("coding")) for key in ("code", "display") if each.get(key)]
     text = str(entry.get("diagnostics") or details.get("text") or "")
     return OutcomeIssue(
         severity if severity in _SEVERITIES else "error",
         code if code in _ISSUE_WORDS else "",
         f"{text} ({', '.join(words)})".strip() if words else text,
     )
-
-
-def _read_codings(found: object) -> list[str]:
-    codings = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return [str(each[key]) for each in codings for key in ("code", "display") if each.get(key)]
 
 
 def _describe(context: RequestContext, status: int | str, issues: tuple[OutcomeIssue, ...]) -> str:

@@ -23,7 +23,8 @@ class SearchWatch:
         """Record an answer; whether the service filtered it as it was asked to."""
         known = self._outdated_since.get(kind, {})
         self._outdated_since[kind] = {row: known.get(row, now) for row in answer.outdated}
-        filtered = not answer.foreign and all(now - since < INDEX_LAG for since in self._outdated_since[kind].values())
+        only_asked_for = not answer.foreign and not answer.other_types
+        filtered = only_asked_for and all(now - since < INDEX_LAG for since in self._outdated_since[kind].values())
         self._findings[kind] = filtered and self._findings.get(kind, True)
         return filtered
 

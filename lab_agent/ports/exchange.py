@@ -94,7 +94,7 @@ class Exchange(Protocol):
         ...
 
     def unreadable_order_tasks(self) -> tuple[str, ...]:
-        """Ids of the Tasks that the last `requested_order_tasks` left out, since their JSON is invalid; `?` for an unknown id."""
+        """Ids of the Tasks that the last `requested_order_tasks` left out, since they cannot be read; `?` for an unknown id."""
         ...
 
     def order_tasks_cut_off(self) -> TemporaryFailure | None:

@@ -19,8 +19,12 @@ log = structlog.get_logger(__name__)
 
 _CONSEQUENCES = {
     SearchKind.ORDER_TASKS: "only requested OrderProcessingTasks are taken",
-    SearchKind.LINE_TASKS: "only the Tasks that name the order as their partOf are taken for its lines, and new orders are held",
-    SearchKind.QUESTIONNAIRES: "only answers about the order's ProcedureRequests are taken, and new orders are held",
+    SearchKind.LINE_TASKS: (
+        "only the Tasks that name the order as their partOf are taken for its lines, and new orders are held where others come"
+    ),
+    SearchKind.QUESTIONNAIRES: (
+        "only answers about the order's ProcedureRequests are taken, and new orders are held where others come"
+    ),
     SearchKind.BY_IDENTIFIER: "only resources with the identifier that was asked for are taken",
 }
 

@@ -255,6 +255,43 @@ async def test_part_of_ignored_raises_with_own_lines(make_client: Make, router: 
     assert client.take_search_findings() == {SearchKind.LINE_TASKS: False}
 
 
+STRANGE: list[dict[str, Any]] = [
+    {"resourceType": "Basic", "id": "1"},
+    {"resourceType": "Patient", "id": "t1"},
+    {"resourceType": "Provenance"},
+    {"resourceType": "Anything", "id": "7"},
+]
+REMARKS = [outcome(("error", "not-supported")), {**outcome(("warning", "processing")), "resourceType": "OPERATIONOUTCOME"}]
+
+
+@pytest.mark.parametrize("stray", [*STRANGE, *REMARKS])
+async def test_row_of_another_type_stops_no_search(make_client: Make, router: respx.MockRouter, stray: dict[str, Any]) -> None:
+    """It says nothing about how the search filters; what is no remark of the service's own is told."""
+    ours = task(1, partOf=[{"reference": "Task/o1"}])
+    router.get(url__startswith=BASE).respond(json=bundle(ours, stray))
+    client = make_client()
+    assert await client.line_tasks(rid("o1")) == (ours,)
+    assert client.take_search_findings() == {SearchKind.LINE_TASKS: stray in REMARKS}
+
+
+async def test_contested_line_is_read_by_its_id(make_client: Make, router: respx.MockRouter) -> None:
+    part_of = [{"reference": "Task/o1"}]
+    copies = [task(1, meta={}, partOf=part_of, status=status) for status in ("requested", "on-hold")]
+    router.get(f"{BASE}fhir/task", params={"part-of": "task/o1"}).respond(json=bundle(*copies))
+    now = task(1, version=4, partOf=part_of, status="on-hold")
+    route = router.get(f"{BASE}fhir/task/t1").respond(json=now)
+    client = make_client()
+    assert await client.line_tasks(rid("o1")) == (now,)
+    route.respond(404)
+    assert await client.line_tasks(rid("o1")) == ()
+    route.respond(403)
+    with pytest.raises(errors.InvalidResponse):
+        await client.line_tasks(rid("o1"))
+    route.respond(429, headers={"Retry-After": "60"})
+    with pytest.raises(errors.ServiceUnavailable):
+        await client.line_tasks(rid("o1"))
+
+
 async def test_subject_ignored_raises_with_own_answers(make_client: Make, router: respx.MockRouter) -> None:
     answers = [
         {"resourceType": "QuestionnaireResponse", "id": f"q{each}", "subject": {"reference": f"procedurerequest/p{each}"}}
@@ -451,6 +488,30 @@ async def test_altered_etag_is_found_in_a_task_or_contract(make_client: Make, ro
     assert await client.altered_etag() is None
 
 
+@pytest.mark.parametrize("etag", ['W/"3-gzip"', '"3--gzip"', 'W/"3;br"', '"3-deflate"', '"3-GZIP"'])
+async def test_altered_etag_without_another_version_is_read(make_client: Make, router: respx.MockRouter, etag: str) -> None:
+    """If-Match never says what a gateway added, and `check` tells of it."""
+    bare = {**task(1), "meta": {}}
+    router.get(f"{BASE}fhir/task", params={"status": "requested"}).respond(json=bundle(task(1)))
+    router.get(f"{BASE}fhir/task/t1").respond(json=bare, headers={"ETag": etag})
+    client = make_client()
+    assert (await client.read("Task", rid("t1"))).version == "3"
+    assert str(await client.altered_etag()).endswith("for version 3")
+
+
+@pytest.mark.parametrize("etag", ['W/"3"', '"abc-1"', '"gzip"', '"3-x"'])
+async def test_etag_of_another_form_is_the_version(make_client: Make, router: respx.MockRouter, etag: str) -> None:
+    router.get(f"{BASE}fhir/task/t1").respond(json={**task(1), "meta": None}, headers={"ETag": etag})
+    assert (await make_client().read("Task", rid("t1"))).version == etag.removeprefix("W/").strip('"')
+
+
+@pytest.mark.parametrize("found", [{"id": 1}, {"id": " 1 "}, {"id": ["1"], "meta": [{"versionId": 3}]}, {"id": None}])
+async def test_read_gives_id_and_version_as_texts(make_client: Make, router: respx.MockRouter, found: dict[str, Any]) -> None:
+    router.get(f"{BASE}fhir/task/1").respond(json={**task(1, version=3), **found})
+    saved = await make_client().read("Task", rid("1"))
+    assert (saved.id, saved.body["id"], saved.version) == ("1", "1", "3")
+
+
 async def test_read_returns_version_and_exact_digits(make_client: Make, router: respx.MockRouter) -> None:
     text = '{"resourceType":"ProcedureRequest","id":"p1","meta":{"versionId":"3"},"x":1.20,"y":123456789012345678901234567890.10}'
     route = router.get(f"{BASE}fhir/procedurerequest/p1").respond(text=text, headers={"ETag": 'W/"3"'})
@@ -633,6 +694,80 @@ async def test_update_of_stale_version_fails(make_client: Make, router: respx.Mo
         await make_client().update("Task", rid("t1"), task(1), version="1")
 
 
+HINT = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "code": "invalid", "diagnostics": "hm"}]}
+ERROR = {"resourceType": "OperationOutcome", "issue": [{"severity": "error", "code": "invalid"}]}
+
+
+@pytest.mark.parametrize(
+    ("said", "read", "expected", "reads"),
+    [
+        (HINT, httpx.Response(200, json=task(1, version=2)), errors.StaleVersion, 1),
+        (HINT, httpx.Response(200, json=task(1, version=1)), errors.ServiceRejected, 1),
+        (HINT, httpx.Response(404), errors.ServiceRejected, 1),
+        (HINT, httpx.Response(503, headers={"Retry-After": "9"}), errors.OutcomeUnknown, 1),
+        (HINT, httpx.Response(200, text='{"x": NaN}'), errors.OutcomeUnknown, 1),
+        (ERROR, httpx.Response(200, json=task(1, version=2)), errors.ServiceRejected, 0),
+    ],
+)
+async def test_update_rejected_without_error_is_read_first(
+    make_client: Make, router: respx.MockRouter, said: dict[str, Any], read: httpx.Response, expected: type, reads: int
+) -> None:
+    """A stale version lets whoever writes read again, and find that it is so already."""
+    router.put(f"{BASE}fhir/Task/t1").respond(422, json=said)
+    route = router.get(f"{BASE}fhir/task/t1").mock(return_value=read)
+    with pytest.raises(errors.Failure) as caught:
+        await make_client().update("Task", rid("t1"), task(1), version="1")
+    assert (type(caught.value), route.call_count) == (expected, reads)
+
+
+@pytest.mark.parametrize(("said", "matches", "expected"), [(HINT, 1, "o1"), (HINT, 0, 422), (HINT, 2, 422), (ERROR, 1, 422)])
+async def test_create_rejected_without_error_is_searched_first(
+    make_client: Make, router: respx.MockRouter, said: dict[str, Any], matches: int, expected: Any
+) -> None:
+    ours = [{"system": OURS.system, "value": OURS.value}]
+    made = [
+        {"resourceType": "Observation", "id": f"o{number + 1}", "meta": {"versionId": "1"}, "identifier": ours}
+        for number in range(matches)
+    ]
+    router.post(f"{BASE}fhir/Observation").respond(422, json=said)
+    router.get(f"{BASE}fhir/Observation").respond(json=bundle(*made))
+    try:
+        found: Any = (await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)).id
+    except errors.ServiceRejected as rejection:
+        found = rejection.status
+    assert found == expected
+
+
+@pytest.mark.parametrize(("search", "expected"), [("tag", "b1"), ("off", 422)])
+async def test_document_rejected_without_error_is_searched_first(
+    make_client: Make, router: respx.MockRouter, search: str, expected: Any
+) -> None:
+    tag = {"system": "https://codes.example/document", "code": "ours"}
+    binary = {"resourceType": "Binary", "id": "b1", "meta": {"versionId": "1", "tag": tag}}
+    router.post(f"{BASE}fhir/Binary").respond(422, json=HINT)
+    router.get(f"{BASE}fhir/Binary").respond(json=bundle(binary))
+    client = make_client(document_search=search)
+    try:
+        found: Any = (await client.upload_document(b"%PDF", "application/pdf", readers=("g1",), name="ours")).id
+    except errors.ServiceRejected as rejection:
+        found = rejection.status
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("content_type", "page"),
+    [("application/pdf", "<html>sign in</html>"), ("image/png", "<!DOCTYPE html>"), ("text/plain", "<!-- x --><html>")],
+)
+async def test_page_in_place_of_a_document_is_told(
+    make_client: Make, router: respx.MockRouter, content_type: str, page: str
+) -> None:
+    """A page of a proxy is no document that the service has changed."""
+    router.get(f"{BASE}fhir/Binary/b1").respond(text=page)
+    with pytest.raises(errors.InvalidResponse, match="an HTML page"):
+        await make_client().read_document(rid("b1"), content_type)
+    assert await make_client().read_document(rid("b1"), "text/html") == page.encode()
+
+
 async def test_update_with_empty_response_is_invalid(make_client: Make, router: respx.MockRouter) -> None:
     """The version in what we sent is the old one; it must not be taken for the new one."""
     router.put(f"{BASE}fhir/Task/t1").respond(204)
@@ -655,6 +790,15 @@ async def test_put_sends_access_rights_as_configured(
     body = task(1, meta={"versionId": "1", "security": [{"system": f"{BASE}security/read", "code": "g"}, "odd"]})
     await make_client(put_security=how).update("Task", rid("t1"), body, version="1")
     assert exact_json.loads(route.calls.last.request.content)["meta"] == expected
+
+
+@pytest.mark.parametrize(
+    "meta", [[{"security": {"system": f"{BASE}security/read", "code": "g"}}], {"security": {"system": "read", "code": "g"}}]
+)
+async def test_right_in_another_type_is_shortened(make_client: Make, router: respx.MockRouter, meta: Any) -> None:
+    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    await make_client().update("Task", rid("t1"), task(1, meta=meta), version="1")
+    assert exact_json.loads(route.calls.last.request.content)["meta"] == {"security": [{"system": "read", "code": "g"}]}
 
 
 async def test_put_shortens_rights_by_default_and_only_rights(make_client: Make, router: respx.MockRouter) -> None:

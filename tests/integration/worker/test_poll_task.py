@@ -28,11 +28,14 @@ class ScriptedService:
 
     def __init__(self) -> None:
         self.body = b""
+        self.others: dict[str, bytes] = {}
+        """Answers by the last segment of the path, or by `page`."""
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         if "token" in request.url.path:
             return httpx.Response(200, json={"access_token": "t", "expires_in": 3600})
-        return httpx.Response(200, content=self.body)
+        asked = request.url.params.get("page") or request.url.path.rpartition("/")[2]
+        return httpx.Response(200, content=self.others.get(asked, self.body))
 
 
 class Poll:
@@ -136,3 +139,135 @@ async def test_next_link_to_own_page_keeps_orders_and_is_told(poll: Poll) -> Non
     poll.service.body = page(task(1))
     await poll.task.run()
     assert poll.open_alerts() == {}
+
+
+def bundle(**fields: Any) -> bytes:
+    return json.dumps({"resourceType": "Bundle", "entry": [{"resource": json.loads(task(1))}], **fields}).encode()
+
+
+NEXT = {"relation": "next", "url": "?page=2"}
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        [NEXT],
+        NEXT,
+        [[NEXT]],
+        [None, {}, NEXT],
+        [NEXT, NEXT],
+        {**NEXT, "relation": "NEXT"},
+        {**NEXT, "relation": ["next"]},
+        {**NEXT, "url": [" ?page=2 "]},
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 20_000])
+async def test_link_in_another_type_is_followed(poll: Poll, link: Any, padding: int) -> None:
+    """Short pages are read in another way than long ones."""
+    poll.service.body = bundle(link=link, text="x" * padding)
+    poll.service.others["2"] = page(task(2))
+    await poll.task.run()
+    assert (poll.orders(), poll.open_alerts()) == ({"t1", "t2"}, {})
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["?page=2", {"next": "?page=2"}, [{"url": "?page=2"}], [NEXT, {**NEXT, "url": "?page=3"}], [7], {**NEXT, "url": {"x": 1}}],
+)
+@pytest.mark.parametrize("padding", [0, 20_000])
+async def test_link_that_means_nothing_is_told(poll: Poll, link: Any, padding: int) -> None:
+    poll.service.body = bundle(link=link, text="x" * padding)
+    await poll.task.run()
+    assert poll.orders() == {"t1"}
+    assert set(poll.open_alerts()) == {CUT_OFF_OUTAGE}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {**json.loads(task(2)), **fields}
+
+
+CAPITALS = {"coding": {"code": "ORDERPROCESSINGTASK"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ({"resource": changed()}, "t2"),
+        ([{"resource": [changed()]}], "t2"),
+        ([{"resource": changed(), "search": [{"mode": "MATCH"}]}], "t2"),
+        ({"resource": changed(id=7)}, "7"),
+        ({"resource": changed(id=[" t2 "])}, "t2"),
+        ({"resource": changed(resourceType="TASK", status="Requested", code=CAPITALS)}, "t2"),
+        ({"resource": changed(resourceType=["Task"], status=["requested"], code=[CAPITALS], meta=[{"versionId": 1}])}, "t2"),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 20_000])
+async def test_entry_in_another_type_is_read(poll: Poll, entry: Any, found: str, padding: int) -> None:
+    poll.service.body = bundle(entry=entry, text="x" * padding)
+    await poll.task.run()
+    assert (poll.orders(), poll.open_alerts()) == ({found}, {})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "t2",
+        7,
+        [[], 7],
+        {"resource": "t2"},
+        {"resource": [changed(), changed(id="t3")]},
+        {"resource": changed(id=None)},
+        {"resource": changed(id={"value": "t2"})},
+        {"resource": changed(resourceType=None)},
+        {"resource": changed(resourceType=7)},
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 20_000])
+async def test_entry_that_means_nothing_is_told(poll: Poll, entry: Any, padding: int) -> None:
+    good = {"resource": json.loads(task(1))}
+    poll.service.body = bundle(entry=[good, *entry] if isinstance(entry, list) else [good, entry], text="x" * padding)
+    await poll.task.run()
+    assert poll.orders() == {"t1"}
+    assert set(poll.open_alerts()) == {UNREADABLE_TASKS_ALERT}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("<!doctype html><p>sign in", "HTML page"), ("<html>", "HTML page"), ("<Bundle/>", "XML"), ("", "nothing")]
+)
+async def test_poll_answered_with_a_page_says_so(poll: Poll, text: str, told: str) -> None:
+    poll.service.body = text.encode()
+    await poll.task.run()
+    assert told in poll.open_alerts()[EXCHANGE_OUTAGE]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "read", "seen"),
+    [
+        (changed(meta={"versionId": "2"}, status="completed"), changed(meta={"versionId": "1"}), None, False),
+        (changed(meta={"versionId": "10"}), changed(meta={"versionId": "9"}, status="completed"), None, True),
+        (
+            changed(meta={"lastUpdated": "2026-03-01T12:00:00Z"}),
+            changed(meta={"lastUpdated": "2026-03-01T11:00:00Z"}, status="completed"),
+            None,
+            True,
+        ),
+        (changed(meta={}), changed(meta={}, status="completed"), changed(), True),
+        (changed(meta={}), changed(meta={}, status="completed"), changed(status="completed"), False),
+    ],
+)
+async def test_task_twice_in_a_poll_is_its_newest_copy(poll: Poll, first: Any, second: Any, read: Any, seen: bool) -> None:
+    poll.service.body = bundle(entry=[{"resource": first}, {"resource": second}])
+    if read is not None:
+        poll.service.others["t2"] = json.dumps(read).encode()
+    await poll.task.run()
+    assert poll.orders() == ({"t2"} if seen else set())
+    assert poll.open_alerts() == {}
+
+
+async def test_contested_task_that_cannot_be_read_is_told(poll: Poll) -> None:
+    copies = [{"resource": changed(meta={}, status=status)} for status in ("requested", "completed")]
+    poll.service.body = bundle(entry=[{"resource": json.loads(task(1))}, *copies])
+    poll.service.others["t2"] = b'{"resourceType": "Task", "id": "other"}'
+    await poll.task.run()
+    assert poll.orders() == {"t1"}
+    assert set(poll.open_alerts()) == {UNREADABLE_TASKS_ALERT}

@@ -9,6 +9,7 @@ from lab_agent.errors import OutcomeIssue
 from lab_agent.exchange.responses import (
     RequestContext,
     RequestKind,
+    describe_text,
     parse_issues,
     parse_object,
     response_error,
@@ -59,6 +60,11 @@ OUTCOME = b'{"resourceType":"OperationOutcome","issue":[{"severity":"error","cod
         (WRITE, 408, {}, errors.OutcomeUnknown),
         (WRITE, 503, {"retry-after": "7"}, errors.ServiceUnavailable),
         (WRITE, 429, {}, errors.ServiceUnavailable),
+        (WRITE, 423, {}, errors.ServiceUnavailable),
+        (PUT, 423, {}, errors.ServiceUnavailable),
+        (CONDITIONAL, 423, {}, errors.ServiceUnavailable),
+        (READ, 423, {}, errors.ServiceUnavailable),
+        (SEARCH, 423, {}, errors.ServiceUnavailable),
         (WRITE, 501, {}, errors.ServiceRejected),
         (WRITE, 307, {}, errors.ServiceUnavailable),
         (WRITE, 302, {}, errors.OutcomeUnknown),
@@ -73,6 +79,58 @@ def test_status_classified_with_its_request(asked: RequestContext, status: int, 
 @pytest.mark.parametrize("status", [200, 201, 204])
 def test_success_status_is_no_failure(status: int) -> None:
     assert response_error(WRITE, status, {}, b"", now=NOW) is None
+
+
+def test_wait_of_locked_resource_is_not_for_all() -> None:
+    """Retry-After would hold back every request, and a lock is on one resource."""
+    found = response_error(PUT, 423, {"retry-after": "7"}, b"", now=NOW)
+    assert isinstance(found, errors.ServiceUnavailable)
+    assert found.retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("issues", "is_doubtful"),
+    [
+        ([{"severity": "warning", "code": "invalid"}], True),
+        ([{"severity": "information"}, {"severity": "Warning"}], True),
+        ({"severity": "INFORMATION"}, True),
+        ([{"severity": "warning"}, {"severity": "error"}], False),
+        ([{"severity": "fatal"}], False),
+        ([{"code": "invalid"}], False),
+        ([], False),
+    ],
+)
+def test_rejection_without_error_is_doubtful(issues: Any, is_doubtful: bool) -> None:
+    body = json.dumps({"resourceType": "OperationOutcome", "issue": issues}).encode()
+    found = response_error(PUT, 422, {}, body, now=NOW)
+    assert isinstance(found, errors.ServiceRejected)
+    assert found.is_doubtful is is_doubtful
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"<!DOCTYPE html><p>sign in", "an HTML page"),
+        (b"\xef\xbb\xbf\n <HTML>", "an HTML page"),
+        (b"<!-- proxy --><html>", "an HTML page"),
+        (b'<?xml version="1.0"?><html xmlns="x">', "an HTML page"),
+        (b'<?xml version="1.0"?><Bundle xmlns="http://hl7.org/fhir"/>', "XML"),
+        (b"<Task/>", "XML"),
+        (b" ", "nothing"),
+        (b"{", "something that is not valid JSON"),
+    ],
+)
+def test_body_that_is_no_json_is_named(body: bytes, expected: str) -> None:
+    assert describe_text(body) == expected
+    for asked in (READ, SEARCH, WRITE):
+        with pytest.raises(errors.Failure, match=expected):
+            parse_object(asked, body)
+
+
+@pytest.mark.parametrize("asked", [READ, SEARCH, WRITE])
+@pytest.mark.parametrize("status", [302, 403, 422, 502])
+def test_error_with_page_names_the_page(asked: RequestContext, status: int) -> None:
+    assert "an HTML page" in str(response_error(asked, status, {}, b"<html>Anna", now=NOW))
 
 
 def test_issues_kept_and_diagnostics_left_out() -> None:
@@ -188,7 +246,9 @@ def test_issues_kept_with_every_failure(asked: RequestContext, status: int) -> N
         ({"code": ["Anna Sample"], "diagnostics": "text"}, "", "text (['Anna Sample'])"),
         ({"code": "Anna.Sample@1970", "details": {"text": "text"}}, "", "text (Anna.Sample@1970)"),
         ({"code": "invalid", "details": {"coding": [{"code": "Anna", "display": "Sample"}, "x"]}}, "invalid", "(Anna, Sample)"),
-        ({"code": "throttled", "details": {"coding": {"code": "Anna"}}}, "throttled", ""),
+        ({"code": "throttled", "details": {"coding": {"code": "Anna"}}}, "throttled", "(Anna)"),
+        ({"code": "THROTTLED", "severity": "Error"}, "throttled", ""),
+        ({"code": ["throttled"], "details": [{"text": "text"}]}, "throttled", "text"),
     ],
 )
 def test_codes_of_no_list_are_sealed(issue: dict[str, Any], code: str, sealed: str) -> None:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
 from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria, found_rows
@@ -43,10 +44,108 @@ def test_reference_to_something_else_does_not_fit(reference: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [{}, {"partOf": 3}, {"partOf": [None]}, {"partOf": {"reference": "task/7"}, "resourceType": "Patient"}]
+    ("row", "foreign"),
+    [
+        ({}, 1),
+        ({"partOf": 3}, 1),
+        ({"resourceType": "Task", "partOf": [None]}, 1),
+        ({"partOf": {"reference": "task/7"}, "resourceType": "Patient"}, 0),
+        ({"resourceType": "Basic"}, 0),
+        ({"resourceType": "Taks"}, 0),
+    ],
 )
-def test_malformed_row_does_not_fit(row: dict[str, Any]) -> None:
-    assert _select(LINES, [row]).foreign == 1
+def test_row_that_does_not_fit_is_counted(row: dict[str, Any], foreign: int) -> None:
+    """One of another type says nothing about how the search filters."""
+    answer = _select(LINES, [row])
+    assert (answer.rows, answer.foreign, answer.other_types) == ((), foreign, 1 - foreign)
+
+
+def test_rows_of_two_types_share_no_id() -> None:
+    assert len(_select(LINES, [line("task/7"), {"resourceType": "Patient", "id": "1"}]).rows) == 1
+
+
+@pytest.mark.parametrize(
+    "part_of",
+    [
+        {"reference": " task/7 "},
+        {"reference": "\ttask/7\n"},
+        {"reference": "Task/7\u00a0"},
+        {"reference": [" task/7"]},
+        "task/7",
+        [" task/7 "],
+    ],
+)
+def test_reference_in_another_type_or_blanks_fits(part_of: Any) -> None:
+    assert _select(LINES, [{"resourceType": "Task", "id": "1", "partOf": part_of}]).rows
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("REQUESTED", "OrderProcessingTask"),
+        (" Requested ", "OrderProcessingTask"),
+        (["requested"], "OrderProcessingTask"),
+        ("requested", "ORDERPROCESSINGTASK"),
+        ("requested", " orderprocessingtask"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda code: {"coding": [{"code": code}]}, lambda code: [{"coding": {"code": code}}]])
+def test_status_and_code_fit_in_any_case(status: Any, code: str, wrap: Any) -> None:
+    assert _select(ORDERS, [{"resourceType": "TASK", "id": "1", "status": status, "code": wrap(code)}]).rows
+
+
+def copy(status: str = "requested", version: Any = None, updated: Any = None) -> dict[str, Any]:
+    meta = {key: value for key, value in (("versionId", version), ("lastUpdated", updated)) if value is not None}
+    return {"resourceType": "Task", "id": "1", "status": status, "meta": meta, "partOf": [{"reference": "task/7"}]}
+
+
+EARLY, LATE = "2026-03-01T12:00:00.1Z", "2026-03-01T14:00:00.2+02:00"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (copy("requested", "1"), copy("cancelled", "2")),
+        (copy("requested", "9"), copy("cancelled", "10")),
+        (copy("requested", 9), copy("cancelled", [10])),
+        (copy("requested", "1", LATE), copy("cancelled", "2", EARLY)),
+        (copy("requested", None, EARLY), copy("cancelled", None, LATE)),
+        (copy("requested", "x", EARLY), copy("cancelled", "b", LATE)),
+        (copy("requested", "3", EARLY), copy("cancelled", "3", LATE)),
+    ],
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_newest_copy_counts_wherever_it_stands(older: dict[str, Any], newer: dict[str, Any], reverse: bool) -> None:
+    answer = _select(LINES, [newer, older] if reverse else [older, newer])
+    assert answer.rows == (newer,)
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        (copy("requested"), copy("cancelled")),
+        (copy("requested", "a"), copy("cancelled", "b")),
+        (copy("requested", "3"), copy("cancelled", "3")),
+        (copy("requested", "3", EARLY), copy("cancelled", None, "yesterday")),
+        (copy("requested"), {**copy("requested"), "partOf": []}),
+    ],
+)
+def test_copies_that_nobody_can_order_are_contested(copies: tuple[dict[str, Any], ...]) -> None:
+    selection = RowSelection(LINES)
+    selection.add({"entry": [{"resource": each} for each in copies]})
+    assert set(selection.contested) == {"1"}
+    selection.settle(ResourceId("1"), copy("failed"))
+    assert selection.answer().rows == (copy("failed"),)
+    selection.add({"entry": [{"resource": each} for each in copies]})
+    selection.settle(ResourceId("1"), None)
+    assert selection.answer().rows == ()
+
+
+@pytest.mark.parametrize("same", [(copy(), copy()), (copy("requested", "3"), copy("requested", "3"))])
+def test_equal_copies_are_one_row(same: tuple[dict[str, Any], ...]) -> None:
+    selection = RowSelection(LINES)
+    selection.add({"entry": [{"resource": each} for each in same]})
+    assert (selection.contested, selection.answer().rows) == ({}, same[:1])
 
 
 def test_wrong_status_alone_is_out_of_date() -> None:
@@ -120,11 +219,22 @@ HINT = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "c
         ({}, False),
         ({"total": 1}, False),
         ({"total": 2}, True),
-        ({"total": "2"}, False),
+        ({"total": "2"}, True),
+        ({"total": "1"}, False),
+        ({"total": [2]}, True),
+        ({"total": True}, True),
+        ({"total": {}}, True),
+        ({"total": "many"}, True),
+        ({"total": None}, False),
         ({"entry": [{"fullUrl": "urn:x"}]}, True),
         ({"entry": [{"fullUrl": "urn:x", "search": {"mode": "include"}}]}, False),
+        ({"entry": [{"fullUrl": "urn:x", "search": {"mode": "INCLUDE"}}]}, False),
+        ({"entry": [{"fullUrl": "urn:x", "search": [{"mode": "Outcome"}]}]}, False),
+        ({"entry": [{"fullUrl": "urn:x", "search": "include"}]}, False),
+        ({"entry": [{"fullUrl": "urn:x", "search": {"mode": 7}}]}, True),
         ({"entry": [{"resource": FORBIDDEN, "search": {"mode": "outcome"}}]}, True),
         ({"entry": [{"resource": FORBIDDEN}]}, True),
+        ({"entry": [{"resource": {**FORBIDDEN, "issue": {"code": "SUPPRESSED"}}}]}, True),
         ({"entry": [{"resource": HINT, "search": {"mode": "outcome"}}]}, False),
     ],
 )
