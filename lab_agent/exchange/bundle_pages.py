@@ -193,12 +193,12 @@ def _read_entry(found: Any) -> Json | UnreadableEntry:
     resource = object_of(entry["resource"]) or {}
     resource_type, resource_id = text_of(resource.get("resourceType")), body_id(resource)
     if resource_type is None or (resource_id is None and is_resource_type(resource, "Task")):
-        return UnreadableEntry(resource_type=_plain(resource_type, ""), id=_plain(resource_id, UNNAMED))
+        return UnreadableEntry(resource_type=plain_name(resource_type, ""), id=plain_name(resource_id, UNNAMED))
     same = resource is entry["resource"] and resource.get("id") == resource_id
     return entry if same else {**entry, "resource": {**resource, "id": resource_id} if resource_id else resource}
 
 
-def _plain(name: str | None, other: str) -> str:
+def plain_name(name: str | None, other: str) -> str:
     """A name that is one: any other text may name a patient, and is not shown."""
     return name if name is not None and _ID_PATTERN.fullmatch(name) else other
 
@@ -266,4 +266,4 @@ def _name_entry(text: bytes) -> UnreadableEntry:
                 fields.setdefault(names[2], sign[1:-1].decode("ascii", "replace"))
         before = sign
     found_id, found_type = fields.get(b'"id"', ""), fields.get(b'"resourceType"', "")
-    return UnreadableEntry(resource_type=_plain(found_type, ""), id=_plain(found_id, UNNAMED))
+    return UnreadableEntry(resource_type=plain_name(found_type, ""), id=plain_name(found_id, UNNAMED))

@@ -21,7 +21,7 @@ from lab_agent.errors import (
     TemporaryFailure,
 )
 from lab_agent.exchange import fhir_http
-from lab_agent.exchange.bundle_pages import BundlePage, PageParser, parse_page
+from lab_agent.exchange.bundle_pages import UNNAMED, BundlePage, PageParser, parse_page, plain_name
 from lab_agent.exchange.requests import AuthorizedRequests
 from lab_agent.exchange.responses import RequestContext, RequestKind
 from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria
@@ -117,16 +117,16 @@ class PagedSearch:
         """Read what came in several copies, of which nobody can tell the newest. Raises what concerns every request."""
         resource_type = selection.criteria.resource_type
         contested = list(selection.contested)
-        omissions.unreadable += contested[_MAX_READ:]
+        omissions.unreadable += [plain_name(each, UNNAMED) for each in contested[_MAX_READ:]]
         for resource in contested[:_MAX_READ]:
             try:
                 selection.settle(resource, (await self.read(resource_type, resource)).body)
-            except (ServiceRejected, InvalidResponse, ServiceUnavailable) as failure:
-                if isinstance(failure, ServiceUnavailable) and (isinstance(failure, ServicePaused) or failure.retry_after):
+            except Failure as failure:
+                if _concerns_every_request(failure):
                     raise
                 selection.settle(resource, None)
                 if not isinstance(failure, ServiceRejected) or failure.status not in _GONE:
-                    omissions.unreadable.append(resource)
+                    omissions.unreadable.append(plain_name(resource, UNNAMED))
 
 
 def _selecting(parse: PageParser, selection: RowSelection, omissions: Omissions) -> PageParser:
@@ -143,8 +143,12 @@ def _selecting(parse: PageParser, selection: RowSelection, omissions: Omissions)
 
 def _cut_off(resource_type: str, pages: int, failure: Failure) -> TemporaryFailure:
     """The failure of a search of which so many pages were read. Raises `failure` where it is not about the next page alone."""
-    is_asked_to_wait = isinstance(failure, ServiceUnavailable) and failure.retry_after
-    if isinstance(failure, AuthenticationRequired | ServicePaused) or is_asked_to_wait:
+    if _concerns_every_request(failure):
         raise failure
     text = f"the search for {resource_type} is cut off after page {pages}: {failure}"
     return (ForeignLink if isinstance(failure, ForeignLink) else ServiceUnavailable)(text, issues=failure.issues)
+
+
+def _concerns_every_request(failure: Failure) -> bool:
+    is_asked_to_wait = isinstance(failure, ServiceUnavailable) and bool(failure.retry_after)
+    return isinstance(failure, AuthenticationRequired | ServicePaused) or is_asked_to_wait

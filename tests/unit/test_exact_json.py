@@ -97,7 +97,7 @@ def test_large_object_divided_into_items() -> None:
         (', "entry": 0', [b"0"]),
     ],
 )
-def test_single_value_in_place_of_array_is_one_item(array: str, expected: list[bytes] | None) -> None:
+def test_single_value_in_place_of_array_is_item(array: str, expected: list[bytes] | None) -> None:
     divider, text = exact_json.ArrayDivider("entry", ("a",)), f'{{"a": 1{array}}}'.encode()
     if expected is None:
         with pytest.raises(DataInvalidError):

@@ -255,7 +255,7 @@ async def test_poll_answered_with_a_page_says_so(poll: Poll, text: str, told: st
         (changed(meta={}), changed(meta={}, status="completed"), changed(status="completed"), False),
     ],
 )
-async def test_task_twice_in_a_poll_is_its_newest_copy(poll: Poll, first: Any, second: Any, read: Any, seen: bool) -> None:
+async def test_task_twice_in_poll_is_its_newest_copy(poll: Poll, first: Any, second: Any, read: Any, seen: bool) -> None:
     poll.service.body = bundle(entry=[{"resource": first}, {"resource": second}])
     if read is not None:
         poll.service.others["t2"] = json.dumps(read).encode()
@@ -264,10 +264,12 @@ async def test_task_twice_in_a_poll_is_its_newest_copy(poll: Poll, first: Any, s
     assert poll.open_alerts() == {}
 
 
-async def test_contested_task_that_cannot_be_read_is_told(poll: Poll) -> None:
-    copies = [{"resource": changed(meta={}, status=status)} for status in ("requested", "completed")]
+@pytest.mark.parametrize(("task_id", "shown"), [("t2", "t2"), ("..", ".."), ("Anna Sample", "?")])
+async def test_contested_task_that_cannot_be_read_is_told(poll: Poll, task_id: str, shown: str) -> None:
+    """By its id, unless that may be a name."""
+    copies = [{"resource": changed(id=task_id, meta={}, status=status)} for status in ("requested", "completed")]
     poll.service.body = bundle(entry=[{"resource": json.loads(task(1))}, *copies])
-    poll.service.others["t2"] = b'{"resourceType": "Task", "id": "other"}'
+    poll.service.others[task_id] = b'{"resourceType": "Task", "id": "other"}'
     await poll.task.run()
     assert poll.orders() == {"t1"}
-    assert set(poll.open_alerts()) == {UNREADABLE_TASKS_ALERT}
+    assert poll.open_alerts() == {UNREADABLE_TASKS_ALERT: f"Task {shown}"}

@@ -98,7 +98,7 @@ async def test_order_with_capitals_ends_like_any_other(make_scenario: MakeScenar
     assert scenario.statuses() == ["completed"] * 2
 
 
-async def test_line_twice_in_a_search_is_its_newest_copy(make_scenario: MakeScenario) -> None:
+async def test_line_twice_in_search_is_its_newest_copy(make_scenario: MakeScenario) -> None:
     """The older copy stands last: the line was withdrawn, and the laboratory is told."""
     scenario = make_scenario(2)
     await scenario.process_all()
@@ -199,7 +199,7 @@ def refuse(scenario: Scenario, answers: list[httpx.Response]) -> None:
 
 
 @pytest.mark.parametrize("severity", ["warning", "information"])
-async def test_write_rejected_without_error_and_not_done_is_told(make_scenario: MakeScenario, severity: str) -> None:
+async def test_write_not_done_and_rejected_without_error_told(make_scenario: MakeScenario, severity: str) -> None:
     scenario = make_scenario(2, spoil=0)
     refuse(scenario, [httpx.Response(422, text=HINTS % severity)])
     await scenario.process_all()

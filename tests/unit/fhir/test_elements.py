@@ -86,7 +86,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_element_in_its_own_types_stays_as_it_is(value: Any) -> None:
+def test_element_in_its_own_types_stays(value: Any) -> None:
     assert elements.shaped_like(value, value) == value
 
 
