@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from fastapi import Request, Response
 
@@ -65,4 +66,4 @@ def _outcome_response(stored: StoredResource, text: str, status: int, headers: M
 def _location(stored: StoredResource, request: Request, service: Service) -> str:
     """The resource's address; that of its version from a strict service."""
     version = f"/_history/{stored.version}" if service.config.strict else ""
-    return f"{base_address(request, service)}fhir/{stored.ref.type}/{stored.ref.id}{version}"
+    return f"{base_address(request, service)}fhir/{stored.ref.type}/{quote(stored.ref.id, safe='')}{version}"

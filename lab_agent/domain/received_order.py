@@ -54,13 +54,22 @@ class MalformedField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceText:
-    """A reference as received. `target` is None if it is not one that we know; `is_foreign` if it leaves the service."""
+    """A reference as received. `target` is None if it is not one that we know; `is_foreign` if it leaves the service.
+
+    `is_unaddressable`: it names a resource of the service, by an id that cannot be part of an address.
+    """
 
     where: str
     text: str | None = None
     target: ResourceRef | None = None
     is_foreign: bool = False
+    is_unaddressable: bool = False
     identifier: Identifier | None = None
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether it may be right, and cannot be followed all the same: rules about such references hold (law 10)."""
+        return self.is_foreign or self.is_unaddressable
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from lab_agent import exact_json
 from lab_agent.domain.ids import ResourceId
@@ -62,7 +63,7 @@ def parse_location(location: str | None, resource_type: str) -> tuple[ResourceId
     found = _LOCATION_PATTERN.search(location or "")
     if found is None or found.group(1).lower() != resource_type.lower():
         return None
-    return ResourceId(found.group(2)), found.group(3)
+    return ResourceId(unquote(found.group(2))), found.group(3)
 
 
 def next_link(bundle: Json) -> str | None:

@@ -194,9 +194,9 @@ def _is_withheld(entry: Json) -> bool:
     return any(code_of(issue.get("code")) in _WITHHOLDING for issue in issues)
 
 
-def _references(value: Any) -> frozenset[ResourceRef | None]:
+def _references(value: Any) -> frozenset[ResourceRef]:
     """Type and id of each reference, in whatever form: whose address stands before them does not matter here."""
-    return frozenset(resource_at_end(text_of(each.get("reference"))) for each in references_of(value))
+    return frozenset(ref for each in references_of(value) for ref in resource_at_end(text_of(each.get("reference"))))
 
 
 def _has_identifier(row: Json, asked: Identifier) -> bool:

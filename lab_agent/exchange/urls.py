@@ -11,10 +11,11 @@ from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.url_origin import join_url
 
 _SEARCH_ESCAPES = str.maketrans({sign: "\\" + sign for sign in "\\$,|"})
+_REFERENCE_ESCAPES = str.maketrans({sign: "\\" + sign for sign in "\\$,"})
 
 
 class UrlTemplates:
-    """Addresses relative to the service's base address, percent-encoded."""
+    """Addresses relative to the service's base address, percent-encoded. Raises `ForeignOrigin` for an id that is no segment."""
 
     def __init__(self, templates: UrlTemplateSettings, *, page_size: int | None = None) -> None:
         self._templates = templates
@@ -26,11 +27,11 @@ class UrlTemplates:
 
     def line_tasks(self, order_task: ResourceId) -> str:
         """Line Tasks of an order."""
-        return self._with_page_size(self._templates.line_tasks.format(id=_encode_segment(order_task)))
+        return self._with_page_size(self._templates.line_tasks.format(id=_encode_reference(order_task)))
 
     def questionnaire_responses(self, procedure_request: ResourceId) -> str:
         """QuestionnaireResponses about a ProcedureRequest."""
-        return self._with_page_size(self._templates.questionnaires.format(id=_encode_segment(procedure_request)))
+        return self._with_page_size(self._templates.questionnaires.format(id=_encode_reference(procedure_request)))
 
     def by_identifier(self, resource_type: str, identifier: Identifier) -> str:
         """Search by identifier."""
@@ -110,3 +111,8 @@ def _encode_segment(value: str) -> str:
     if not value or value in {".", ".."}:
         raise ForeignOrigin("a resource id cannot be part of an address")
     return quote(value, safe="")
+
+
+def _encode_reference(value: str) -> str:
+    """Encode an id as the end of a search value: a comma would divide it into two."""
+    return _encode_segment(value.translate(_REFERENCE_ESCAPES))

@@ -13,7 +13,7 @@ from lab_agent.domain.received_order import AccessRight, DateTimeText, Malformed
 from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate
 from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.elements import items_of, object_of, references_of, text_of
-from lab_agent.fhir.references import leads_elsewhere, parse_reference
+from lab_agent.fhir.references import leads_elsewhere, names_resource, parse_reference
 
 _DATE_TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _OBJECTS = (dict, Mapping)
@@ -153,7 +153,15 @@ class JsonReader:
         except ForeignOrigin:
             target = None
         is_foreign = target is None and leads_elsewhere(text, self.base_url)
-        return ReferenceText(where=self.where, text=text, target=target, is_foreign=is_foreign, identifier=identifier)
+        is_unaddressable = target is None and not is_foreign and names_resource(text, self.base_url)
+        return ReferenceText(
+            where=self.where,
+            text=text,
+            target=target,
+            is_foreign=is_foreign,
+            is_unaddressable=is_unaddressable,
+            identifier=identifier,
+        )
 
     def access_rights(self) -> tuple[AccessRight, ...]:
         """The entries of meta.security."""

@@ -78,8 +78,12 @@ class OrderGraph:
         return replace(self, questionnaire_responses=found, answers_withheld=withheld)
 
     def procedure_request_ids(self) -> tuple[str, ...]:
-        """Ids of the ProcedureRequests of the lines, each once, in the order of the lines."""
-        return tuple(dict.fromkeys(ref.id for ref in self._procedure_request_refs()))
+        """Ids of the ProcedureRequests of the lines, each once, in the order of the lines.
+
+        Those that were read say it themselves: the reference may have it percent-encoded.
+        """
+        own = ((self.resources.get(ref, {}).get("id"), ref.id) for ref in self._procedure_request_refs())
+        return tuple(dict.fromkeys(named if isinstance(named, str) and named else given for named, given in own))
 
     def to_json(self) -> GraphJson:
         """Give the graph as bytes. The medical part holds no name, birth date, narrative, note, reason or reference's display."""

@@ -3,13 +3,17 @@
 References may be relative or absolute, in either case, with and without `fhir/`, with and without `/_history/<v>`. An absolute
 one to another origin raises `ForeignOrigin`: the token never goes there (law 6). Anything else that is no resource of the
 service is None, never an exception.
+
+The ids are the service's own. FHIR allows letters, digits, `-` and `.`, up to 64 of them, and not every service keeps to that:
+an id is whatever can be percent-encoded into one segment of an address (law 10). Whether a reference has it so encoded, nobody
+can tell: it is kept as it was written, and `id_readings` gives what it may mean.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.errors import ForeignOrigin
@@ -20,8 +24,10 @@ _RESOURCE_TYPES = (
 )
 _TYPE_BY_LOWER_NAME = {name.lower(): name for name in _RESOURCE_TYPES}
 _TYPE_PATTERN = re.compile(r"[A-Za-z]{2,40}")
-_ID_PATTERN = re.compile(r"[A-Za-z0-9._\-]{1,128}")
-_PLAIN_PATTERN = re.compile(rf"({_TYPE_PATTERN.pattern})/({_ID_PATTERN.pattern})")
+_ID_PATTERN = re.compile(r"[^\x00-\x1f\x7f/?#\ud800-\udfff]{1,500}")
+"""An id that can be one segment of an address; a longer one could not be stored whole."""
+_ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
+_PLAIN_PATTERN = re.compile(rf"({_TYPE_PATTERN.pattern})/([A-Za-z0-9._\-]{{1,128}})")
 """The form of almost every reference, for which no address has to be taken apart."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -29,6 +35,19 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 def canonical_type(name: str) -> str:
     """Give a resource type as FHIR spells it; one that the interface does not use stays as it came."""
     return _TYPE_BY_LOWER_NAME.get(name.lower(), name)
+
+
+def is_addressable(resource_id: str) -> bool:
+    """Whether an id can be one segment of an address."""
+    return _ID_PATTERN.fullmatch(resource_id) is not None and resource_id.strip(".") != ""
+
+
+def id_readings(resource_id: str) -> tuple[str, ...]:
+    """What the id in a reference may be: as it is written, and without its percent-encoding, if it has any."""
+    if not _ESCAPE_PATTERN.search(resource_id):
+        return (resource_id,)
+    decoded = unquote(resource_id)
+    return (resource_id, decoded) if is_addressable(decoded) and "\ufffd" not in decoded else (resource_id,)
 
 
 def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
@@ -43,15 +62,30 @@ def parse_reference(reference: Any, base_url: str) -> ResourceRef | None:
             raise ForeignOrigin("a reference leads to another origin than the service's; it was not followed")
     except ValueError:
         return None
-    if parts.query or parts.fragment or (parts.scheme and not parts.netloc):
+    if parts.scheme and not parts.netloc:
         return None
-    return _parse_path(parts.path, base.path)
+    return _parse_path(_path_of(reference.strip(), parts), base.path)
 
 
-def resource_at_end(reference: Any) -> ResourceRef | None:
-    """Type and id with which a reference ends, whatever address stands before them; None without both."""
+def names_resource(reference: Any, base_url: str) -> bool:
+    """Whether a reference to the service names a type of the interface and an id, be it one that cannot be addressed."""
+    if not isinstance(reference, str):
+        return False
+    try:
+        parts, base = urlsplit(reference.strip()), urlsplit(base_url)
+    except ValueError:
+        return False
+    path = _split(_path_of(reference.strip(), parts))
+    kinds = (number for number, each in enumerate(path[:-1]) if each.lower() in _TYPE_BY_LOWER_NAME)
+    return any(_is_service_prefix(path[:number], base.path) for number in kinds)
+
+
+def resource_at_end(reference: Any) -> tuple[ResourceRef, ...]:
+    """Type and id with which a reference ends, whatever address stands before them, in each reading; empty without both."""
     _, resource = _split_resource(_split(reference)) if isinstance(reference, str) else ([], [])
-    return ResourceRef(canonical_type(resource[0]), resource[1]) if len(resource) == 2 else None
+    if len(resource) != 2:
+        return ()
+    return tuple(ResourceRef(canonical_type(resource[0]), each) for each in id_readings(resource[1]))
 
 
 def leads_elsewhere(reference: Any, base_url: str) -> bool:
@@ -86,12 +120,17 @@ def _origin(parts: SplitResult, base: SplitResult) -> tuple[str, str, int | None
     return scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme)
 
 
+def _path_of(reference: str, parts: SplitResult) -> str:
+    """What stands behind the host, as it is written: an address loses tabs and line ends when it is taken apart."""
+    return (reference.split("/", 3)[3:] or [""])[0] if parts.netloc else reference
+
+
 def _parse_path(path: str, base_path: str) -> ResourceRef | None:
     prefix, resource = _split_resource(_split(path))
     if len(resource) < 2 or not _is_service_prefix(prefix, base_path):
         return None
     kind, resource_id = resource
-    if not _TYPE_PATTERN.fullmatch(kind) or not _ID_PATTERN.fullmatch(resource_id) or not resource_id.strip("."):
+    if not _TYPE_PATTERN.fullmatch(kind) or not is_addressable(resource_id):
         return None
     return ResourceRef(canonical_type(kind), resource_id)
 

@@ -308,7 +308,7 @@ def _request_reference(line: UploadLine, context: UploadContext) -> Json:
 def subject_reference(context: UploadContext) -> Json:
     """A Reference to the patient: `patient/<id>`, or `<system>|<value>` of a global identifier."""
     system, divider, value = context.subject.rpartition("|")
-    if divider:
+    if divider and not context.subject.startswith("patient/"):
         return {"identifier": out.identifier(Identifier(system=system or None, value=value))}
     ref = parse_reference(context.subject, context.systems.base_url)
     return context.references.write(ref) if ref else {"reference": context.subject}

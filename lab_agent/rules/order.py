@@ -50,8 +50,8 @@ def _check_task_code(context: RuleContext) -> Iterator[Violation]:
 )
 def _check_line_based_on(context: RuleContext) -> Iterator[Violation]:
     for line in context.order.lines:
-        if any(reference.is_foreign for reference in line.task.based_on):
-            continue  # the matter of order.address
+        if any(reference.is_unusable for reference in line.task.based_on):
+            continue  # the matter of order.address, or of order.readable
         targets = {reference.target for reference in line.task.based_on}
         right = [target for target in targets if target and target.type == "ProcedureRequest"]
         if len(right) != 1 or len(targets) != 1:
@@ -102,11 +102,12 @@ def _check_reference_form(context: RuleContext) -> Iterator[Violation]:
 def _is_invalid_reference(reference: ReferenceText, wanted: str) -> bool:
     """Whether a reference leads nowhere, or to a resource of another type.
 
-    An identifier alone is for other rules, and so is an address elsewhere (order.address).
+    An identifier alone is for other rules, and so are an address elsewhere (order.address) and an id that cannot be part of an
+    address (order.readable).
     """
     if reference.text is None:
         return reference.identifier is None
-    if reference.is_foreign:
+    if reference.is_unusable:
         return False
     return reference.target is None or reference.target.type != wanted
 
@@ -152,6 +153,8 @@ def _check_readable(context: RuleContext) -> Iterator[Violation]:
     for ref, why in context.order.unreadable:
         yield Violation(str(ref), values={"reason": why.reason})
     yield from (Violation(str(ref), values={"reason": "it has not been read yet"}) for ref in context.order.not_fetched)
+    unaddressable = (each for each in _references(context) if each.is_unaddressable)
+    yield from (Violation(each.where, values={"reason": "its id cannot be part of an address"}) for each in unaddressable)
 
 
 @rule(
@@ -210,7 +213,7 @@ def _check_contract(context: RuleContext) -> Iterator[Violation]:
 def _unrecognized_links(context: RuleContext, request: ReceivedRequest) -> tuple[ReferenceText, ...]:
     """What in supportingInfo may be a contract link that our own settings hide: an address elsewhere, or a foreign system."""
     others = (link for link in request.supporting_info if link not in context.contract_references(request))
-    return tuple(link for link in others if link.is_foreign or (link.target is None and link.identifier is not None))
+    return tuple(link for link in others if link.is_unusable or (link.target is None and link.identifier is not None))
 
 
 @rule(
@@ -223,7 +226,7 @@ def _unrecognized_links(context: RuleContext, request: ReceivedRequest) -> tuple
 )
 def _check_contract_system_known(context: RuleContext) -> Iterator[Violation]:
     for _, request in context.lines_with_requests():
-        links = [link for link in _unrecognized_links(context, request) if not link.is_foreign]
+        links = [link for link in _unrecognized_links(context, request) if not link.is_unusable]
         if links and not context.contract_references(request):
             yield Violation(f"{request.where}.supportingInfo", values={"system": context.facts.systems.contract.url})
 

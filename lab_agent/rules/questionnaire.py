@@ -56,8 +56,8 @@ def _check_completed(context: RuleContext) -> Iterator[Violation]:
 def _check_source(context: RuleContext) -> Iterator[Violation]:
     wanted = context.order.patient_reference
     for response in context.order.responses or ():
-        elsewhere = response.source is not None and response.source.is_foreign  # the matter of order.address
-        if wanted and response.source and not elsewhere and patient_key(response.source) != wanted:
+        source = response.source
+        if wanted and source and not source.is_unusable and patient_key(source) != wanted:
             yield Violation(f"{response.where}.source")
 
 

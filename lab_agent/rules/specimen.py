@@ -37,8 +37,8 @@ def _check_patient(context: RuleContext) -> Iterator[Violation]:
     for line, request in context.lines_with_requests():
         wanted = patient_key(request.subject)
         for specimen in context.order.specimens_of(request):
-            elsewhere = specimen.subject is not None and specimen.subject.is_foreign  # the matter of order.address
-            if wanted is not None and patient_key(specimen.subject) != wanted and not elsewhere:
+            is_unusable = specimen.subject is not None and specimen.subject.is_unusable
+            if wanted is not None and patient_key(specimen.subject) != wanted and not is_unusable:
                 yield Violation(f"{specimen.where}.subject", (line.id,))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef, UnreadableResource
-from lab_agent.errors import InvalidResponse, ServiceRejected, ServiceUnavailable
+from lab_agent.errors import ForeignOrigin, InvalidResponse, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.references import id_readings
 from lab_agent.ports.exchange import AnswersWithheld, Exchange, Json, SavedResource
 
 MAX_PARALLEL_READS = 6
@@ -18,6 +19,8 @@ NO_STATUS = 0
 DELETED_STATUS = 410
 GONE_STATUSES = frozenset({404, DELETED_STATUS})
 """What is answered for a resource that is not there, or not any more."""
+_NO_SUCH_ID = GONE_STATUSES | {400}
+"""What is answered for an id that is not there, or that the service cannot have given."""
 UNREADABLE_STATUSES = frozenset({NO_STATUS, 401, 403, 404, DELETED_STATUS})
 """What may pass by itself: a right that is granted a little later, a copy that is behind. Others are told at once."""
 
@@ -63,22 +66,31 @@ async def _read_all(exchange: Exchange, graph: OrderGraph) -> OrderGraph:
 
 
 async def _read(exchange: Exchange, ref: ResourceRef, semaphore: asyncio.Semaphore) -> Json | ServiceRejected:
+    """Read what a reference leads to: its id as it is written, else without its percent-encoding, if it has any."""
     async with semaphore:
-        try:
-            return (await read_or_reject(exchange, ref.type, ResourceId(ref.id))).body
-        except ServiceRejected as rejection:
-            return rejection
+        answer = await _try_read(exchange, ref.type, ref.id)
+        for reading in id_readings(ref.id)[1:]:
+            if isinstance(answer, ServiceRejected) and answer.status in _NO_SUCH_ID:
+                answer = await _try_read(exchange, ref.type, reading)
+        return answer
+
+
+async def _try_read(exchange: Exchange, resource_type: str, resource_id: str) -> Json | ServiceRejected:
+    try:
+        return (await read_or_reject(exchange, resource_type, ResourceId(resource_id))).body
+    except ServiceRejected as rejection:
+        return rejection
 
 
 async def read_or_reject(exchange: Exchange, resource_type: str, resource_id: ResourceId) -> SavedResource:
     """Read one resource. Raises `ServiceRejected` also where the service fails with this one alone.
 
-    An error of the service, or an answer that nobody can read, is an outage only if the service does not answer a harmless
-    request either: one bad resource must not stop the good ones (law 9).
+    An id that cannot be part of an address is rejected without asking. An error, or an answer that nobody can read, is an outage
+    only if the service does not answer a harmless request either: one bad resource must not stop the good ones (law 9).
     """
     try:
         return await exchange.read(resource_type, resource_id)
-    except InvalidResponse as failure:
+    except (InvalidResponse, ForeignOrigin) as failure:
         raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
     except ServiceUnavailable as failure:
         await raise_if_unavailable(exchange, failure)

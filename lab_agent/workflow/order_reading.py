@@ -12,6 +12,7 @@ from lab_agent.domain.retry import rest_after_hold
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
 from lab_agent.errors import (
     Failure,
+    ForeignOrigin,
     InvalidResponse,
     OutcomeIssue,
     ResourceNotReadable,
@@ -157,7 +158,7 @@ class OrderReader:
                 return await self._hold_after_pause(order, failure, failure.retry_after)
             await raise_if_unavailable(self.exchange, failure)
             return self._wait_or_hold(order, failure)
-        except (UnfilteredSearch, ServiceRejected, InvalidResponse) as failure:
+        except (UnfilteredSearch, ServiceRejected, InvalidResponse, ForeignOrigin) as failure:
             return self._after_rejection(order, failure)
 
     async def _read_lines(self, known: KnownOrder) -> LinesChanging:
@@ -222,7 +223,9 @@ class OrderReader:
             return OFFERED_AGAIN_WITHOUT_LINES
         return None if waiting is None else OrderHold(HoldCause.NOT_REQUESTED, waiting)
 
-    def _after_rejection(self, order: OrderRecord, failure: UnfilteredSearch | ServiceRejected | InvalidResponse) -> FetchResult:
+    def _after_rejection(
+        self, order: OrderRecord, failure: UnfilteredSearch | ServiceRejected | InvalidResponse | ForeignOrigin
+    ) -> FetchResult:
         """Wait or hold: a right may be granted later, and invalid JSON be corrected. Never a reason to reject (law 10)."""
         match failure:
             case UnfilteredSearch():  # what else it holds may be another order's: nothing is decided on it

@@ -224,7 +224,7 @@ class World:
         With `relabel`, its tubes have other barcodes than those of the template: first `labels`, then new ones.
         """
         patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
-        bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", f"patient/{patient}"))
+        bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", _to_text(f"patient/{patient}")[1:-1]))
         if spoil is not None:
             procedure_requests(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
         used = _replace_labels(bundle, self.rng, labels) if relabel else []

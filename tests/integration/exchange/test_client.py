@@ -667,6 +667,13 @@ async def test_create_answered_with_headers_alone_is_done(
     assert (saved.id, saved.version, saved.created) == ("o9", "2", True)
 
 
+async def test_id_in_location_is_percent_encoded(make_client: Make, router: respx.MockRouter) -> None:
+    headers = {"Location": f"{BASE}fhir/Observation/o%209%7C%D0%B6", "ETag": 'W/"2"'}
+    router.post(f"{BASE}fhir/Observation").respond(201, headers=headers)
+    saved = await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
+    assert saved.id == "o 9|ж"
+
+
 async def test_update_answered_with_outcome_and_etag_is_done(make_client: Make, router: respx.MockRouter) -> None:
     router.put(f"{BASE}fhir/Task/t1").respond(200, json=OUTCOME, headers={"ETag": 'W/"8"'})
     saved = await make_client().update("Task", rid("t1"), task(1, version=7), version="7")

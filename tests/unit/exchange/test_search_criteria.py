@@ -37,6 +37,12 @@ def test_reference_in_any_form_fits(reference: str) -> None:
     assert _select(LINES, [line("task/1", reference)]).rows
 
 
+@pytest.mark.parametrize("reference", ["task/a b|c", "task/a%20b%7Cc", "https://service.example/fhir/Task/a%20b%7Cc/_history/1"])
+def test_reference_with_encoded_id_fits(reference: str) -> None:
+    asked = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", "a b|c"))
+    assert _select(asked, [line(reference)]).rows
+
+
 @pytest.mark.parametrize("reference", ["task/8", "task/77", "procedurerequest/7", "7", "", "/", None, 7, {"x": 1}])
 def test_reference_to_something_else_does_not_fit(reference: Any) -> None:
     answer = _select(LINES, [line(reference)])

@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.errors import ForeignOrigin
-from lab_agent.fhir.references import is_same_origin, leads_elsewhere, parse_reference
+from lab_agent.fhir.references import (
+    id_readings,
+    is_addressable,
+    is_same_origin,
+    leads_elsewhere,
+    names_resource,
+    parse_reference,
+    resource_at_end,
+)
 
 BASE = "https://exchange.example/api/"
 
@@ -28,6 +36,12 @@ BASE = "https://exchange.example/api/"
         ("//exchange.example/api/task/t", "Task", "t"),
         ("contract/5f0c", "Contract", "5f0c"),
         ("goal/5", "goal", "5"),
+        ("patient/a b", "Patient", "a b"),
+        (" patient/a:b+c~d|e&f%g ", "Patient", "a:b+c~d|e&f%g"),
+        ("patient/a%20b", "Patient", "a%20b"),
+        ("https://exchange.example/api/fhir/patient/a:b%2F|c", "Patient", "a:b%2F|c"),
+        ("fhir/patient/имя/_history/2", "Patient", "имя"),
+        (f"patient/{'x' * 500}", "Patient", "x" * 500),
     ],
 )
 def test_every_reference_form_parsed(reference: str, kind: str, resource_id: str) -> None:
@@ -88,7 +102,13 @@ def test_address_of_another_path_leads_elsewhere(base: str, reference: str, else
         "http://[",
         "javascript:alert(1)/Patient/1",
         "other/fhir/patient/1",
-        "patient/a b",
+        "patient/a/b",
+        "patient/a\tb",
+        "patient/a\x7fb",
+        "patient/a\nb",
+        "patient/\ud800",
+        "https://exchange.example/api/patient/1?x=1",
+        f"patient/{'x' * 501}",
         "\x00/\x01",
     ],
 )
@@ -111,3 +131,76 @@ def test_arbitrary_reference_does_not_crash(reference: str) -> None:
 def test_written_reference_reads_back(resource_id: str, kind: str) -> None:
     ref = ResourceRef(kind, resource_id)
     assert parse_reference(str(ref), BASE) == ref
+
+
+@pytest.mark.parametrize(
+    ("reference", "names"),
+    [
+        ("patient/a/b", True),
+        ("patient/1?x=1", True),
+        ("Patient/#1", True),
+        ("fhir/Patient/a\tb", True),
+        ("/api/fhir/patient/a/b", True),
+        ("https://exchange.example/api/patient/1#x", True),
+        (f"task/{'x' * 501}", True),
+        ("patient", False),
+        ("patient/", False),
+        ("goal/a/b", False),
+        ("other/patient/a/b", False),
+        ("urn:uuid:0", False),
+        ("#patient", False),
+        ("http://[", False),
+        ("", False),
+        (None, False),
+        (5, False),
+    ],
+)
+def test_reference_names_resource_by_any_id(reference: object, names: bool) -> None:
+    assert names_resource(reference, BASE) is names
+
+
+@pytest.mark.parametrize(
+    ("resource_id", "readings"),
+    [
+        ("a b", ("a b",)),
+        ("50%", ("50%",)),
+        ("a%2", ("a%2",)),
+        ("a%20b", ("a%20b", "a b")),
+        ("%D0%B6", ("%D0%B6", "ж")),
+        ("a%FFb", ("a%FFb",)),
+        ("a%2Fb", ("a%2Fb",)),
+        ("%2E%2E", ("%2E%2E",)),
+    ],
+)
+def test_id_is_read_with_and_without_encoding(resource_id: str, readings: tuple[str, ...]) -> None:
+    assert id_readings(resource_id) == readings
+
+
+@pytest.mark.parametrize(
+    ("resource_id", "addressable"),
+    [
+        ("a", True),
+        ("..a", True),
+        ("a|b", True),
+        ("x" * 500, True),
+        ("x" * 501, False),
+        ("", False),
+        ("..", False),
+        ("a/b", False),
+    ],
+)
+def test_id_is_addressable_as_one_segment(resource_id: str, addressable: bool) -> None:
+    assert is_addressable(resource_id) is addressable
+
+
+@pytest.mark.parametrize(
+    ("reference", "ids"),
+    [
+        ("https://elsewhere.example/x/Task/7/_history/2", ["7"]),
+        ("task/a%20b", ["a%20b", "a b"]),
+        ("task", []),
+        (None, []),
+    ],
+)
+def test_resource_at_end_is_told_in_each_reading(reference: object, ids: list[str]) -> None:
+    assert resource_at_end(reference) == tuple(ResourceRef("Task", each) for each in ids)

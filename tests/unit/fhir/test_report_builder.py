@@ -324,6 +324,11 @@ def test_report_code_names_its_test(context: UploadContext, items: Any, lines: A
     assert body["code"]["coding"][0]["code"] == code
 
 
+def test_patient_with_bar_in_id_is_referenced(context: UploadContext) -> None:
+    body = plan_uploads(REPORT, replace(context, subject="patient/p|1")).report.body
+    assert body["subject"] == {"reference": "patient/p|1"}
+
+
 def test_global_patient_referenced_by_identifier(context: UploadContext) -> None:
     body = plan_uploads(REPORT, replace(context, subject="urn:global|G1")).report.body
     assert body["subject"] == {"identifier": {"system": "urn:global", "value": "G1"}}

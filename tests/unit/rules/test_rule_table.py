@@ -476,6 +476,12 @@ BAD: list[tuple[str, Callable[[Wire], None]]] = [
     ("tube.second-label-system", both(second_label_in(LAB + "/mis"), lambda wire: tube(wire)["identifier"].reverse())),
     ("tube.second-label", both(second_label("042.075", "77"), clinic_number("1234-5678"))),
     ("tube.label-several", lambda wire: tube(wire)["identifier"].append({"system": LAB + "/labels", "value": "10000009"})),
+    ("order.readable", put(lambda wire: wire["line_tasks"][0], "basedOn", 0, "reference", to="procedurerequest/a/b")),
+    ("order.readable", put(pr1, "specimen", 0, "reference", to="specimen/s?1")),
+    ("order.readable", put(pr1, "subject", "reference", to="https://exchange.example/api/fhir/Patient/p#1")),
+    ("order.readable", put(s1, "subject", "reference", to="patient/p/1")),
+    ("order.readable", put(answers, "source", "reference", to="patient/" + "1" * 501)),
+    ("order.readable", put(pr1, "supportingInfo", to=[{"reference": "contract/a/b"}])),
 ]
 
 
