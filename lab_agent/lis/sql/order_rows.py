@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -19,12 +20,13 @@ from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.serialization import dump_order
 
 Rows = Sequence[dict[str, Any]]
+_SERVICE_IDS = frozenset({"specimen_id", "patient_id"})
 
 
 def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Rows], ...]:
     """The rows of an order by table, in the sequence in which they must be written."""
     key = {"order_key": order.key}
-    return (
+    built: tuple[tuple[Table, Rows], ...] = (
         (tables.orders, [_order_row(order)]),
         (tables.patients, [{**key, **_patient_row(order.patient)}]),
         (tables.lines, [{**key, **row} for row in _line_rows(order)]),
@@ -33,6 +35,21 @@ def build_rows(order: LabOrder, tables: StagingTables) -> tuple[tuple[Table, Row
         (tables.line_specimens, [{**key, **row} for row in _line_specimen_rows(order)]),
         (tables.answers, [{**key, "position": place, **row} for place, row in enumerate(_answer_rows(order))]),
     )
+    return tuple((table, [_fit_ids(table, row) for row in rows]) for table, rows in built)
+
+
+def _fit_ids(table: Table, row: dict[str, Any]) -> dict[str, Any]:
+    """The row with ids of the exchange service that are longer than their columns cut, with a digest in the place of the rest.
+
+    No order is to blame for them (law 10), and whoever takes it needs them only to tell its specimens apart.
+    """
+    longest = {name: getattr(table.c[name].type, "length", 0) for name in _SERVICE_IDS & row.keys()}
+    return {**row, **{name: _fit(row[name], length) for name, length in longest.items() if len(row[name] or "") > length}}
+
+
+def _fit(text: str, length: int) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[: length - len(digest) - 1]}…{digest}"
 
 
 def render_rows(order: LabOrder, tables: StagingTables) -> bytes:

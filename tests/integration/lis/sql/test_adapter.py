@@ -94,6 +94,22 @@ async def test_incomplete_order_is_rolled_back(harness: AdapterHarness, where: s
     assert await harness.adapter.was_received(make_order(1).key) is False
 
 
+@pytest.mark.parametrize("length", [100, 101, 500])
+async def test_long_ids_of_the_service_fit_their_columns(harness: AdapterHarness, length: int) -> None:
+    order = make_order(1)
+    named = {each.id: f"{number}" + "ж" * (length - 1) for number, each in enumerate(order.specimens)}
+    specimens = tuple(replace(each, id=named[each.id]) for each in order.specimens)
+    lines = tuple(replace(each, specimens=tuple(named[one] for one in each.specimens)) for each in order.lines)
+    own = Identifier(system="urn:patients", value="p" * length)
+    patient = replace(order.patient, service_identifier=own)
+    await harness.adapter.submit(replace(order, specimens=specimens, lines=lines, patient=patient))
+    written = {row["specimen_id"] for row in harness.rows(harness.tables.specimens)}
+    assert (len(written), {len(each) for each in written}) == (len(named), {100})
+    assert {row["specimen_id"] for row in harness.rows(harness.tables.line_specimens)} <= written
+    assert {row["specimen_id"] for row in harness.rows(harness.tables.containers)} <= written
+    assert [len(row["patient_id"]) for row in harness.rows(harness.tables.patients)] == [min(length, 255)]
+
+
 async def test_who_the_patient_is_and_further_numbers_are_in_columns(harness: AdapterHarness) -> None:
     order = make_order(1)
     patient = replace(
