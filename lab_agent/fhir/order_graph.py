@@ -7,7 +7,7 @@ that names and birth dates are kept apart from medical data (law 7).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
@@ -55,7 +55,7 @@ class OrderGraph:
 
     def missing_references(self) -> frozenset[ResourceRef]:
         """References of this order that are neither read nor known to be unreadable."""
-        return frozenset(self._order_refs()) - self.resources.keys() - self.unreadable.keys()
+        return frozenset(self._refs_of(self.line_tasks)) - self.resources.keys() - self.unreadable.keys()
 
     def with_resource(self, ref: ResourceRef, body: Json) -> OrderGraph:
         """The graph with one more resource read; it is no longer unreadable."""
@@ -77,12 +77,18 @@ class OrderGraph:
         found = None if responses is None else tuple(responses)
         return replace(self, questionnaire_responses=found, answers_withheld=withheld)
 
+    def without_lines(self, task_ids: Collection[object]) -> OrderGraph:
+        """The graph without these line Tasks, and without what cannot be read of them alone. Answers may be about any line."""
+        left = tuple(task for task in self.line_tasks if task.get("id") not in task_ids)
+        named = {*self._refs_of(left), *(ref for ref in self.unreadable if ref.type == "QuestionnaireResponse")}
+        return replace(self, line_tasks=left, unreadable={ref: why for ref, why in self.unreadable.items() if ref in named})
+
     def procedure_request_ids(self) -> tuple[str, ...]:
         """Ids of the ProcedureRequests of the lines, each once, in the order of the lines.
 
         Those that were read say it themselves: the reference may have it percent-encoded.
         """
-        own = ((self.resources.get(ref, {}).get("id"), ref.id) for ref in self._procedure_request_refs())
+        own = ((self.resources.get(ref, {}).get("id"), ref.id) for ref in self._procedure_request_refs(self.line_tasks))
         return tuple(dict.fromkeys(named if isinstance(named, str) and named else given for named, given in own))
 
     def to_json(self) -> GraphJson:
@@ -142,15 +148,15 @@ class OrderGraph:
             answers_withheld=bool(stored.get("answers_withheld")),
         )
 
-    def _procedure_request_refs(self) -> Iterator[ResourceRef]:
-        for task in self.line_tasks:
+    def _procedure_request_refs(self, line_tasks: Iterable[Json]) -> Iterator[ResourceRef]:
+        for task in line_tasks:
             yield from self._parse_references(references_of(task.get("basedOn")), {"ProcedureRequest"})
 
-    def _order_refs(self) -> Iterator[ResourceRef]:
-        for task in (self.order_task, *self.line_tasks):
+    def _refs_of(self, line_tasks: Collection[Json]) -> Iterator[ResourceRef]:
+        for task in (self.order_task, *line_tasks):
             values = (references_of(each.get("valueReference")) for each in objects_of(task.get("input")))
             yield from self._parse_references(chain.from_iterable(values), {"QuestionnaireResponse"})
-        for ref in self._procedure_request_refs():
+        for ref in self._procedure_request_refs(line_tasks):
             yield ref
             body = self.resources.get(ref, {})
             yield from self._parse_references(references_of(body.get("subject")), {"Patient"})

@@ -33,6 +33,7 @@ from lab_agent.workflow.group_alerts import open_at_once, waiting_parts_alert_ke
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
     find_work_order,
+    leave_line_out,
     settle_handover,
     withdraw_line,
     withdraw_order,
@@ -163,7 +164,7 @@ class SubmitOrderHandler:
     async def _inspect(self, part: KnownPart, job: Job) -> Standing:
         """Inspect the Tasks. Raises `TaskUnreadable` for a while if only a read fails: a lost right or copy may come back."""
         standing = await self.inspector.inspect(part.order, part.lines)
-        if standing.unreadable is None or standing.ended or standing.ended_lines or standing.waiting:
+        if standing.unreadable is None or standing != Standing(unreadable=standing.unreadable):
             return replace(standing, unreadable=None)
         since = job.failing_since if job.failure_cause is FailureCause.TASK_UNREADABLE else None
         if since is None or self.clock.now() < since + timedelta(seconds=self.settings.unreadable_after):
@@ -235,12 +236,14 @@ class SubmitOrderHandler:
         return job.mark_obsolete(now, reason)
 
     def _complete_not_requested(self, uow: UnitOfWork, job: Job, standing: Standing, now: datetime) -> Job:
-        """Hand nothing over: what was ended is withdrawn, and what waits elsewhere waits here."""
+        """Hand nothing over yet: lines that were ended are withdrawn, those set aside are left out, and what waits waits here."""
         key, adapter = OrderKey(job.target), jobs.adapter_of(job)
         if _not_needed_reason(uow, job, uow.orders.get_for_update(key)) is not None:
             return job.reschedule(now, now, "the order changed meanwhile")
         if standing.ended is not None:
             withdraw_order(uow, key, now, f"the order-level Task was set to {standing.ended} by somebody else", standing.ended)
+        for line, status in standing.set_aside:
+            leave_line_out(uow, line, now, status)
         for line, status in standing.ended_lines:
             withdraw_line(uow, line, now, f"its Task was set to {status} by somebody else", status)
         if uow.orders.get_for_update(key).state is not OrderState.FETCHED:

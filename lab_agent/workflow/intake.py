@@ -15,6 +15,7 @@ from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.exchange import Json
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
@@ -52,6 +53,7 @@ from lab_agent.workflow.order_tasks import (
 from lab_agent.workflow.reopening import (
     hold_lines_again,
 )
+from lab_agent.workflow.task_standing import tell_other_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -66,10 +68,11 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Its lines are accepted and rejected."""
+    """Its lines are accepted and rejected, and those that somebody has `set_aside` are left out."""
 
     assessed: AssessedOrder
     decision: Decision
+    set_aside: tuple[Json, ...] = ()
 
 
 FetchDecision = LinesChanging | Waiting | TaskEnded | Ignored | Held | LinesBack | Decided
@@ -119,7 +122,8 @@ class FetchOrderHandler:
                 return job.reschedule(now, now + timedelta(seconds=seconds), reason)
             case Held(hold, assessed, seconds):
                 return self._hold(uow, job, assessed, hold, now, seconds)
-            case Decided(assessed, decision):
+            case Decided(assessed, decision, set_aside):
+                tell_other_tasks(uow, key, set_aside, now)
                 return self._save(uow, job, assessed, decision, now)
             case TaskEnded(status):
                 close_order(uow, key, now, f"its Task was {status} before the order was assessed", status)
@@ -163,7 +167,7 @@ class FetchOrderHandler:
         if rule := self.policy.breaker.tripped(uow, decision.rules, self.clock.now()):
             text = f"rule {rule} rejects too many orders; a person must check it first"
             return Held(OrderHold(HoldCause.RULE_STOPPED, text), assessed)
-        return Decided(assessed, decision)
+        return Decided(assessed, decision, result.tasks.set_aside)
 
     def _save(self, uow: UnitOfWork, job: Job, assessed: AssessedOrder, decision: Decision, now: datetime) -> Job:
         key = OrderKey(job.target)

@@ -113,6 +113,19 @@ def withdraw_line(uow: UnitOfWork, key: LineKey, now: datetime, reason: str, end
     record_line_end(uow, line.order, key, ended_as)
 
 
+def leave_line_out(uow: UnitOfWork, key: LineKey, now: datetime, status: str) -> None:
+    """Leave out of its order a line that no laboratory system has, as somebody has set its Task aside, with this status.
+
+    Others of its part are handed over. It counts as ended, so that it is a line that was put back once it is requested again.
+    """
+    line = uow.orders.line(key)
+    if line is None or line.state is not LineState.ACCEPTED:
+        return
+    reason = f"its Task was set to {status} by somebody else before the handover"
+    uow.orders.save_line(replace(line.transition_to(LineState.WITHDRAWN, now, (reason,)), ended_as=status))
+    uow.events.add(Event(order=line.order, at=now, action="withdrawn", text=f"line {key}: {reason}; the others go on"))
+
+
 def withdraw_order(uow: UnitOfWork, key: OrderKey, now: datetime, reason: str, ended_as: str) -> None:
     """Withdraw an order with all its open lines; its Task ended with the status `ended_as`."""
     _withdraw_lines(uow, key, _lock_lines(uow, key), now, reason)

@@ -197,14 +197,15 @@ class OrderReader:
         self, known: KnownOrder, tasks: OrderTasks, graph: OrderGraph, unfiltered: OrderHold | None = None
     ) -> FetchResult:
         """Assess what was read. `unfiltered` is why the order is held whatever the rules say."""
-        order = known.order
+        order, waiting = known.order, self._find_hold(known, tasks)
+        if waiting is None:
+            graph = graph.without_lines([task.get("id") for task in tasks.set_aside])
         may_pass = all(why.status in UNREADABLE_STATUSES for why in graph.unreadable.values())
         if graph.unreadable and may_pass and not self._is_unreadable_for(order, self.settings.unreadable_after):
             names = ", ".join(str(ref) for ref in sorted(graph.unreadable))
             issues = issues_about(graph)
             return Waiting(f"cannot be read yet: {names}", self.settings.backoff_longest / 10, unreadable=True, issues=issues)
         reject_unreadable = self._is_unreadable_for(order, self.settings.unreadable_refuse_after)
-        waiting = self._find_hold(known, tasks)
         if waiting == OFFERED_AGAIN_WITHOUT_LINES and not self._is_offered_for(order, self.settings.unreadable_after):
             return Waiting(waiting.text, self.settings.backoff_longest / 10)  # a partner puts Tasks back one by one
         assessed = await self.assessor.assess(

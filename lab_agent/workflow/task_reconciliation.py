@@ -16,7 +16,6 @@ from lab_agent.domain.jobs import TASK_COMPLETED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.restoration import RestoreSign
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, WAITING_LINES, LineState, OrderState, WorkOrderState
-from lab_agent.domain.text import join_limited
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import (
     ForeignLink,
@@ -48,7 +47,7 @@ from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
 from lab_agent.workflow.restored_service import end_when_quiet, find_lost_reports, is_quiet, send_lost_reports_again
 from lab_agent.workflow.restored_store import note_restoration
-from lab_agent.workflow.task_standing import DELETED, describe_other_task
+from lab_agent.workflow.task_standing import DELETED, tell_other_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -244,7 +243,7 @@ class Reconciler:
             return False
         for late in reading.late if order.state in _CAN_GET_LINES else ():
             hold_late_line(uow, late, now)
-        _tell_other_tasks(uow, key, reading.others, now)
+        tell_other_tasks(uow, key, reading.others, now)
         busy = {job.target for job in uow.jobs.list_for_order(key) if job.kind in _TASK_JOBS}
         tell_order_unreadable(uow, key, reading.order.unreadable, now)
         _complete_reported(uow, key, reading, now)
@@ -353,19 +352,6 @@ def _tell_unreadable(uow: UnitOfWork, order: OrderKey, alert: AlertKey, what: st
     text = f"{what} cannot be read: {reason}. Results are uploaded all the same; ask the partner, or whoever runs the service"
     uow.events.add(Event(order=order, at=now, action="task_unreadable", text=text))
     open_at_once(uow, alert, order, now, now)
-
-
-def _tell_other_tasks(uow: UnitOfWork, key: OrderKey, tasks: Sequence[Json], now: datetime) -> None:
-    """Tell once, in the timeline, that the order has Tasks which are not ours to work on."""
-    known_key = f"order.{key}.other_tasks"
-    told = (uow.key_values.get(known_key) or "").split()
-    new = {str(task.get("id")): task for task in tasks if str(task.get("id")) not in told}
-    if not new:
-        return
-    uow.key_values.set(known_key, " ".join([*told, *new]))
-    names = join_limited(describe_other_task(task) for task in new.values())
-    text = f"it has Tasks that are left alone, as only requested ones of exchange.line_task_codes are lines: {names}"
-    uow.events.add(Event(order=key, at=now, action="other_tasks", text=text))
 
 
 def _is_ended_by_others(status: str | None, ours: tuple[str, ...]) -> bool:

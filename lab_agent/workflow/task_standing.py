@@ -1,6 +1,7 @@
 """Whether an order is ours to work on now: only requested OrderProcessingTasks and their requested lines are (interface: States).
 
-What somebody else has put on hold, is drafting, or has taken on waits here too, and goes on once it is requested again.
+What somebody else has put on hold, is drafting, or has taken on waits here too, and goes on once it is requested again. A line of
+that kind does not hold the others: they go on without it, and once it is requested it is a late line.
 """
 
 from __future__ import annotations
@@ -8,27 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote
 
-from lab_agent.domain.ids import LineKey, ResourceId
+from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED, TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import ServiceRejected
 from lab_agent.fhir.task_update import has_task_code, task_codes, task_status
 from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, MAX_PARALLEL_READS, read_or_reject
+from lab_agent.workflow.line_lifecycle import is_line, is_requested_line
 
 DELETED = "deleted"
 """How a Task ended that the service does not have any more (410)."""
 
 
-def waiting_reason(order_task: Json | None, line_tasks: Iterable[Json], line_codes: Collection[str]) -> str | None:
-    """Why the order waits, as its Tasks are; None if all of it may be worked on. Ended lines are somebody's decision already.
+def waiting_reason(order_task: Json | None, line_tasks: Collection[Json], line_codes: Collection[str]) -> str | None:
+    """Why the order waits, as its Tasks are; None if it goes on. Ended lines are somebody's decision already.
 
-    `order_task` is None where it cannot be read.
+    Lines that are set aside hold it only where no other one is requested. `order_task` is None where it cannot be read.
     """
     problems = [] if order_task is None else [*_order_problems(order_task)]
     problems += [problem for task in line_tasks for problem in _line_problems(task, line_codes)]
+    if not any(is_requested_line(task, line_codes) for task in line_tasks):
+        problems += [_describe_status(task) for task in line_tasks if is_set_aside(task, line_codes)]
     if not problems:
         return None
     return (
@@ -36,16 +43,23 @@ def waiting_reason(order_task: Json | None, line_tasks: Iterable[Json], line_cod
     )
 
 
+def is_set_aside(task: Json, line_codes: Collection[str]) -> bool:
+    """Whether a Task is a line that somebody has put on hold, drafts, or works on: it may be requested yet."""
+    return task_status(task) not in {None, TASK_REQUESTED, *TERMINAL_TASK_STATUSES} and is_line(task, line_codes)
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How the Tasks of an accepted order are right before its handover.
 
-    `ended` is how the order-level Task was ended by somebody else, `ended_lines` the same of lines. `waiting` says why the order
-    waits, `unreadable` which of its Tasks cannot be read just now.
+    `ended` is how the order-level Task was ended by somebody else, `ended_lines` the same of lines; `set_aside` are lines with
+    the status that somebody else has given them, while others are requested. `waiting` says why the order waits, `unreadable`
+    which of its Tasks cannot be read just now.
     """
 
     ended: str | None = None
     ended_lines: tuple[tuple[LineKey, str], ...] = ()
+    set_aside: tuple[tuple[LineKey, str], ...] = ()
     waiting: str | None = None
     unreadable: str | None = None
 
@@ -66,15 +80,24 @@ class TaskInspector:
             return Standing(ended=status)
         ended = [(line.key, _terminal_status(task)) for line, task in zip(lines, line_tasks, strict=True)]
         open_tasks = [task for task in line_tasks if _terminal_status(task) is None]
+        waiting = self._waiting_reason(order_task, open_tasks)
         return Standing(
             ended_lines=tuple((key, status) for key, status in ended if status is not None),
-            waiting=self._waiting_reason(order_task, open_tasks),
+            set_aside=() if waiting else tuple(self._find_set_aside(lines, line_tasks)),
+            waiting=waiting,
             unreadable=_unreadable_reason((order_task, *open_tasks)),
         )
 
     def _waiting_reason(self, order_task: Json | ServiceRejected, line_tasks: list[Json | ServiceRejected]) -> str | None:
         readable = [task for task in line_tasks if not isinstance(task, ServiceRejected)]
         return waiting_reason(None if isinstance(order_task, ServiceRejected) else order_task, readable, self.line_codes)
+
+    def _find_set_aside(
+        self, lines: Sequence[LineRecord], line_tasks: Sequence[Json | ServiceRejected]
+    ) -> Iterator[tuple[LineKey, str]]:
+        for line, task in zip(lines, line_tasks, strict=True):
+            if not isinstance(task, ServiceRejected) and is_set_aside(task, self.line_codes):
+                yield line.key, str(task_status(task))
 
     async def _read(self, task: ResourceId, semaphore: asyncio.Semaphore) -> Json | ServiceRejected:
         async with semaphore:
@@ -84,7 +107,22 @@ class TaskInspector:
                 return rejection
 
 
-def describe_other_task(task: Json) -> str:
+def tell_other_tasks(uow: UnitOfWork, key: OrderKey, tasks: Sequence[Json], now: datetime) -> None:
+    """Tell once, in the timeline, that the order has Tasks which are not ours to work on."""
+    if not tasks:
+        return
+    known_key = f"order.{key}.other_tasks"
+    told = (uow.key_values.get(known_key) or "").split()
+    new = {name: task for task in tasks if (name := quote(str(task.get("id")), safe="")) not in told}
+    if not new:
+        return
+    uow.key_values.set(known_key, " ".join([*told, *new]))
+    names = join_limited(_describe_other_task(task) for task in new.values())
+    text = f"it has Tasks that are left alone, as only requested ones of exchange.line_task_codes are lines: {names}"
+    uow.events.add(Event(order=key, at=now, action="other_tasks", text=text))
+
+
+def _describe_other_task(task: Json) -> str:
     """Say what a Task is that is not ours."""
     codes = ", ".join(sorted(task_codes(task)))
     return f"{_name(task)} ({shorten(codes or 'no code')}, {shorten(task_status(task) or 'no status')})"
@@ -110,7 +148,7 @@ def _order_problems(task: Json) -> Iterator[str]:
     if not has_task_code(task, {ORDER_TASK_CODE}):
         yield f"{_name(task)} is no {ORDER_TASK_CODE}"
     if (status := task_status(task)) != TASK_REQUESTED and status not in TERMINAL_TASK_STATUSES:
-        yield f"{_name(task)} is {_describe(status)}"
+        yield _describe_status(task)
 
 
 def _line_problems(task: Json, line_codes: Collection[str]) -> Iterator[str]:
@@ -119,13 +157,17 @@ def _line_problems(task: Json, line_codes: Collection[str]) -> Iterator[str]:
         return
     if codes and not has_task_code(task, line_codes):
         yield f"{_name(task)} is a {shorten(', '.join(sorted(codes)))}, which exchange.line_task_codes does not list"
-    if status != TASK_REQUESTED:
-        yield f"{_name(task)} is {_describe(status)}"
+        if status not in {TASK_REQUESTED, None}:
+            yield _describe_status(task)
+    if status is None:
+        yield _describe_status(task)
 
 
 def _name(task: Json) -> str:
     return f"task/{shorten(str(task.get('id')))}"
 
 
-def _describe(status: str | None) -> str:
-    return "without a status that can be read" if status is None else f"'{shorten(status)}', which we did not set"
+def _describe_status(task: Json) -> str:
+    status = task_status(task)
+    told = "without a status that can be read" if status is None else f"'{shorten(status)}', which we did not set"
+    return f"{_name(task)} is {told}"

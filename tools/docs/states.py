@@ -30,7 +30,9 @@ _COMES_BACK = """
 ## What comes back to life
 
 Only requested Tasks are ours. An order that is on hold, a draft, or taken on by somebody else waits here as held, before its
-assessment and right before its handover, and is assessed again when it is requested again. Of what had ended:
+assessment and right before its handover, and is assessed again when it is requested again. A line of that kind is left out, which
+the order's timeline tells, and the others go on; only where no line is requested does the order wait. Of what had ended, or was
+left out:
 
 | What is seen | What follows |
 |---|---|

@@ -51,43 +51,122 @@ async def expect_waiting(scenario: Scenario, task: str) -> None:
     assert (record.state, f"task/{task}" in str(record.reason)) == (OrderState.HELD, True)
 
 
-@pytest.mark.parametrize("fields", ELSEWHERE, ids=str)
-@pytest.mark.parametrize("is_line", [False, True])
-async def test_order_set_elsewhere_before_look_waits(make_scenario: MakeScenario, fields: dict[str, Any], is_line: bool) -> None:
+WAITING = [
+    *(
+        pytest.param(lines, level, fields, id=f"{lines} {level} {fields}")
+        for lines, level in ((2, "order"), (1, "line"))
+        for fields in ELSEWHERE
+    ),
+    pytest.param(2, "line", ELSEWHERE[-1], id="2 line of another code"),
+]
+
+
+@pytest.mark.parametrize(("lines", "level", "fields"), WAITING)
+async def test_order_set_elsewhere_before_look_waits(
+    make_scenario: MakeScenario, lines: int, level: str, fields: dict[str, Any]
+) -> None:
     """Between the poll and the look."""
-    scenario = make_scenario(2)
+    scenario = make_scenario(lines)
     await scenario.agent.poll.run()
-    task = scenario.line_tasks[1] if is_line else scenario.task
+    task = scenario.line_tasks[-1] if level == "line" else scenario.task
     request_again = set_task(scenario, task, fields)
     await scenario.world.drain(scenario.agent)
     await expect_waiting(scenario, task)
     request_again()
     await go_on(scenario)
-    assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [lines]
     assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
-@pytest.mark.parametrize("fields", ELSEWHERE, ids=str)
-@pytest.mark.parametrize("is_line", [False, True])
+@pytest.mark.parametrize(("lines", "level", "fields"), WAITING)
 async def test_order_set_elsewhere_before_handover_waits(
-    make_scenario: MakeScenario, fields: dict[str, Any], is_line: bool
+    make_scenario: MakeScenario, lines: int, level: str, fields: dict[str, Any]
 ) -> None:
     """Between the assessment and the handover."""
-    scenario = make_scenario(2)
+    scenario = make_scenario(lines)
     await scenario.assess()
     assert (await scenario.order_record()).state is OrderState.FETCHED
-    task = scenario.line_tasks[1] if is_line else scenario.task
+    task = scenario.line_tasks[-1] if level == "line" else scenario.task
     request_again = set_task(scenario, task, fields)
     await scenario.agent.run_jobs(JobKind.SUBMIT_ORDER)
     await scenario.world.drain(scenario.agent)
     await expect_waiting(scenario, task)
-    assert [line.state for line in await scenario.lines()] == [LineState.REQUESTED] * 2
+    assert [line.state for line in await scenario.lines()] == [LineState.REQUESTED] * lines
     request_again()
     await go_on(scenario)
-    assert [len(order.lines) for order in scenario.world.lis.submitted] == [2]
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [lines]
     await scenario.report_all()
     await scenario.world.drain(scenario.agent)
-    assert [scenario.status(), *scenario.statuses()] == ["completed"] * 3
+    assert [scenario.status(), *scenario.statuses()] == ["completed"] * (lines + 1)
+
+
+@pytest.mark.parametrize("status", [each["status"] for each in ELSEWHERE if "status" in each])
+@pytest.mark.parametrize("is_assessed", [False, True])
+@pytest.mark.parametrize("place", [0, -1])
+async def test_line_set_aside_before_handover_holds_no_other(
+    make_scenario: MakeScenario, status: str, is_assessed: bool, place: int
+) -> None:
+    """The others are handed over and completed; once it is requested it is a late line, about which a person decides."""
+    scenario = make_scenario(4)
+    await (scenario.assess() if is_assessed else scenario.agent.poll.run())
+    aside = scenario.line_tasks[place]
+    request_again = set_task(scenario, aside, {"status": status})
+    await scenario.world.drain(scenario.agent)
+    (order,) = scenario.world.lis.submitted
+    assert (len(order.lines), bool(order.answers), scenario.world.lis.cancelled) == (3, True, [])
+    told = [event.text for event in await scenario.events() if event.action in {"other_tasks", "withdrawn"}]
+    assert (len(told), status in told[0]) == (1, True)
+    for _ in range(2):
+        await scenario.agent.reconcile.run()
+    assert not await scenario.is_told(ConditionId.LINES_HELD)
+    request_again()
+    await scenario.agent.reconcile.run()
+    assert {line.state for line in await scenario.lines() if line.task_id == aside} == {LineState.HELD}
+    assert await scenario.is_told(ConditionId.LINES_HELD)
+    assert [event.action for event in await scenario.events()].count("other_tasks") == (not is_assessed)
+
+
+async def test_line_set_aside_may_be_requested_after_the_end(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(2)
+    await scenario.agent.poll.run()
+    request_again = set_task(scenario, scenario.line_tasks[1], {"status": "on-hold"})
+    await scenario.world.drain(scenario.agent)
+    await scenario.report_all()
+    await scenario.world.drain(scenario.agent)
+    assert (scenario.status(), scenario.statuses()) == ("completed", ["completed", "on-hold"])
+    request_again()
+    for _ in range(2):
+        await later(scenario, 400)
+        await scenario.agent.poll.run()
+    assert [line.state for line in await scenario.lines()] == [LineState.COMPLETED, LineState.HELD]
+    assert await scenario.is_told(ConditionId.LINES_HELD)
+
+
+@pytest.mark.parametrize("status", [403, 404, 502])
+async def test_unreadable_line_set_aside_holds_no_other(make_scenario: MakeScenario, status: int) -> None:
+    """What a draft refers to need not be there yet."""
+    scenario = make_scenario(2)
+    await scenario.agent.poll.run()
+    aside = scenario.line_tasks[1]
+    set_task(scenario, aside, {"status": "draft"})
+    change_answers(scenario, is_read_of(scenario.world.get_task(aside)["basedOn"][0]["reference"]), answer_with(status))
+    await scenario.world.drain(scenario.agent)
+    assert [len(order.lines) for order in scenario.world.lis.submitted] == [1]
+
+
+async def test_line_set_aside_beside_a_rejected_one_keeps_order_open(make_scenario: MakeScenario) -> None:
+    """Nothing of the order goes to the laboratory; the line set aside is told once it is requested."""
+    scenario = make_scenario(2, spoil=0)
+    await scenario.agent.poll.run()
+    request_again = set_task(scenario, scenario.line_tasks[1], {"status": "on-hold"})
+    await scenario.world.drain(scenario.agent)
+    assert (scenario.world.lis.submitted, scenario.statuses()) == ([], ["cancelled", "on-hold"])
+    request_again()
+    for _ in range(2):
+        await later(scenario, 400)
+        await scenario.agent.poll.run()
+    assert (await scenario.order_record()).state is OrderState.HELD
+    assert await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
 async def test_line_changed_while_waiting_is_assessed_as_it_is_now(make_scenario: MakeScenario) -> None:
@@ -187,13 +266,13 @@ async def test_task_that_stays_unreadable_before_handover_is_held_once(make_scen
 
 
 async def test_order_put_on_hold_before_handover_is_held_once_though_search_is_behind(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(2)
+    scenario = make_scenario(1)
     await scenario.assess()
     change_answers(scenario, is_search_with("part-of"), answer_as_before(scenario, *scenario.line_tasks))
-    scenario.world.update_task(scenario.line_tasks[1], status="on-hold")
+    scenario.world.update_task(scenario.line_tasks[0], status="on-hold")
     await work_for(scenario, 1800)
     assert [event.action for event in await scenario.events()].count("held") == 1
-    await expect_waiting(scenario, scenario.line_tasks[1])
+    await expect_waiting(scenario, scenario.line_tasks[0])
 
 
 async def test_listed_line_code_is_ours(make_scenario: MakeScenario) -> None:

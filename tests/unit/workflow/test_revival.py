@@ -80,6 +80,9 @@ def test_only_an_ended_line_is_put_back(state: LineState, ended_as: str | None, 
     assert bool(find_lines_put_back([line(state, ended_as)], {"t1": status}, order_offered=offered)) is back
 
 
+BILLING = {"coding": [{"code": "BillingTask"}]}
+
+
 def task(**fields: Any) -> dict[str, Any]:
     return {"id": "t1", "status": "requested", **fields}
 
@@ -101,3 +104,21 @@ def task(**fields: Any) -> dict[str, Any]:
 )
 def test_only_requested_processing_tasks_are_ours(order: dict[str, Any], order_line: dict[str, Any], waits: bool) -> None:
     assert bool(waiting_reason(task(**order), [task(**order_line)], ("OrderProcessingTask",))) is waits
+
+
+@pytest.mark.parametrize(
+    ("lines", "waits"),
+    [
+        ((("on-hold", None), ("requested", None)), False),
+        ((("draft", None), ("requested", OURS), ("in-progress", OURS)), False),
+        ((("on-hold", None), ("cancelled", None)), True),
+        ((("on-hold", None), ("draft", None)), True),
+        ((("cancelled", None), ("completed", None)), False),
+        (((None, None), ("requested", None)), True),
+        ((("on-hold", BILLING), ("requested", None)), True),
+        ((("requested", BILLING), ("on-hold", None)), True),
+    ],
+)
+def test_lines_set_aside_hold_no_requested_one(lines: tuple[tuple[str | None, Any], ...], waits: bool) -> None:
+    tasks = [task(status=status, **({} if code is None else {"code": code})) for status, code in lines]
+    assert bool(waiting_reason(task(code=OURS), tasks, ("OrderProcessingTask",))) is waits
