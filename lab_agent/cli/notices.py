@@ -31,6 +31,7 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.output import Row, print_error, print_json, print_line, print_list
 from lab_agent.domain.catalogue_records import TurnaroundNotice
+from lab_agent.domain.values import to_local
 from lab_agent.errors import DataInvalidError, Problem
 
 app = typer.Typer(help="Tests that are temporarily stopped or delayed.", no_args_is_help=True)
@@ -191,7 +192,7 @@ def _in_contract(contract: str | None) -> str:
 
 
 def _format_time(time: datetime) -> str:
-    return time.astimezone().isoformat(" ", "minutes")
+    return to_local(time).isoformat(" ", "minutes")
 
 
 def _format_status(notice: ActiveNotice) -> str:

@@ -21,6 +21,7 @@ from rich.text import Text
 from lab_agent import exact_json
 from lab_agent.cli.columns import GAP, ListColumns, lay_out
 from lab_agent.domain.text import escape_unprintable
+from lab_agent.domain.values import to_local
 from lab_agent.ports.read_models import Page
 
 _PIPE_WIDTH = 1_000
@@ -143,7 +144,7 @@ def format_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return value.astimezone().isoformat(" ", "seconds")
+        return to_local(value).isoformat(" ", "seconds")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple | set | frozenset):

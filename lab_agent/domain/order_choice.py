@@ -104,7 +104,7 @@ def _find_misfit(candidate: Candidate, report: LabReport | None, codes: Collecti
     if (several and candidate.coverage.problem) or _is_other_test(candidate, codes):
         return Misfit.ANOTHER_TEST
     taken = candidate.collected_at
-    if report is not None and taken is not None and latest_moment(report.effective) < taken - _COLLECTION_TOLERANCE:
+    if report is not None and taken is not None and taken - latest_moment(report.effective) > _COLLECTION_TOLERANCE:
         return Misfit.COLLECTED_LATER
     return None
 

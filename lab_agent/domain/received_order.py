@@ -74,7 +74,7 @@ class ReferenceText:
 
 @dataclass(frozen=True, slots=True)
 class DateTimeText:
-    """A date-time as received; `at` is None unless the text is a full date-time with offset."""
+    """A date-time as received; `at` is None unless it is a full date-time with offset, and one to calculate with."""
 
     text: str
     at: datetime | None = None

@@ -43,7 +43,7 @@ def _implausible_times(report: LabReport, now: datetime) -> Iterator[Problem]:
         elif earliest_moment(moment) > now + _CLOCK_TOLERANCE and not (promised and where == "effective"):
             hint = "check the date, and the clocks of the laboratory system and of this machine"
             yield Problem(where, "lies in the future", hint)
-    if not promised and report.issued < earliest_moment(report.effective) - _CLOCK_TOLERANCE:
+    if not promised and earliest_moment(report.effective) - report.issued > _CLOCK_TOLERANCE:
         yield Problem("issued", "lies more than a day before effective", "give effective as the time of collection")
 
 

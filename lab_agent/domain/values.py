@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 _PARTIAL_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
@@ -144,6 +144,33 @@ def earliest_moment(value: DateOrTime) -> datetime:
 def latest_moment(value: DateOrTime) -> datetime:
     """The last moment that a date may mean in UTC, or the moment itself."""
     return value if isinstance(value, datetime) else datetime.combine(value.last_day, time.max, UTC)
+
+
+_DAY = timedelta(days=1)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC) + _DAY, datetime.max.replace(tzinfo=UTC) - _DAY
+_CALCULABLE_YEARS = range(1100, 9000)
+
+
+def is_in_calendar(moment: datetime) -> bool:
+    """Whether a time can be written in every time zone: the calendar ends with the years 1 and 9999."""
+    return _FIRST <= moment <= _LAST
+
+
+def is_calculable(moment: datetime) -> bool:
+    """Whether a time can be moved by whatever the rules move times by: the clocks' difference, or the catalogue's hours.
+
+    Clocks differ by less than 1,000 years (`clock_comparison`), and no test takes more than a century. The years 1 and 9999,
+    which programs write for "no time" and "for ever", are none of these.
+    """
+    return moment.year in _CALCULABLE_YEARS
+
+
+def to_local(moment: datetime) -> datetime:
+    """A time in this machine's time zone; as it is at the ends of the calendar, which the zone may not have."""
+    try:
+        return moment.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return moment
 
 
 def is_certainly_after(one: DateOrTime, other: DateOrTime) -> bool:

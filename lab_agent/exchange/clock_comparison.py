@@ -21,6 +21,8 @@ _KEPT = 5
 _NEEDED = 3
 _AGREEMENT = timedelta(seconds=2)
 _SECOND = timedelta(seconds=1)
+_NO_MATTER_OF_CLOCKS = timedelta(days=365_000)
+"""A difference by which no time can be moved (`is_calculable`): what is further off is no time of a clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ClockComparison:
         if abs(received.zero - sent.zero) > CORRECTION or "age" in headers:
             return
         date = parse_http_date(headers.get("date"))
-        if date is None:
+        if date is None or abs(date - received.at) > _NO_MATTER_OF_CLOCKS:
             self._undated += 1
             if self._undated >= _NEEDED:
                 self._samples.clear()

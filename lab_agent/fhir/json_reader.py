@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from lab_agent.domain.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
-from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate
+from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate, is_calculable
 from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.elements import items_of, object_of, references_of, text_of
 from lab_agent.fhir.references import leads_elsewhere, names_resource, parse_reference
@@ -185,14 +185,18 @@ class JsonReader:
 
 
 def parse_date_time(text: str) -> datetime | None:
-    """Read a FHIR dateTime with offset; None for anything else. Fractions beyond microseconds are cut."""
+    """Read a FHIR dateTime with offset that can be calculated with; None for anything else.
+
+    Fractions beyond microseconds are cut.
+    """
     match = _DATE_TIME_PATTERN.fullmatch(text)
     if not match:
         return None
     try:
-        return datetime.fromisoformat(match[1] + (match[2] or "")[:7].ljust(7, "0") * bool(match[2]) + match[3])
+        read = datetime.fromisoformat(match[1] + (match[2] or "")[:7].ljust(7, "0") * bool(match[2]) + match[3])
     except ValueError:
         return None
+    return read if is_calculable(read) else None
 
 
 def parse_date(text: str) -> BirthDate | None:

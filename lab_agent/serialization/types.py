@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import BeforeValidator, StrictBool, StrictStr, TypeAdapter, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticUseDefault, SchemaValidator, core_schema
 
-from lab_agent.domain.values import DateOrTime, PartialDate
+from lab_agent.domain.values import DateOrTime, PartialDate, is_in_calendar
 from lab_agent.exact_json import MAX_EXPONENT, is_out_of_range
 from lab_agent.serialization.errors import UNION_BRANCH, ValidationIssue, issues_from_pydantic, raise_issues
 
@@ -157,10 +157,8 @@ def parse_datetime(value: Any, time_zone: tzinfo | None) -> datetime:
     if read.tzinfo is None and time_zone is None:
         raise invalid_value("is a time without a zone", f"add the offset from UTC: {hint}")
     read = read if read.tzinfo else read.replace(tzinfo=time_zone)
-    try:
-        read.astimezone(UTC)
-    except OverflowError:
-        raise invalid_value("is out of range", hint) from None
+    if not is_in_calendar(read):
+        raise invalid_value("is out of range", hint)
     return read
 
 

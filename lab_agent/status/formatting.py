@@ -17,7 +17,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.text import escape_unprintable
-from lab_agent.domain.values import DateOrTime, PartialDate, SampledData
+from lab_agent.domain.values import DateOrTime, PartialDate, SampledData, to_local
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.ports.read_models import AttentionItem, AttentionKind, OrderDetail
@@ -326,7 +326,7 @@ def format_timestamp(at: DateOrTime | None) -> str:
     """A time to the second, in this machine's time zone; a date of which no time is known as it was given."""
     if isinstance(at, PartialDate):
         return at.text
-    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return "" if at is None else to_local(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def utc_offset(now: datetime) -> str:

@@ -19,6 +19,7 @@ from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.patient_search import PatientCriteria, words_of
 from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.values import is_in_calendar
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.logs import get_logger
 from lab_agent.ports.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
@@ -125,7 +126,7 @@ async def read_cursor(request: Request) -> OrderCursor | None:
         moment = datetime.fromisoformat(at)
     except ValueError:
         return None
-    if moment.tzinfo is None or not key.isprintable():
+    if moment.tzinfo is None or not is_in_calendar(moment) or not key.isprintable():
         return None
     return OrderCursor(at=moment, key=OrderKey(key[:_MAX_LENGTH]), backwards=bool(before))
 

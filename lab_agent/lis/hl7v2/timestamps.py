@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
-from lab_agent.domain.values import BirthDate, DateOrTime, PartialDate
+from lab_agent.domain.values import BirthDate, DateOrTime, PartialDate, is_in_calendar
 
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4})(?:(?P<month>\d\d)(?:(?P<day>\d\d)"
@@ -44,9 +44,12 @@ def parse_timestamp(text: str, zone: tzinfo | None) -> datetime:
     try:
         parts = [int(found[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")]
         year, month, day, hour, minute, second = parts
-        return datetime(year, month, day, hour, minute, second, _microseconds(found["fraction"]), tzinfo=tz)
+        read = datetime(year, month, day, hour, minute, second, _microseconds(found["fraction"]), tzinfo=tz)
     except ValueError as exc:
         raise InvalidTimestampError("is not a valid date and time") from exc
+    if not is_in_calendar(read):
+        raise InvalidTimestampError("is out of range")
+    return read
 
 
 def has_minutes(text: str) -> bool:

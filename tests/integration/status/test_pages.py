@@ -160,6 +160,9 @@ async def test_paged_list_keeps_the_search(pages: Any):
     assert path == ""
     for nonsense in ("0", "-1", "x", "9" * 30, "²", "99999999"):
         assert (await client.get("/orders", params={"page": nonsense})).status_code == 200
+    for end in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00Z", "2026-01-01T00:00:00+23:59"):
+        for way in ("before", "after"):
+            assert (await client.get("/orders", params={way: f"{end}~R1"})).status_code == 200
 
 
 async def test_export_holds_the_list_without_names_and_is_recorded(seeded: Any):

@@ -45,8 +45,15 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("A"), candidate("B", coverage=Coverage(problem="no item"))], (), "A", {"B": Misfit.ANOTHER_TEST}),
         ([candidate("A"), candidate("B", collected_at=NOW + timedelta(days=2))], (), "A", {"B": Misfit.COLLECTED_LATER}),
         ([candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=24))], (), None, {}),
+        ([candidate("A"), candidate("B", collected_at=datetime.min.replace(tzinfo=UTC))], (), None, {}),
         (
             [candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=24, microseconds=1))],
+            (),
+            "A",
+            {"B": Misfit.COLLECTED_LATER},
+        ),
+        (
+            [candidate("A"), candidate("B", collected_at=datetime.max.replace(tzinfo=UTC))],
             (),
             "A",
             {"B": Misfit.COLLECTED_LATER},

@@ -61,6 +61,11 @@ ODD: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"observations": ()}, ["observations"]),
     ({"effective": PartialDate("1899")}, ["effective"]),
+    ({"effective": PartialDate("0001")}, ["effective"]),
+    ({"effective": datetime.min.replace(tzinfo=UTC)}, ["effective"]),
+    ({"effective": datetime.min.replace(tzinfo=UTC), "issued": datetime.min.replace(tzinfo=UTC)}, ["effective", "issued"]),
+    ({"effective": PartialDate("9999-12-31")}, ["effective", "issued"]),
+    ({"effective": datetime.max.replace(tzinfo=UTC), "issued": datetime.max.replace(tzinfo=UTC)}, ["effective", "issued"]),
     ({"effective": PartialDate("2026-04")}, ["effective", "issued"]),
     ({"effective": PartialDate("2026-03-05")}, ["effective", "issued"]),
 ]

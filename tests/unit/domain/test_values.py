@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
@@ -13,9 +13,12 @@ from lab_agent.domain.values import (
     Quantity,
     day_span,
     earliest_moment,
+    is_calculable,
     is_certainly_after,
+    is_in_calendar,
     is_inverted_range,
     latest_moment,
+    to_local,
 )
 
 NOON = datetime(2024, 5, 17, 12, tzinfo=UTC)
@@ -95,3 +98,48 @@ def test_comparison_is_certain_whatever_a_date_means(one: DateOrTime, other: Dat
 )
 def test_range_is_inverted_where_low_is_larger(low: Quantity | None, high: Quantity | None, inverted: bool) -> None:
     assert is_inverted_range(low, high) is inverted
+
+
+FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=UTC)
+EAST, WEST, MOMENT = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12)), timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("moment", "inside"),
+    [
+        (FIRST, True),
+        (FIRST - MOMENT, False),
+        (FIRST.astimezone(EAST), True),
+        ((FIRST - MOMENT).astimezone(EAST), False),
+        (datetime(1, 1, 1, tzinfo=EAST), False),
+        (datetime(1, 1, 1, 12, tzinfo=WEST), True),
+        (LAST, True),
+        (LAST + MOMENT, False),
+        (LAST.astimezone(WEST), True),
+        ((LAST + MOMENT).astimezone(WEST), False),
+        (datetime(9999, 12, 31, 23, 59, tzinfo=WEST), False),
+        (NOON, True),
+    ],
+)
+def test_calendar_ends_a_day_before_its_ends(moment: datetime, inside: bool) -> None:
+    assert is_in_calendar(moment) is inside
+    if inside:
+        assert {moment.astimezone(zone) for zone in (EAST, WEST)} == {moment}
+
+
+@pytest.mark.parametrize(
+    ("year", "calculable"),
+    [(1, False), (1099, False), (1100, True), (2026, True), (8999, True), (9000, False), (9999, False)],
+)
+def test_time_is_calculable_far_from_calendars_ends(year: int, calculable: bool) -> None:
+    assert is_calculable(datetime(year, 1, 1, tzinfo=UTC)) is calculable
+    assert is_calculable(datetime(year, 12, 31, 23, 59, tzinfo=UTC)) is calculable
+
+
+@pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=EAST), datetime(9999, 12, 31, 23, 59, tzinfo=WEST)])
+def test_time_at_the_calendars_end_stays_in_its_zone(moment: datetime) -> None:
+    assert to_local(moment).isoformat() == moment.isoformat()
+
+
+def test_time_is_given_in_this_machines_zone() -> None:
+    assert (to_local(NOON), to_local(NOON).utcoffset()) == (NOON, NOON.astimezone().utcoffset())

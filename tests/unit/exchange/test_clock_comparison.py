@@ -9,6 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from lab_agent.exchange.clock_comparison import ClockComparison
+from lab_agent.ports.exchange import ServiceClock
 from tests.harness.clock import VirtualClock
 
 DAY = timedelta(days=1)
@@ -86,6 +87,23 @@ def test_answers_with_age_say_nothing() -> None:
     for _ in range(5):
         service.answer(age="0")
     assert service.clocks.read() is None
+
+
+@pytest.mark.parametrize(("years", "confirmed"), [(999, True), (-999, True), (1001, False), (-1001, False)])
+def test_difference_beyond_reason_is_no_matter_of_clocks(years: int, confirmed: bool) -> None:
+    service = Service(365 * years * DAY)
+    for _ in range(5):
+        service.answer()
+    known = service.clocks.read()
+    assert known is not None
+    assert (known.is_confirmed, known.offset is not None) == (True, confirmed)
+
+
+def test_date_at_the_calendars_end_is_no_time() -> None:
+    service = Service()
+    for _ in range(5):
+        service.clocks.record(service.clocks.start(), {"date": "Fri, 31 Dec 9999 23:59:59 GMT"})
+    assert service.clocks.read() == ServiceClock(offset=None, is_confirmed=True)
 
 
 def test_slow_answers_of_equal_clocks_agree() -> None:

@@ -361,6 +361,9 @@ def test_order_found_by_filler_number_or_barcode() -> None:
     [
         ((OBR.replace("+0300", ""), "OBX|1|NM|718-7||4||||||F"), "no time zone"),
         ((OBR.replace("20240517", "20241399"), "OBX|1|NM|718-7||4||||||F"), "collection time that"),
+        ((OBR.replace("20240517083000+0300", "00010101000000+0000"), "OBX|1|NM|718-7||4||||||F"), "out of range"),
+        ((OBR.replace("20240517083000+0300", "00010102010000+1400"), "OBX|1|NM|718-7||4||||||F"), "out of range"),
+        ((OBR.replace("20240517083000+0300", "99991231235959-1200"), "OBX|1|NM|718-7||4||||||F"), "out of range"),
         ((OBR.replace("|||F", "|||Q"), "OBX|1|NM|718-7||4||||||F"), "unknown status"),
         ((OBR, "OBX|1|NM|||4||||||F"), "no code"),
         ((OBR, "OBX|1|NM|718-7||||||||F"), "none of its OBX has a value"),
