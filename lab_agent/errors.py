@@ -303,6 +303,10 @@ class NewerOnService(PermanentFailure):
     """The service has a resource of ours that was issued later than what was to be written, and that we do not know."""
 
 
+class HeaderNotSendable(PermanentFailure):
+    """A header of the request holds what no header can (control characters, other than ASCII); nothing was sent."""
+
+
 class TaskUnreadable(TemporaryFailure):
     """A Task of an order cannot be read before its handover; a right or a copy may come back."""
 
@@ -312,6 +316,10 @@ class AuthenticationRequired(TemporaryFailure):
 
     generation = 0
     """Of the tokens that it rejected; 0 where there are none."""
+
+
+class SignInFailed(AuthenticationRequired):
+    """The sign-in failed for no fault of the credentials, such as a token that cannot be sent; another one may succeed."""
 
 
 # --- the laboratory system's --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,14 +23,25 @@ import httpx
 from aiohttp.http_exceptions import LineTooLong
 from httpx_aiohttp import AiohttpTransport
 
-from lab_agent.errors import Failure, ForeignLink, ForeignOrigin, InvalidResponse, OutcomeUnknown, ServiceUnavailable
+from lab_agent.errors import (
+    Failure,
+    ForeignLink,
+    ForeignOrigin,
+    HeaderNotSendable,
+    InvalidResponse,
+    OutcomeUnknown,
+    ServiceUnavailable,
+)
 from lab_agent.url_origin import join_url, origin_of, pin_of
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
-_MAYBE_SENT = (httpx.HTTPError, aiohttp.ClientError, OSError)
+_BROKEN_OFF = (httpx.HTTPError, aiohttp.ClientError, OSError)
+_MAYBE_SENT = (*_BROKEN_OFF, httpx.StreamError, httpx.InvalidURL, ValueError, LookupError, RuntimeError)
+"""With what the libraries raise, beside their own errors, for what a peer has sent, or for what they cannot send."""
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "lab-agent"}
 
 
@@ -88,11 +100,12 @@ class HttpClient:
 
         `timeout` (seconds, for the whole call) may only shorten that of the options.
 
-        Raises `ForeignOrigin` or, for a redirect, `ForeignLink` (nothing was sent there), `ServiceUnavailable` (nothing was sent,
-        or it was a GET), `OutcomeUnknown` (a write was sent and not answered) or `InvalidResponse` (the answer to a write is too
-        large).
+        Raises `ForeignOrigin`, `HeaderNotSendable` or, for a redirect, `ForeignLink` (nothing was sent there),
+        `ServiceUnavailable` (nothing was sent, or it was a GET), `OutcomeUnknown` (a write was sent and not answered) or
+        `InvalidResponse` (the answer to a write is too large).
         """
         url = join_url(base, target)
+        _check_headers(headers or {})
         try:
             async with asyncio.timeout(min(timeout or self._options.timeout, self._options.timeout)):
                 return await self._send_following_redirects(method, url, base, headers or {}, content)
@@ -149,6 +162,13 @@ class HttpClient:
         return {"timeout": {"connect": connect, "pool": connect, "read": read, "write": read}}
 
 
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse what would fail in the library, or forge another header. Values are never told: one may be a token."""
+    for name, value in headers.items():
+        if _HEADER_VALUE.fullmatch(value) is None:
+            raise HeaderNotSendable(f"the header {name} holds a character that no header can; nothing was sent")
+
+
 def _redirect_target(url: str, location: str) -> str:
     try:
         return join_url(url, location)
@@ -188,7 +208,7 @@ def _failure_reason(exc: Exception) -> str:
 
 
 def _interruption(exc: Exception, options: HttpOptions, timeout: float | None) -> str:
-    """Say what broke off a call after the connection was made, without the name of an exception."""
+    """Say what broke off a call after the connection was made; only an error that nobody expects is named by its kind."""
     if isinstance(exc, httpx.ReadTimeout | httpx.WriteTimeout):
         return f"nothing came for {options.read_timeout:g} s"
     if isinstance(exc, TimeoutError):
@@ -197,7 +217,7 @@ def _interruption(exc: Exception, options: HttpOptions, timeout: float | None) -
         return "its answer is compressed in a way that cannot be read"
     if (fault := _header_fault(exc, options)) is not None:
         return fault
-    return "the connection broke off"
+    return "the connection broke off" if isinstance(exc, _BROKEN_OFF) else f"an error that nobody expects ({type(exc).__name__})"
 
 
 def _header_fault(exc: Exception, options: HttpOptions) -> str | None:

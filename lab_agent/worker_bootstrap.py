@@ -16,7 +16,7 @@ from lab_agent.bootstrap import (
 )
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.store_health import name_host
-from lab_agent.errors import Failure, ServicePaused
+from lab_agent.errors import Failure, ServicePaused, StoreUnreachableError
 from lab_agent.machine_probes import build_machine_probes
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.monitoring.exchange_probes import ClockProbe, SlownessProbe
@@ -202,6 +202,15 @@ def _can_work(store: Store, poll: PollTask) -> bool:
 
 def _build_notifier(components: Components, outages: OutageTracker, book: MemoryBook) -> Notifier:
     host = _name_shared_host(components.settings)
+
+    async def on_look(failure: Exception | None) -> None:
+        if failure is None:
+            await outages.end_fault("notifications")
+        elif isinstance(failure, StoreUnreachableError):
+            await outages.record_failure(failure)
+        else:
+            await outages.record_fault("notifications", failure)
+
     return build_notifier(
         components.settings.notify,
         components.store,
@@ -209,7 +218,7 @@ def _build_notifier(components: Components, outages: OutageTracker, book: Memory
         components.owner,
         queries=components.queries,
         observed=lambda: [name_host(each, host) for each in components.store.health.conditions],
-        on_store_failure=outages.record_failure,
+        on_look=on_look,
         book=book,
     )
 

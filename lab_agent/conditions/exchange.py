@@ -51,10 +51,13 @@ EXCHANGE_CONDITIONS = (
         id=ConditionId.EXCHANGE_SIGN_IN,
         severity=Severity.CRITICAL,
         title="The exchange service does not accept our sign-in",
-        cause="the credentials or the refresh token are not accepted",
+        cause="the credentials or the refresh token are not accepted, or the sign-in gives no token that can be used",
         affects="no new order is seen, and nothing is uploaded",
         affected=Affected.EXCHANGE_JOBS,
-        mend="Sign in again, or correct [exchange.oauth] and its secret.",
+        mend=(
+            "Sign in again, or correct [exchange.oauth] and its secret. Where `access_token` is named, ask whoever runs the "
+            "authorization server: it is asked again each minute."
+        ),
         command="lab-agent login",
         noticed="the token endpoint rejects us, or a call is answered with 401",
         opens="with the first rejection",
@@ -168,7 +171,7 @@ EXCHANGE_CONDITIONS = (
         id=ConditionId.EXCHANGE_RESTORED,
         severity=Severity.WARNING,
         title="The exchange service was restored from a backup",
-        cause="Tasks that we had completed are requested again, and our reports are not there any more",
+        cause="Tasks that we had completed are requested again, and our reports are gone, or newer than these Tasks",
         affects="clinics do not see these results until they are sent again, which happens by itself; nothing is analysed again",
         affected=Affected.AS_COUNTED,
         mend=(

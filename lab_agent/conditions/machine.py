@@ -7,6 +7,11 @@ from lab_agent.conditions.model import Affected, Condition, Severity
 
 _CHECK_ONLY = "only told by `lab-agent check` and `lab-agent status`"
 _WHEN_GONE = "when it is found no more"
+_FAULT = "an error that nobody expects, which its kind names; the log has the details"
+_MEND_FAULT = "Report the fault with the log. A restart or a newer program may mend it; the part is tried again, ever less often."
+_FAULT_NOTICED = "a run of the part ends with an error that is no answer of another system"
+_FAULT_OPENS = "with the first such run"
+_FAULT_ENDS = "with the next run that succeeds"
 
 MACHINE_CONDITIONS = (
     Condition(
@@ -98,6 +103,7 @@ MACHINE_CONDITIONS = (
                 ConditionId.EXCHANGE_POLL_CUT_OFF,
                 ConditionId.EXCHANGE_ASKS_TO_WAIT,
                 ConditionId.EXCHANGE_FOREIGN_LINKS,
+                ConditionId.AGENT_CANNOT_WORK,
                 ConditionId.AGENT_NOT_RUNNING,
                 ConditionId.AGENT_FROZEN,
             }
@@ -116,6 +122,77 @@ MACHINE_CONDITIONS = (
         opens="after the restart, and by `lab-agent check`",
         ends="an hour after it ended",
         subject="the part",
+    ),
+    Condition(
+        id=ConditionId.AGENT_CANNOT_WORK,
+        severity=Severity.CRITICAL,
+        title="The agent cannot work: {words}",
+        cause=_FAULT,
+        affects="this stands still; what is there already is kept",
+        affected=Affected.EVERYTHING,
+        mend=_MEND_FAULT,
+        command="journalctl -u lab-agent",
+        noticed=_FAULT_NOTICED,
+        opens=_FAULT_OPENS,
+        ends=_FAULT_ENDS,
+        subject="the part",
+        subject_words={
+            "poll": "new orders cannot be asked for",
+            "look": "waiting jobs cannot be found",
+            "restore": "the database cannot be held against its mark",
+            "collect": "results cannot be taken from laboratory systems",
+        },
+        is_unready=True,
+    ),
+    Condition(
+        id=ConditionId.AGENT_PART_FAILS,
+        severity=Severity.WARNING,
+        title="A part of the agent fails: {words}",
+        cause=_FAULT,
+        affects="what this part does waits; everything else goes on",
+        affected=Affected.NOTHING,
+        mend=_MEND_FAULT,
+        command="journalctl -u lab-agent",
+        noticed=_FAULT_NOTICED,
+        opens=_FAULT_OPENS,
+        ends=_FAULT_ENDS,
+        subject="the part",
+        subject_words={
+            "ended_orders": "the check of ended orders",
+            "confirm": "the questions to laboratory systems about handovers",
+            "reconcile": "the comparison of orders with the service",
+            "attention": "the list of what waits for a person",
+            "monitor": "the look at operation",
+            "searches": "the look at the answers to searches",
+            "retention": "the deletion of what is past its time",
+            "ping": "the ping that says that the agent lives",
+            "watchdog": "the sign of life for systemd",
+            "notifications": "notifications",
+            "jobs": "the end of a job cannot be written",
+        },
+    ),
+    Condition(
+        id=ConditionId.AGENT_SECOND_AGENT,
+        severity=Severity.CRITICAL,
+        title="Another agent of this laboratory works, with a database of its own",
+        cause="the service has reports of ours, or Tasks that we ended, that this database does not know",
+        affects=(
+            "two laboratory systems may have the same orders; none is handed over and none cancelled here until you release the "
+            "database"
+        ),
+        affected=Affected.EVERYTHING,
+        mend=(
+            "Look for the other one, which changed what is named: on a former or another machine than the one that is named, or "
+            "with other settings. Stop it for good (`systemctl disable --now lab-agent`), ask the laboratory which orders it has "
+            "twice, then release this database. If there is none, this one was put back with its whole disk (docs/restore.md)."
+        ),
+        command="lab-agent restored show",
+        noticed=(
+            "what the service has under our identifiers, or as we would have set it, is held against the database: at handovers, "
+            "deliveries, Task updates and comparisons of open orders; `lab-agent check` looks at new orders"
+        ),
+        opens="with the first such Task or report, where no mark shows that the database was restored",
+        ends="when an operator releases the database: `lab-agent restored release`",
     ),
     Condition(
         id=ConditionId.AGENT_PROBE_HANGS,

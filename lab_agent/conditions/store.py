@@ -28,10 +28,8 @@ STORE_CONDITIONS = (
             "database. Each handover asks the laboratory system first (docs/restore.md)."
         ),
         command="lab-agent restored show",
-        noticed=(
-            "the database is compared with the mark beside it (`store.mark`), and its open orders with our reports on the service"
-        ),
-        opens="at the start, before anything is told to anybody, and whenever a report of ours is found that it does not know",
+        noticed="the database is compared with the mark beside it (`store.mark`)",
+        opens="at the start, before anything is told to anybody",
         ends="when an operator releases it: `lab-agent restored release`",
     ),
     Condition(

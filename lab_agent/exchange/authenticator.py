@@ -14,7 +14,14 @@ import structlog
 
 from lab_agent.asyncio_errors import retrieve_error
 from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import AuthenticationRequired, LeaseLostError, ServiceUnavailable
+from lab_agent.errors import (
+    AuthenticationRequired,
+    LabAgentError,
+    LeaseLostError,
+    ServiceUnavailable,
+    SignInFailed,
+    TemporaryFailure,
+)
 from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
 from lab_agent.http_client import HttpClient
 from lab_agent.ports.clock import Clock
@@ -46,8 +53,9 @@ class _CachedToken:
     token: StoredToken
     cached_at: datetime
 
-    def is_expired(self, now: datetime) -> bool:
-        return self.token.expires_at is not None and now >= self.token.expires_at
+    def is_over(self, now: datetime) -> bool:
+        """Whether it has expired, or could never be sent: then another one is asked for."""
+        return not self.token.is_sendable or (self.token.expires_at is not None and now >= self.token.expires_at)
 
     def is_due_for_refresh(self, now: datetime, ahead: timedelta) -> bool:
         """Whether to refresh now: `ahead` of the expiry, but never in the first half of the time that was left."""
@@ -102,7 +110,7 @@ class Authenticator:
         if cached is None:
             return _bearer_credential(await self._get_newer_than(0))
         now = self.clock.now()
-        if cached.is_expired(now):
+        if cached.is_over(now):
             return _bearer_credential(await self._get_newer_than(cached.token.generation))
         if cached.is_due_for_refresh(now, timedelta(seconds=self._oauth.refresh_ahead)) and not self._is_refresh_delayed(now):
             return _bearer_credential(await self._refresh_early(cached.token))
@@ -156,7 +164,7 @@ class Authenticator:
                 self._renewal = asyncio.create_task(self._renew(generation), name="token renewal")
                 self._renewal.add_done_callback(retrieve_error)
             token = await asyncio.shield(self._renewal)
-            if token.generation > generation:
+            if _is_newer(token, generation):
                 return token
 
     async def _renew(self, generation: int) -> StoredToken:
@@ -166,7 +174,7 @@ class Authenticator:
         deadline = now() + self._token_client.max_call_seconds
         while now() < deadline:
             leased, stored = await self._acquire_lease(generation)
-            if stored is not None and stored.token.generation > generation:
+            if stored is not None and _is_newer(stored.token, generation):
                 return stored.token
             if leased:
                 return await self._renew_under_lease(stored.token if stored else None)
@@ -184,17 +192,29 @@ class Authenticator:
         self._check_backoff(generation)
         self._check_availability()
         try:
-            token = await self._refresh_or_log_in(old, generation + 1)
+            token = await self._sign_in(old, generation + 1)
         except ServiceUnavailable as exc:
             self._record_unavailable(exc)
             raise
         except AuthenticationRequired as exc:
             self._unavailable = None
-            by_person = self._oauth.grant == "authorization_code"
+            by_person = self._oauth.grant == "authorization_code" and not isinstance(exc, SignInFailed)
             self._backoff = _LoginBackoff(generation, None if by_person else self.clock.now() + _LOGIN_RETRY_DELAY, str(exc))
             raise
         self._unavailable = None
         return token
+
+    async def _sign_in(self, old: StoredToken | None, generation: int) -> StoredToken:
+        """Get a token; whatever goes wrong in an unexpected way is a sign-in that failed, and no fault of what needs it."""
+        try:
+            return await self._refresh_or_log_in(old, generation)
+        except TemporaryFailure:
+            raise
+        except LabAgentError as exc:
+            raise SignInFailed(f"the sign-in failed: {exc}") from exc
+        except Exception as exc:
+            _log.exception("sign-in failed", action="tokens.failed")
+            raise SignInFailed(f"the sign-in failed with an error that nobody expects ({type(exc).__name__})") from exc
 
     async def _refresh_or_log_in(self, old: StoredToken | None, generation: int) -> StoredToken:
         if old is None or not old.refresh_token:
@@ -261,7 +281,7 @@ class Authenticator:
 
         def take(unit: UnitOfWork) -> tuple[bool, StoredToken | None]:
             token = unit.oauth_tokens.current()
-            if token is not None and token.generation > generation:
+            if token is not None and _is_newer(token, generation):
                 return False, token
             leased = unit.oauth_tokens.acquire_refresh_lease(self._owner, now=now, lease=lease)
             token = unit.oauth_tokens.current()
@@ -288,6 +308,11 @@ class Authenticator:
         if self._cached is None or self._cached.token != token:
             self._cached = _CachedToken(token, self.clock.now())
         return self._cached
+
+
+def _is_newer(token: StoredToken, generation: int) -> bool:
+    """Whether a token can take the place of one of this generation."""
+    return token.generation > generation and token.is_sendable
 
 
 def _bearer_credential(token: StoredToken) -> Credential:

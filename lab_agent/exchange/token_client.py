@@ -20,11 +20,12 @@ from lab_agent.errors import (
     InvalidResponse,
     ServiceRejected,
     ServiceUnavailable,
+    SignInFailed,
 )
 from lab_agent.exchange.responses import RequestContext, RequestKind, response_error
 from lab_agent.http_client import HttpClient, HttpResponse
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.credential_repositories import StoredToken
+from lab_agent.ports.credential_repositories import MAX_TOKEN_LENGTH, StoredToken, is_sendable_token
 from lab_agent.settings.exchange import OAuthSettings
 
 _ERROR_CODES = frozenset(
@@ -109,10 +110,7 @@ class TokenClient:
         error = response_error(_REQUEST_CONTEXT, answer.status, answer.headers, answer.body, now=self._clock.now())
         if error is not None:
             raise self._to_login_error(error, answer)
-        token = parse_token(answer.body, generation=generation, requested_at=requested_at, old=old)
-        if token is None:
-            raise InvalidResponse("the authorization server responded without an access token")
-        return token
+        return parse_token(answer.body, generation=generation, requested_at=requested_at, old=old)
 
     def _to_login_error(self, error: Failure, answer: HttpResponse) -> Failure:
         if not isinstance(error, AuthenticationRequired | ServiceRejected):
@@ -149,15 +147,19 @@ def basic_authorization(oauth: OAuthSettings) -> str:
     return "Basic " + base64.b64encode(f"{oauth.username}:{_reveal(oauth.password)}".encode()).decode("ascii")
 
 
-def parse_token(body: bytes, *, generation: int, requested_at: datetime, old: StoredToken | None = None) -> StoredToken | None:
-    """Read a token response; None if it is none. `old` is what was refreshed.
+def parse_token(body: bytes, *, generation: int, requested_at: datetime, old: StoredToken | None = None) -> StoredToken:
+    """Read a token response. `old` is what was refreshed: without a new refresh token the old one stays valid (RFC 6749, 6).
 
-    Without a new refresh token the old one stays valid (RFC 6749, 6).
+    Raises `InvalidResponse` for what is no JSON object, `SignInFailed` for one whose `access_token` no header can hold.
     """
+    if len(body) >= exact_json.LARGE and body.lstrip().startswith(b"{"):
+        raise SignInFailed(f"the authorization server's answer with the `access_token` is too large ({len(body)} bytes)")
     found = _parse_object(body)
+    if not found:
+        raise InvalidResponse("the authorization server responded without an access token")
     access = found.get("access_token")
-    if not isinstance(access, str) or not access:
-        return None
+    if not isinstance(access, str) or not is_sendable_token(access):
+        raise SignInFailed(f"`access_token` in the authorization server's answer cannot be used: {_token_fault(access)}")
     refresh = found.get("refresh_token")
     return StoredToken(
         generation=generation,
@@ -167,6 +169,17 @@ def parse_token(body: bytes, *, generation: int, requested_at: datetime, old: St
         signed_in_at=old.signed_in_at if old else requested_at,
         obtained_at=requested_at,
     )
+
+
+def _token_fault(value: object) -> str:
+    """Say what is wrong with a token, without showing it."""
+    if value is None or value == "":
+        return "it is missing or empty"
+    if not isinstance(value, str):
+        return "it is no text"
+    if len(value) > MAX_TOKEN_LENGTH:
+        return f"it has {len(value)} characters"
+    return "it holds characters that no header can: control characters, other than ASCII, or blanks at its ends"
 
 
 def parse_error_code(body: bytes) -> str:

@@ -72,7 +72,8 @@ class Monitor:
     """Looks that have not returned yet, by the place of the probe."""
 
     async def run(self) -> None:
-        """Look once with all probes. Raises `StoreUnreachableError`."""
+        """Look once with all probes. Raises `StoreUnreachableError`, and in the end what one raised that nobody expects."""
+        fault: Exception | None = None
         for place, probe in enumerate(self.probes):
             look = self._looks.get(place)
             is_late = look is not None and not look.done()
@@ -86,9 +87,13 @@ class Monitor:
                 found = look.result()
             except (LabAgentError, OSError) as exc:
                 log.debug("probe failed", action="probe_failed", task=type(probe).__name__, reason=str(exc))
+            except Exception as exc:  # noqa: BLE001 - raised below: the looks after it must not go without (law 9)
+                fault = fault or exc
             else:
                 await self._apply(probe.conditions, found)
         await self._tell_late_probes()
+        if fault is not None:
+            raise fault
 
     async def _tell_late_probes(self) -> None:
         """Open an alert for each probe that hangs here, and close those of this host whose probe has returned."""

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 from lab_agent.conditions.model import OpenCondition, Severity
-from lab_agent.errors import LabAgentError
 from lab_agent.notification.channel import Channel
 from lab_agent.notification.command import CommandChannel
 from lab_agent.notification.email_channel import EmailChannel
@@ -63,7 +62,7 @@ def build_notifier(
     *,
     queries: Queries | None,
     observed: Callable[[], Sequence[OpenCondition]],
-    on_store_failure: Callable[[LabAgentError], Awaitable[None]],
+    on_look: Callable[[Exception | None], Awaitable[None]],
     book: MemoryBook,
 ) -> Notifier:
     """Build what tells; `observed` are the conditions that the store cannot hold, and `book` what was told of them."""
@@ -81,7 +80,7 @@ def build_notifier(
         link=settings.link,
         observed=observed,
         numbers=count_affected,
-        on_store_failure=on_store_failure,
+        on_look=on_look,
         interval=_interval(settings),
         book=book,
     )

@@ -51,7 +51,8 @@ class Notifier:
     link: str | None
     observed: Callable[[], Sequence[OpenCondition]]
     numbers: Callable[[], Awaitable[AffectedNumbers | None]]
-    on_store_failure: Callable[[LabAgentError], Awaitable[None]]
+    on_look: Callable[[Exception | None], Awaitable[None]]
+    """Called after each look, with what it failed for, if it did."""
     interval: float = INTERVAL
     book: MemoryBook = field(default_factory=MemoryBook)
     """What was told of the store so far, also before it could be opened."""
@@ -84,14 +85,18 @@ class Notifier:
             await self._record(await send_all(outgoing))
 
     async def _look_guarded(self) -> None:
+        failure: Exception | None = None
         try:
             await self.look()
         except StoreUnreachableError as exc:
-            await self.on_store_failure(exc)
+            failure = exc
         except LabAgentError as exc:
+            failure = exc
             log.warning("notifications failed", action="notifications_failed", reason=str(exc))
-        except Exception:  # boundary: a bug in a channel does not end the daemon; it is logged whole
+        except Exception as exc:  # boundary: a bug in a channel does not end the daemon; it is logged whole
+            failure = exc
             log.exception("notifications failed", action="notifications_failed")
+        await self.on_look(failure)
 
     # --- what is in the store
 

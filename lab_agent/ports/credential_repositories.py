@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -35,6 +36,12 @@ class UserRecord:
     """Whether somebody else chose the password, so that its owner has to choose another one at the next sign-in."""
 
 
+MAX_TOKEN_LENGTH = 8_192
+"""Characters. Hardly a server takes a header that is longer."""
+_SENDABLE_TOKEN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+"""What a header can hold, without blanks at its ends, which are not sent (RFC 6749, A.12; RFC 9110, 5.5)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredToken:
     """The OAuth tokens for the exchange service; every refresh is a new generation.
@@ -48,6 +55,16 @@ class StoredToken:
     expires_at: datetime | None
     signed_in_at: datetime | None = None
     obtained_at: datetime | None = None
+
+    @property
+    def is_sendable(self) -> bool:
+        """Whether the access token can be sent: an earlier program, or another one, may have stored one that cannot."""
+        return is_sendable_token(self.access_token)
+
+
+def is_sendable_token(text: str) -> bool:
+    """Whether a header can hold a token."""
+    return len(text) <= MAX_TOKEN_LENGTH and _SENDABLE_TOKEN.fullmatch(text) is not None
 
 
 class OAuthTokenRepository(Protocol):

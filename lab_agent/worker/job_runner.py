@@ -12,6 +12,7 @@ import structlog
 
 from lab_agent.call_trace import CallTrace, trace_calls
 from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
+from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, VerifyFirst, decide_retry
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
@@ -26,6 +27,10 @@ from lab_agent.worker.job_queues import Offer
 from lab_agent.worker.outages import OutageTracker
 
 log = structlog.get_logger(__name__)
+
+_UNWRITTEN = "jobs"
+_UNWRITTEN_FOR = timedelta(hours=1)
+"""How long a job is told of whose end could not be written: another worker may have done it since."""
 
 
 class Slot(Protocol):
@@ -88,6 +93,8 @@ class JobRunner:
     claimer: JobClaimer = field(init=False)
     heartbeat: Heartbeat = field(init=False)
     """Keeps the leases of what is running, while it runs itself."""
+    _unwritten: dict[JobId, datetime] = field(default_factory=dict, init=False)
+    """Jobs whose end could not be written, by when."""
 
     def __post_init__(self) -> None:
         self.claimer = JobClaimer(self.store, self.clock, self.handlers, self.owner, self.lease)
@@ -111,12 +118,24 @@ class JobRunner:
             self.on_attempt(ending.job.kind.value, ending.job.state.value)
             if ending.job.failing_since is not None and ending.job.state in OPEN_JOBS:
                 self.on_failure()
+            await self._note_written(job.id)
         except LeaseLostError:
             log.warning("late result dropped", action="lease_lost", job=job.id, kind=job.kind.value)
         except StoreUnreachableError as exc:
             await self.outages.record_failure(exc)  # the lease expires, and the outcome is verified then
-        except Exception:  # of what is written about a job: there is nowhere left to say so but the log, and the others go on
+        except Exception as error:  # of what is written about a job: it comes again with its lease, and the others go on
             log.exception("job not written", action="job_not_written", job=job.id, kind=job.kind.value)
+            await self._note_unwritten(job, error)
+
+    async def _note_unwritten(self, job: Job, error: Exception) -> None:
+        self._unwritten[job.id] = self.clock.now()
+        await self.outages.record_fault(_UNWRITTEN, error, rest=f", of job {job.id} ({job.kind.value})")
+
+    async def _note_written(self, job: JobId) -> None:
+        self._unwritten.pop(job, None)
+        if all(self.clock.now() - at > _UNWRITTEN_FOR for at in self._unwritten.values()):
+            self._unwritten.clear()
+            await self.outages.end_fault(_UNWRITTEN)
 
     async def _run_to_end(self, attempt: _Attempt) -> _Ending:
         lease, handler = attempt.lease, self.handlers[attempt.claimed.job.kind]

@@ -59,6 +59,15 @@ def lis_outage(adapter: str) -> AlertKey:
     return AlertKey(ConditionId.LIS_UNAVAILABLE, adapter)
 
 
+_WORK = frozenset({"poll", "look", "restore", "collect"})
+"""The parts without which no work comes in, or none goes on."""
+
+
+def fault_of(part: str) -> AlertKey:
+    """That a part of the agent, such as a scheduled task, fails with an error that nobody expects."""
+    return AlertKey(ConditionId.AGENT_CANNOT_WORK if part in _WORK else ConditionId.AGENT_PART_FAILS, part)
+
+
 def _is_exchange_outage(key: AlertKey) -> bool:
     return key in EXCHANGE_OUTAGES or key.condition is ConditionId.EXCHANGE_PART_UNAVAILABLE
 
@@ -170,6 +179,24 @@ class OutageTracker:
                 await self.begin(LINKS_OUTAGE, str(failure))
             case _ if part and _is_exchange_failure(failure):
                 await self._record_partial_failure(part, failure)
+
+    async def record_fault(self, part: str, error: Exception, *, rest: str = "") -> None:
+        """Tell that a part fails with an error that nobody expects; one that is none of ours by its kind alone.
+
+        Where it cannot be told, as the database is unavailable too, that is recorded.
+        """
+        kind = str(error) if isinstance(error, LabAgentError) else type(error).__name__
+        try:
+            await self.begin(fault_of(part), kind + rest, renew=True)
+        except LabAgentError as second:
+            await self.record_failure(second)
+
+    async def end_fault(self, part: str) -> None:
+        """Tell that a part works. Where that cannot be told, as the database is unavailable, that is recorded."""
+        try:
+            await self.end(fault_of(part))
+        except LabAgentError as second:
+            await self.record_failure(second)
 
     async def begin(self, key: AlertKey, text: str, *, renew: bool = False) -> None:
         """Begin an outage and open its alert, once. An alert that could not be written is written at the next call.

@@ -20,7 +20,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
-from lab_agent.errors import Failure, ForeignLink, LabAgentError, ServicePaused, TemporaryFailure
+from lab_agent.domain.retry import Backoff, backoff_delay
+from lab_agent.errors import Failure, ForeignLink, LabAgentError, ServicePaused, StoreUnreachableError, TemporaryFailure
 from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -31,6 +32,7 @@ from lab_agent.worker.outages import (
     POLL_OUTAGE,
     OutageTracker,
     exchange_part_outage,
+    fault_of,
     lis_outage,
 )
 from lab_agent.workflow.polling import OrderPoller
@@ -195,12 +197,19 @@ async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) 
     await store.run(write)
 
 
+_FAULT_BACKOFF = Backoff(first=1.0, longest=60.0)
+"""Of a task that fails with an error that nobody expects, where its interval is shorter."""
+
+
 class Scheduler:
     """Tasks at intervals. A late run is never dropped, several late ones become one, and no task overlaps with itself."""
 
     def __init__(self, outages: OutageTracker) -> None:
         self._outages = outages
         self._stopping = False
+        self._intervals: dict[str, float] = {}
+        self._faults: dict[str, int] = {}
+        """How often in a row a task has failed with an error that nobody expects."""
         self._scheduler = AsyncIOScheduler(
             executors={"default": AsyncIOExecutor()},
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
@@ -212,6 +221,7 @@ class Scheduler:
 
         What `needs_store` is left out while the database is out: what it found could not be kept.
         """
+        self._intervals[name] = seconds
         self._scheduler.add_job(
             self._run_guarded,
             IntervalTrigger(seconds=seconds, jitter=seconds * jitter, timezone=UTC),
@@ -241,25 +251,39 @@ class Scheduler:
             self._scheduler.shutdown(wait=False)
 
     async def _run_guarded(self, name: str, task: ScheduledTask, needs_store: bool) -> None:
-        """Run a task once; what goes wrong is reported, and the next run comes all the same."""
+        """Run a task once; what goes wrong is told, and the next run comes all the same."""
         if needs_store and self._outages.is_store_down:
             return
         try:
             await task()
-            await self._outages.end(exchange_part_outage(name))
+            self._faults.pop(name, None)
+            await self._outages.end(exchange_part_outage(name), fault_of(name))
         except asyncio.CancelledError:
             if not self._stopping:  # a task that is cut off by the stop needs no line
                 raise
         except LabAgentError as failure:
-            await self._log_failure(name, failure)
-        except Exception:  # boundary: a bug in one task does not end the daemon; it is logged whole
-            log.exception("scheduled task failed", action="scheduled_task_failed", task=name)
+            await self._record_failure(name, failure)
+        except Exception as error:  # boundary: a bug in one task does not end the daemon; it is logged whole, once
+            if name not in self._faults:
+                log.exception("scheduled task failed", action="scheduled_task_failed", task=name)
+            await self._record_fault(name, error)
 
-    async def _log_failure(self, name: str, failure: LabAgentError) -> None:
-        known = self._outages.is_known(failure, name)
+    async def _record_failure(self, name: str, failure: LabAgentError) -> None:
+        """Tell of an outage. A failure that is none, such as of stored data, is one that nobody expects here."""
         try:
             await self._outages.record_failure(failure, name)
         except LabAgentError as second:  # the database is unavailable, too
             await self._outages.record_failure(second)
-        if not known and not self._outages.is_known(failure, name):
+        if isinstance(failure, StoreUnreachableError) or self._outages.is_known(failure, name):
+            return
+        if name not in self._faults:
             log.warning("scheduled task failed", action="scheduled_task_failed", task=name, reason=str(failure))
+        await self._record_fault(name, failure)
+
+    async def _record_fault(self, name: str, error: Exception) -> None:
+        """Tell of an error that nobody expects, and wait: what fails at once would fail again at once, for ever."""
+        failures = self._faults[name] = self._faults.get(name, 0) + 1
+        wait = backoff_delay(failures, _FAULT_BACKOFF, 1.0)
+        if wait > self._intervals[name]:
+            self.postpone(name, wait)
+        await self._outages.record_fault(name, error, rest=f", {failures} times in a row" if failures > 1 else "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lab_agent.errors import LabAgentError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.worker.schedule import ScheduledTask
@@ -35,7 +34,7 @@ class LeasedTask:
             return
         try:
             await self.task()
-        except LabAgentError:
+        except Exception:  # whatever it is: another machine may have the luck that this one has not
             await self.store.run(self._release)
             raise
 

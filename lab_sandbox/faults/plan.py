@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 FaultKind = Literal[
     "latency", "hang", "reset", "truncate", "lost_reply", "status", "unauthorized", "html", "maintenance_page",
-    "expire_token", "revoke_token",
+    "expire_token", "revoke_token", "bad_token",
     "stale_read", "partner_edit",
     "small_pages", "repeated_rows", "incomplete_search", "missing_entry", "foreign_next", "own_next_links",
     "ignore_search_parameters", "poison_task",
@@ -63,6 +63,8 @@ class FaultRule(BaseModel):
     """foreign_next, own_next_links, foreign_references, maintenance_page: the foreign origin."""
     parameters: tuple[str, ...] = ()
     """ignore_search_parameters: which ones; if empty, all."""
+    token: str = "two\r\nlines"  # noqa: S105 - nobody's
+    """bad_token: what is given as the access token."""
     poison: Poison = "lone_surrogate"
     """poison_task: what the resource contains."""
     ids: tuple[str, ...] = ()

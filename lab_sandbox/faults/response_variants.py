@@ -108,11 +108,16 @@ def trailing_zeros(body: Json, _rule: FaultRule, _own: tuple[str, ...]) -> Json:
     return changed
 
 
+def bad_token(body: Json, rule: FaultRule, _own: tuple[str, ...]) -> Json:
+    """A sign-in that gives a token which no header can hold."""
+    return {**body, "access_token": rule.token} if "access_token" in body else body
+
+
 RESPONSE_VARIANTS: dict[str, ResponseVariant] = {
     variant.__name__: variant
     for variant in (
         lower_case_references, canonical_references, absolute_references, foreign_references, foreign_next, missing_entry,
-        incomplete_search, unknown_fields, trailing_zeros, own_next_links, poison_task,
+        incomplete_search, unknown_fields, trailing_zeros, own_next_links, poison_task, bad_token,
     )
 }  # fmt: skip
 

@@ -64,6 +64,14 @@ def sign_in_is_refused(lab: Laboratory) -> Iterator[None]:
     lab.restart_agent()  # a running one asks again after a while only
 
 
+@incident(ConditionId.EXCHANGE_SIGN_IN)
+def token_cannot_be_sent(lab: Laboratory) -> Iterator[None]:
+    lab.fault({"kind": "expire_token"}, {"kind": "bad_token", "route": "POST /connect/token"})
+    yield
+    lab.fault()
+    lab.restart_agent()  # a running one asks again after a while only
+
+
 @incident(ConditionId.EXCHANGE_POLL, sample=True)
 def poll_is_rejected(lab: Laboratory) -> Iterator[None]:
     lab.fault({"kind": "status", "status": 400, "route": POLL})

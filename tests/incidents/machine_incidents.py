@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.notification.planning import ALERT_AFTER_FAILURES
@@ -59,6 +61,28 @@ def port_of_the_status_page_is_taken(lab: Laboratory) -> Iterator[None]:
         lab.programs.pop("agent").wait(DEADLINE)
         yield
     lab.start_agent()
+
+
+def write_value(lab: Laboratory, key: str, value: str | None) -> None:
+    """Let the database hold a value that the program never wrote, or none."""
+    with closing(sqlite3.connect(lab.database, timeout=DEADLINE)) as connection, connection:
+        connection.execute("DELETE FROM key_values WHERE key = ?", (key,))
+        if value is not None:
+            connection.execute("INSERT INTO key_values (key, value) VALUES (?, ?)", (key, value))
+
+
+@incident(ConditionId.AGENT_CANNOT_WORK, "restore", sample=True)
+def record_of_a_restore_cannot_be_read(lab: Laboratory) -> Iterator[None]:
+    write_value(lab, "restoration", "[")
+    yield
+    write_value(lab, "restoration", None)
+
+
+@incident(ConditionId.AGENT_PART_FAILS, "reconcile")
+def record_of_a_restored_service_cannot_be_read(lab: Laboratory) -> Iterator[None]:
+    write_value(lab, "exchange.restored", "[")
+    yield
+    write_value(lab, "exchange.restored", None)
 
 
 @incident(ConditionId.DISK_LOW, "{store}", alone=True)

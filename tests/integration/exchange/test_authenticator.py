@@ -362,7 +362,7 @@ async def test_cancelled_caller_does_not_abort_refresh(make_tokens: Make, route:
         (httpx.Response(500), errors.ServiceUnavailable),
         (httpx.Response(429, headers={"Retry-After": "9"}), errors.ServiceUnavailable),
         (httpx.Response(200, text="<html>"), errors.ServiceUnavailable),
-        (httpx.Response(200, json={"token_type": "Bearer"}), errors.ServiceUnavailable),
+        (httpx.Response(200, json={"token_type": "Bearer"}), errors.SignInFailed),
         (httpx.Response(401, json={"error": "invalid_client"}), errors.AuthenticationRequired),
         (httpx.Response(404), errors.AuthenticationRequired),
         (httpx.ConnectError("x"), errors.ServiceUnavailable),
@@ -410,3 +410,92 @@ async def test_token_that_is_rejected_at_once_is_renewed_again(make_tokens: Make
     old = await tokens.credential()
     assert (await tokens.renew_credential(old)).header == "Bearer t2"
     assert (await late[0]).header == "Bearer t3"
+
+
+BAD_TOKENS = [
+    "two\r\nlines",
+    "\n",
+    "n\u00f6",
+    "\u20ac",
+    "nul\0",
+    "tab\there",
+    "del\x7f",
+    " t1",
+    "t1 ",
+    "",
+    "x" * 8_193,
+    "x" * 99_999,
+    7,
+    None,
+    ["t1"],
+]
+
+
+@pytest.mark.parametrize("grant", [{}, CODE], ids=["password", "code"])
+@pytest.mark.parametrize("bad", BAD_TOKENS, ids=lambda each: repr(each)[:20])
+async def test_token_no_header_can_hold_is_refused(
+    make_tokens: Make, route: respx.Route, store: Any, clock: Any, bad: Any, grant: dict[str, str]
+) -> None:
+    """It is told by its field, asked for seldom, and by itself; what is stored stays as it was."""
+    store.oauth_tokens.token = before = stored(expires_at=clock.now())
+    route.side_effect = lambda request: httpx.Response(200, json={"access_token": bad, "refresh_token": "r2"})
+    tokens = make_tokens(**grant)
+    for _ in range(20):
+        with pytest.raises(errors.AuthenticationRequired, match="`access_token`"):
+            await tokens.credential()
+    assert route.call_count <= 2
+    assert store.oauth_tokens.token == before
+    clock.advance(61)
+    route.side_effect = [answer(2)]
+    assert (await tokens.credential()).header == "Bearer t2"
+
+
+@pytest.mark.parametrize("good", ["x" * 8_192, "~!", "a b", "e30.e30.-_~+/="])
+async def test_token_a_header_can_hold_is_taken(make_tokens: Make, route: respx.Route, good: str) -> None:
+    route.respond(json={"access_token": good})
+    assert (await make_tokens().credential()).header == f"Bearer {good}"
+
+
+@pytest.mark.parametrize("generation", [1, 7])
+@pytest.mark.parametrize("bad", ["two\r\nlines", "n\u00f6", "", "x" * 8_193])
+async def test_stored_token_no_header_can_hold_is_replaced(
+    make_tokens: Make, route: respx.Route, store: Any, bad: str, generation: int
+) -> None:
+    """One of an earlier program, or of another one that has just stored it, is never sent."""
+    tokens = make_tokens(**CODE)
+    store.oauth_tokens.token = stored()
+    old = await tokens.credential()
+    store.oauth_tokens.token = stored(generation, access_token=bad)
+    route.side_effect = [answer(9)]
+    assert (await tokens.renew_credential(old)).header == "Bearer t9"
+    assert (await make_tokens(**CODE).credential()).header == "Bearer t9"
+    assert store.oauth_tokens.token.generation == generation + 1
+
+
+async def test_stored_bad_token_without_refresh_needs_login(make_tokens: Make, store: Any) -> None:
+    store.oauth_tokens.token = stored(access_token="\r\n", refresh_token=None)
+    with pytest.raises(errors.AuthenticationRequired, match="lab-agent login"):
+        await make_tokens(**CODE).credential()
+
+
+@pytest.mark.parametrize("error", [TypeError("s3cret"), errors.ForeignOrigin("elsewhere"), MemoryError()])
+async def test_unexpected_error_of_sign_in_is_told(make_tokens: Make, route: respx.Route, clock: Any, error: Exception) -> None:
+    """Whoever needs the token is not to blame: it waits, and the sign-in is tried again, seldom."""
+    tokens = make_tokens()
+    tokens._token_client.log_in = lambda **_: fail(error)  # type: ignore[method-assign]
+    for _ in range(3):
+        with pytest.raises(errors.AuthenticationRequired) as caught:
+            await tokens.credential()
+        assert (type(error).__name__ in str(caught.value)) is not isinstance(error, errors.LabAgentError)
+        assert "s3cret" not in str(caught.value)
+    clock.advance(61)
+    tokens._token_client.log_in = lambda **_: give(stored())  # type: ignore[method-assign]
+    assert (await tokens.credential()).header == "Bearer t1"
+
+
+async def fail(error: Exception) -> StoredToken:
+    raise error
+
+
+async def give(token: StoredToken) -> StoredToken:
+    return token

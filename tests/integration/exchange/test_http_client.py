@@ -306,3 +306,29 @@ async def test_tls_accepted_only_with_named_authority(certificate: Path) -> None
             with pytest.raises(errors.ServiceUnavailable, match="certificate is not trusted"):
                 await http.send("POST", "x", base=server.base, content=b"{}")
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("value", ["two\r\nX-Forged: 1", "\n", "n\u00f6", "nul\0", "\x1b[1m", "\u2028", "\ud800"])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_header_that_cannot_be_sent_is_named(method: str, value: str) -> None:
+    async with peer(ok) as server, client() as http:
+        with pytest.raises(errors.HeaderNotSendable, match="If-Match") as caught:
+            await http.send(method, "x", base=server.base, headers={"Accept": "*/*", "If-Match": value})
+        assert (await http.send(method, "x", base=server.base, headers={"Accept": "\t*/* ;q=~"})).status == 200
+    assert len(server.requests) == 1
+    assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("PUT", errors.OutcomeUnknown)])
+@pytest.mark.parametrize("error", [ValueError, KeyError, RuntimeError, UnicodeError, RecursionError])
+async def test_unexpected_error_of_library_is_named(
+    method: str, expected: type, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stumble(_: object) -> None:
+        raise error("s3cret")
+
+    async with client() as http:
+        monkeypatch.setattr(http._transport, "handle_async_request", stumble)
+        with pytest.raises(expected, match=error.__name__) as caught:
+            await http.send(method, "x", base="http://127.0.0.1:1/")
+    assert "s3cret" not in str(caught.value)

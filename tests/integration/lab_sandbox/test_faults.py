@@ -339,3 +339,8 @@ def test_every_rule_documented(request):
     text = (request.config.rootpath / "docs" / "sandbox.md").read_text()
     for rule in get_args(SwitchableRule):
         assert f"`{rule}`" in text, rule
+
+
+async def test_sign_in_gives_token_no_header_holds(world):
+    activate(world, {"kind": "bad_token", "route": "POST /connect/token", "token": "n\u00f6"})
+    assert (await fetch_tokens(world))["access_token"] == "n\u00f6"

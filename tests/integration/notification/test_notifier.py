@@ -20,7 +20,7 @@ from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.records import Alert
-from lab_agent.errors import LabAgentError, StoreUnreachableError
+from lab_agent.errors import LabAgentError, StoreError, StoreUnreachableError
 from lab_agent.notification.building import build_channels, build_policies
 from lab_agent.notification.channel import NotificationNotSent
 from lab_agent.notification.message import Change, Message
@@ -64,13 +64,17 @@ class Office:
     clock: VirtualClock = field(default_factory=lambda: VirtualClock(NOW))
     observed: tuple[OpenCondition, ...] = ()
     failures: list[LabAgentError] = field(default_factory=list)
+    faults: list[Exception | None] = field(default_factory=list)
 
     def worker(self, *channels: RecordingChannel, owner: str = "one", store: Store | None = None) -> Notifier:
         async def no_numbers() -> None:
             return None
 
-        async def note(failure: LabAgentError) -> None:
-            self.failures.append(failure)
+        async def note(failure: Exception | None) -> None:
+            if isinstance(failure, StoreUnreachableError):
+                self.failures.append(failure)
+            else:
+                self.faults.append(failure)
 
         policy = build_policies(SETTINGS)["command.sms"]
         return Notifier(
@@ -83,7 +87,7 @@ class Office:
             link=None,
             observed=lambda: self.observed,
             numbers=no_numbers,
-            on_store_failure=note,
+            on_look=note,
         )
 
     async def write(self, *work: Any) -> None:
@@ -324,3 +328,17 @@ async def test_command_that_fails_says_how(tmp_path: Path) -> None:
     with pytest.raises(NotificationNotSent, match="/nowhere/send cannot be started: No such file"):
         await build_channels(missing, VirtualClock(NOW))[0].send(message())
     assert timedelta(seconds=missing.command["sms"].timeout) == timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("fault", [ValueError(), StoreError("no such table"), KeyError("x")])
+async def test_unexpected_error_of_notifier_is_told(office: Office, fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = office.worker(RecordingChannel())
+    monkeypatch.setattr(Notifier, "look", lambda _: fail(fault))
+    await worker._look_guarded()
+    monkeypatch.undo()
+    await worker._look_guarded()
+    assert office.faults == [fault, None]
+
+
+async def fail(error: Exception) -> None:
+    raise error

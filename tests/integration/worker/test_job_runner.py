@@ -26,6 +26,7 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
 from tests.harness.clock import DEADLINE
 from tests.harness.jobs import claim_jobs
@@ -300,3 +301,22 @@ async def test_attempt_that_calls_nobody_is_kept_too(bench: WorkerBench) -> None
     await bench.run_due_jobs()
     (attempt,) = (await bench.get_job()).attempt_log
     assert (attempt.call, attempt.status, attempt.cause) == ("", None, FailureCause.INTERNAL_ERROR)
+
+
+async def test_job_whose_end_cannot_be_written_is_told(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.add_job()
+
+    def break_down(*_: object) -> None:
+        raise ValueError("Anna Petrova")
+
+    monkeypatch.setattr(JobLease, "end", break_down)
+    for _ in range(2):
+        await bench.run_due_jobs()
+        bench.clock.advance(LEASE.total_seconds() + 1)
+        await bench.runner.claimer.expire_leases()
+        (told,) = await bench.store.run(lambda uow: uow.alerts.all_open())
+        assert (str(told.key), "ValueError" in told.detail, "Petrova" in told.detail) == ("agent.part_fails/jobs", True, False)
+    monkeypatch.undo()
+    await bench.run_due_jobs()
+    assert (await bench.get_job()).state is JobState.DONE
+    assert await bench.store.run(lambda uow: uow.alerts.all_open()) == ()

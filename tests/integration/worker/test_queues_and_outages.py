@@ -11,7 +11,17 @@ from structlog.testing import capture_logs
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import AuthenticationRequired, LisUnavailable, PermanentFailure, ServiceUnavailable, StoreUnreachableError
+from lab_agent.errors import (
+    AuthenticationRequired,
+    CryptoError,
+    ForeignOrigin,
+    LabAgentError,
+    LisUnavailable,
+    PermanentFailure,
+    ServiceUnavailable,
+    StoreError,
+    StoreUnreachableError,
+)
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.events import SqlAlertRepository
 from lab_agent.store.tables import alerts
@@ -146,6 +156,60 @@ async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench
     await wait_until(lambda: times >= 3)
     ticks.stop()
     assert bench.outages.is_known(ServiceUnavailable("still"))
+
+
+FAULTS = [
+    ValueError("s3cret"),
+    KeyError("x"),
+    RecursionError(),
+    CryptoError(),
+    StoreError("no such table"),
+    ForeignOrigin("away"),
+]
+
+
+@pytest.mark.parametrize("part", ["poll", "look", "restore", "collect", "reconcile", "retention"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda each: type(each).__name__)
+async def test_unexpected_error_of_task_is_told_and_waits(bench: WorkerBench, fault: Exception, part: str) -> None:
+    ticks, times, is_broken = Scheduler(bench.outages), 0, True
+    waits: list[float] = []
+    ticks.postpone = lambda name, seconds: waits.append(seconds)  # type: ignore[method-assign]
+
+    async def tick() -> None:
+        nonlocal times
+        times += 1
+        if is_broken:
+            raise fault
+
+    ticks.every(0.01, part, tick)
+    ticks.start()
+    await wait_until(lambda: times >= 9)
+    assert waits[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    (told,) = await bench.store.run(lambda uow: uow.alerts.all_open())
+    assert str(told.key) == f"agent.{'part_fails' if part in {'reconcile', 'retention'} else 'cannot_work'}/{part}"
+    assert (told.detail or "").startswith(str(fault) if isinstance(fault, LabAgentError) else type(fault).__name__)
+    assert "s3cret" not in told.detail
+    is_broken, times = False, 0
+    await wait_until(lambda: times >= 2)
+    ticks.stop()
+    assert await bench.store.run(lambda uow: uow.alerts.all_open()) == ()
+
+
+async def test_task_with_longer_interval_keeps_it(bench: WorkerBench) -> None:
+    ticks, times = Scheduler(bench.outages), 0
+    waits: list[float] = []
+    ticks.postpone = lambda name, seconds: waits.append(seconds)  # type: ignore[method-assign]
+
+    async def tick() -> None:
+        nonlocal times
+        times += 1
+        raise ValueError
+
+    ticks.every(3600, "retention", tick)
+    ticks.start()
+    await wait_until(lambda: times >= 1)
+    ticks.stop()
+    assert waits == []
 
 
 def count_alerts(uow: UnitOfWork) -> int:

@@ -19,8 +19,8 @@ class Machine:
 
     bench: WorkerBench
     name: str
+    fault: Exception | None = None
     runs: int = 0
-    fails: bool = False
     leased: LeasedTask = field(init=False)
 
     def __post_init__(self) -> None:
@@ -28,8 +28,8 @@ class Machine:
 
     async def _run(self) -> None:
         self.runs += 1
-        if self.fails:
-            raise ServiceUnavailable("not from here")
+        if self.fault is not None:
+            raise self.fault
 
 
 async def test_task_is_run_once_in_an_interval(bench: WorkerBench) -> None:
@@ -54,9 +54,10 @@ async def test_task_of_a_lost_machine_is_run_by_another_at_its_next_time(bench: 
     assert (lost.runs, other.runs) == (1, 1), "it was suspended, and goes on"
 
 
-async def test_machine_that_fails_leaves_it_to_another(bench: WorkerBench) -> None:
-    failing, other = Machine(bench, "failing", fails=True), Machine(bench, "other")
-    with pytest.raises(ServiceUnavailable):
+@pytest.mark.parametrize("fault", [ServiceUnavailable("not from here"), ValueError(), KeyError("x")])
+async def test_machine_that_fails_leaves_it_to_another(bench: WorkerBench, fault: Exception) -> None:
+    failing, other = Machine(bench, "failing", fault), Machine(bench, "other")
+    with pytest.raises(type(fault)):
         await failing.leased.run()
     await other.leased.run()
     assert (failing.runs, other.runs) == (1, 1)

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding, Monitor
 from lab_agent.monitoring.own_thread import in_own_thread
@@ -60,3 +62,21 @@ async def test_probe_that_hangs_is_told_and_blocks_no_other() -> None:
 
     await wait_until(is_over, "it has returned")
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@dataclass
+class BrokenProbe:
+    """Stumbles over what nobody expects."""
+
+    conditions: frozenset[ConditionId] = frozenset({ConditionId.DISK_LOW})
+
+    async def look(self) -> Sequence[Finding]:
+        raise ValueError
+
+
+async def test_probe_with_unexpected_error_blocks_no_other() -> None:
+    store = MemoryStore()
+    with pytest.raises(ValueError):  # noqa: PT011 - for whoever runs the monitor, who tells it
+        await Monitor(store, VirtualClock(), [BrokenProbe(), FindingProbe()], host="lab-1").run()
+    found = await store.run_read_only(lambda uow: uow.alerts.all_open())
+    assert [str(each.key) for each in found] == ["backup.old"]
