@@ -149,6 +149,7 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             clock,
             adapters,
             TaskInspector(exchange, settings.exchange.line_task_codes),
+            build_own_reports(components),
             settings.worker,
         ),
         CancelOrderHandler(clock, adapters),
@@ -161,7 +162,9 @@ def build_handlers(components: Components, adapters: AdapterSource) -> dict[JobK
             DocumentService(settings.results),
             settings.api.public_url if settings.results.documents == "host" else None,
         ),
-        TaskUpdateHandler(exchange, clock, build_late_lines(components), settings.worker.mixed_order_status),
+        TaskUpdateHandler(
+            exchange, clock, build_late_lines(components), build_own_reports(components), settings.worker.mixed_order_status
+        ),
     ]
     return {kind: handler for handler in handlers for kind in handler.kinds}
 
@@ -189,9 +192,13 @@ def build_late_lines(components: Components) -> LateLineFinder:
 
 def build_reconciler(components: Components) -> Reconciler:
     """Build what notices changes of Tasks by others."""
-    settings = components.settings
-    own_reports = OwnReports(components.exchange, settings.order_system, settings.exchange.base_url)
-    return Reconciler(components.exchange, components.store, components.clock, build_late_lines(components), own_reports)
+    late_lines, own_reports = build_late_lines(components), build_own_reports(components)
+    return Reconciler(components.exchange, components.store, components.clock, late_lines, own_reports)
+
+
+def build_own_reports(components: Components) -> OwnReports:
+    """Build what finds our reports, whatever the database knows of them."""
+    return OwnReports(components.exchange, components.settings.order_system, components.settings.exchange.base_url)
 
 
 def build_poller(components: Components) -> OrderPoller:

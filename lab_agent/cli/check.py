@@ -111,7 +111,7 @@ async def _run_checks(settings: Settings, config: Path | None, *, offline: bool)
             bootstrap.open_components(settings, store=store, config=config) as parts,
         ):
             # The service first: what its answers tell of, such as its clock, the look at operation knows then.
-            service = SKIPPED if offline else await check_service(settings, parts.exchange)
+            service = SKIPPED if offline else await check_service(parts)
             operation = await _read_operation(settings, parts, local.store_error, offline=offline)
     except (CryptoError, SettingsError) as exc:
         return CheckReport([*found, *local.results, *failed_checks("exchange", exc)])

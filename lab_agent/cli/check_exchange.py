@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from lab_agent.bootstrap import Components, build_own_reports
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
+from lab_agent.domain.ids import ResourceId, order_key, work_order_key
 from lab_agent.errors import AuthenticationRequired, Failure, ServiceUnavailable
-from lab_agent.ports.exchange import Exchange
-from lab_agent.settings.root import Settings
+from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.workflow.own_reports import last_change
 
 _ETAG_HINT = (
     "the versions in the resources are used; have the gateway leave ETag alone, so that resources without one can be updated"
@@ -14,8 +18,14 @@ _LINKS_HINT = "set `exchange.base_url` to the address that the service knows its
 SKIPPED = tuple(CheckResult(what, CheckStatus.SKIPPED, "--offline") for what in ("exchange", "sign-in", "service contracts"))
 
 
-async def check_service(settings: Settings, exchange: Exchange) -> list[CheckResult]:
-    """Check the service, the sign-in and the contracts."""
+_MAX_NEW_ORDERS = 50
+"""How many orders are looked at that the database does not know."""
+_OTHER_AGENT_HINT = "stop the agent that did it, or bring its database along (docs/install.md, moving to another machine)"
+
+
+async def check_service(parts: Components) -> list[CheckResult]:
+    """Check the service, the sign-in and the contracts, and that no other agent works there."""
+    settings, exchange = parts.settings, parts.exchange
     address = settings.exchange.base_url
     try:
         await exchange.check()
@@ -31,6 +41,7 @@ async def check_service(settings: Settings, exchange: Exchange) -> list[CheckRes
     ]
     reached += await _check_links(exchange)
     reached += await _check_etags(exchange)
+    reached += await _check_other_agent(parts)
     return reached + [await _check_contract(exchange, code) for code in settings.exchange.contracts]
 
 
@@ -60,6 +71,34 @@ async def _check_etags(exchange: Exchange) -> list[CheckResult]:
         return []
     what = f"a gateway before the service alters its ETags, as one that compresses answers does: {altered}"
     return [CheckResult("service ETags", CheckStatus.TODO, what, _ETAG_HINT)]
+
+
+async def _check_other_agent(parts: Components) -> list[CheckResult]:
+    """Check that no order that the database does not know has a report of ours already; nothing to say where none has.
+
+    The agent that did it may still run, with a database of its own: each order would go to the laboratory twice.
+    """
+    adapters = {parts.settings.lis.default, *(each.adapter for each in parts.settings.lis.routes)}
+    try:
+        tasks = [ResourceId(str(each.get("id"))) for each in await parts.exchange.requested_order_tasks()]
+        known = await parts.store.run_read_only(lambda uow: uow.orders.existing(tasks))
+        found = await _find_report(parts, [each for each in tasks if each not in known][:_MAX_NEW_ORDERS], sorted(adapters))
+    except Failure as exc:
+        return failed_checks("other agents", exc)
+    if found is None:
+        return []
+    task, report = found
+    what = f"order-level Task {task} has a report of ours that this database does not know, {last_change(report)}"
+    return [CheckResult("other agents", CheckStatus.WRONG, what, _OTHER_AGENT_HINT)]
+
+
+async def _find_report(parts: Components, tasks: Sequence[ResourceId], adapters: Sequence[str]) -> tuple[ResourceId, Json] | None:
+    own_reports, base_url = build_own_reports(parts), parts.settings.exchange.base_url
+    for task in tasks:
+        keys = [work_order_key(order_key(base_url, task), each) for each in adapters]
+        if reports := await own_reports.find(keys):
+            return task, reports[0]
+    return None
 
 
 async def _check_contract(exchange: Exchange, code: str) -> CheckResult:

@@ -15,14 +15,17 @@ class RestoreSign(StrEnum):
     COMMAND = "command"  # `lab-agent restore` did it
     OLDER_THAN_MARK = "older_than_mark"  # the mark outside the database is ahead of it
     OTHER_DATABASE = "other_database"  # the mark outside is another database's
-    OWN_REPORTS = "own_reports"  # the service has reports of ours that the database does not know
+    OWN_REPORTS = "own_reports"  # the service has reports or ended Tasks of ours that the database does not know
 
 
 SIGN_WORDS = {
     RestoreSign.COMMAND: "it was restored with `lab-agent restore`",
     RestoreSign.OLDER_THAN_MARK: "it is older than the mark beside it says: a backup was put in its place",
     RestoreSign.OTHER_DATABASE: "the mark beside it is of another database: a new one was put in the place of one that was lost",
-    RestoreSign.OWN_REPORTS: "the service has reports of ours that it does not know",
+    RestoreSign.OWN_REPORTS: (
+        "the service has reports of ours, or Tasks that we ended, that it does not know: another agent works with a database of "
+        "its own, or this one was put back with its mark"
+    ),
 }
 
 

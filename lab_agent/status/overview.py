@@ -30,7 +30,7 @@ from lab_agent.status.wording import affected_text, affects_of, title_of
 
 router = APIRouter()
 
-_STOPPING = frozenset({ConditionId.EXCHANGE_SIGN_IN, ConditionId.STORE_RESTORED})
+_STOPPING = frozenset({ConditionId.EXCHANGE_SIGN_IN, ConditionId.STORE_RESTORED, ConditionId.AGENT_SECOND_AGENT})
 """While one of these is open nothing goes on at all."""
 
 

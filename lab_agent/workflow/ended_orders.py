@@ -130,7 +130,7 @@ class EndedOrderChecker:
     async def _find_lost(self, known: KnownOrder, tasks: OrderTasks) -> frozenset[ReportKey]:
         """Reports that are gone from the service, where lines that they may have completed were put back."""
         has_result = any(line.state is LineState.COMPLETED for line in tasks.back)
-        return await find_lost_reports(self.exchange, self.store, known.order.key) if has_result else frozenset()
+        return await find_lost_reports(self.exchange, self.store, known.order.key, tasks.back) if has_result else frozenset()
 
     def _apply(
         self,

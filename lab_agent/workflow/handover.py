@@ -14,13 +14,14 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.ids import OrderKey, ResourceId, WorkOrderKey
 from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.jobs import TASK_COMPLETED
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
-from lab_agent.errors import PermanentFailure, TaskUnreadable
+from lab_agent.errors import ForeignLink, InvalidResponse, PermanentFailure, ServiceRejected, TaskUnreadable
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
@@ -38,13 +39,16 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
+from lab_agent.workflow.own_reports import OwnReports, last_change
 from lab_agent.workflow.reopening import take_back
-from lab_agent.workflow.restored_store import load_restoration
+from lab_agent.workflow.restored_store import load_restoration, note_second_agent
 from lab_agent.workflow.task_standing import Standing, TaskInspector
 
 log = structlog.get_logger(__name__)
 
 _NOT_BEGUN = frozenset({JobState.DUE, JobState.OBSOLETE, JobState.DISMISSED})
+_RELEASE_RETRY = timedelta(seconds=10)
+"""How long a handover waits until it is looked at again whether the database was released."""
 _WITHDRAWN = "it was withdrawn before the handover"
 _AT_LABORATORY = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER})
 """Orders of which a part was just handed over: others may still be on their way."""
@@ -63,6 +67,11 @@ class KnownPart:
     """The lines that are to be handed over."""
     is_unsure: bool = False
     """Whether the laboratory system may have it although nothing says so: the database was restored from a backup."""
+    others: tuple[LineRecord, ...] = ()
+    """The lines of the order that were completed, though not by us as far as we know."""
+    parts: tuple[WorkOrderKey, ...] = ()
+    is_held: bool = False
+    """Whether an operator has to release the database first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,14 @@ class NotRequested:
     standing: Standing
 
 
-SubmitOutcome = Submitted | NotReceived | NotNeeded | NotRequested | Unverifiable
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Nothing is handed over before an operator has released the database. `found` shows that another agent has worked on it."""
+
+    found: str = ""
+
+
+SubmitOutcome = Submitted | NotReceived | NotNeeded | NotRequested | Withheld | Unverifiable
 
 
 class _PartChangedError(Exception):
@@ -123,6 +139,7 @@ class SubmitOrderHandler:
     clock: Clock
     adapters: AdapterSource
     inspector: TaskInspector
+    own_reports: OwnReports
     settings: WorkerSettings
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.SUBMIT_ORDER})
@@ -130,11 +147,16 @@ class SubmitOrderHandler:
     def load(self, uow: UnitOfWork, job: Job) -> KnownPart:
         """Load the part of the order, and why it is not handed over any more."""
         order = uow.orders.get(OrderKey(job.target))
-        lines = tuple(line for line in uow.orders.lines(order.key) if line.adapter == jobs.adapter_of(job))
+        every = uow.orders.lines(order.key)
+        lines = tuple(line for line in every if line.adapter == jobs.adapter_of(job))
         accepted = tuple(line for line in lines if line.state is LineState.ACCEPTED)
         restored = load_restoration(uow)
         is_unsure = restored is not None and restored.concerns(order.seen_at)
-        return KnownPart(_not_needed_reason(uow, job, order), order, _load_lab_order(uow, order, lines), accepted, is_unsure)
+        others = tuple(each for each in every if each.ended_as == TASK_COMPLETED and TASK_COMPLETED not in each.sent_statuses)
+        parts = tuple(each.key for each in uow.orders.work_orders(order.key))
+        lab_order = _load_lab_order(uow, order, lines)
+        is_held = restored is not None and restored.is_open
+        return KnownPart(_not_needed_reason(uow, job, order), order, lab_order, accepted, is_unsure, others, parts, is_held)
 
     async def perform(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
         """Hand the part over, unless it was withdrawn meanwhile."""
@@ -147,11 +169,8 @@ class SubmitOrderHandler:
             return NotNeeded("every line was withdrawn before the handover")
         adapter = self.adapters.get(name)
         if not lease.job.started:
-            if loaded.is_unsure and not isinstance(found := await self.verify(lease, loaded), NotReceived):
-                await lease.mark_started()  # so that an operator who retries it has it submitted
-                return found
-            if (standing := await self._inspect(loaded, lease.job)) != Standing():
-                return NotRequested(standing)
+            if (obstacle := await self._find_obstacle(lease, loaded)) is not None:
+                return obstacle
             await adapter.prepare(order)
             try:
                 await lease.mark_started(lambda uow: _check_part(uow, lease.job, loaded))
@@ -160,6 +179,18 @@ class SubmitOrderHandler:
         answer = await adapter.submit(order)
         log.info("order handed over", action="order_handed_over", order=key, adapter=name)
         return Submitted(answer)
+
+    async def _find_obstacle(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome | None:
+        """Why the part is not to be handed over now, or not any more; None if nothing is in the way."""
+        if loaded.is_held:  # its queue is held, too, but not in the very moment in which that is noticed
+            return Withheld()
+        if loaded.is_unsure and not isinstance(outcome := await self.verify(lease, loaded), NotReceived):
+            await lease.mark_started()  # so that an operator who retries it has it submitted
+            return outcome
+        standing = await self._inspect(loaded, lease.job)
+        if not loaded.is_unsure and (found := await self._find_other_maker(loaded, standing)):
+            return Withheld(found)
+        return None if standing == Standing() else NotRequested(standing)
 
     async def _inspect(self, part: KnownPart, job: Job) -> Standing:
         """Inspect the Tasks. Raises `TaskUnreadable` for a while if only a read fails: a lost right or copy may come back."""
@@ -170,6 +201,20 @@ class SubmitOrderHandler:
         if since is None or self.clock.now() < since + timedelta(seconds=self.settings.unreadable_after):
             raise TaskUnreadable(standing.unreadable)
         return standing
+
+    async def _find_other_maker(self, part: KnownPart, standing: Standing) -> str:
+        """What shows that another agent of ours has worked on the order: a line that we never completed has a report of ours."""
+        ended = {key for key, status in standing.ended_lines if status == TASK_COMPLETED}
+        lines = [*part.others, *(each for each in part.lines if standing.ended == TASK_COMPLETED or each.key in ended)]
+        if not lines:
+            return ""
+        try:
+            reported = await self.own_reports.find_reported(part.parts)
+        except (ServiceRejected, InvalidResponse, ForeignLink):  # then nobody can tell
+            return ""
+        requests = {each.procedure_request_id or ResourceId(""): each.task_id for each in lines}
+        done = next(((task, reported[request]) for request, task in requests.items() if request in reported), None)
+        return "" if done is None else f"Task {done[0]} has a report of ours, {last_change(done[1])}"
 
     async def verify(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:
         """Ask the laboratory system whether it has the order; if it cannot say, a person decides."""
@@ -201,6 +246,10 @@ class SubmitOrderHandler:
                 return self._complete_not_needed(uow, job, reason, now)
             case NotRequested(standing):
                 return self._complete_not_requested(uow, job, standing, now)
+            case Withheld(found):
+                if found:
+                    note_second_agent(uow, now, found, before=uow.orders.get(OrderKey(job.target)).seen_at)
+                return job.reschedule(now, now + _RELEASE_RETRY, "the database waits for its release by an operator")
             case Unverifiable():
                 doubt = f"it is not known whether the laboratory system {jobs.adapter_of(job)} has this order"
                 reason = f"{doubt}: ask there, then retry it or mark it done"

@@ -31,6 +31,7 @@ from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.fetching import GONE_STATUSES, MAX_PARALLEL_READS
+from lab_agent.workflow.own_reports import last_change
 
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
@@ -61,6 +62,8 @@ class Answer:
 
     record: UploadRecord | None
     failure: Exception | None = None
+    unknown: str = ""
+    """What was there, if it was although nothing of it was ever sent, as far as our records go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +163,20 @@ class Uploader:
             except ResourceNotReadable as unreadable:
                 if not self._is_as_sent_before(upload, there):
                     return self._unread(upload, there, unreadable)
-        desired = upload.body
+        desired, unknown = upload.body, "" if there.created or self._was_sent(upload) else _describe_unknown(there)
         if (
             there.created
             or self._matches(there.body, desired)
             or self._matches(there.body, self._keep_final(there.body, desired))
         ):
-            return Answer(self._record(there, upload, desired))
+            return Answer(self._record(there, upload, desired), unknown=unknown)
         if _is_issued_later(there.body, desired):
-            return Answer(None, NewerOnService(_NEWER.format(there.resource_type, there.id)))
-        return Answer(await self._update(there.id, upload))
+            return Answer(None, NewerOnService(_NEWER.format(there.resource_type, there.id)), unknown=unknown)
+        return Answer(await self._update(there.id, upload), unknown=unknown)
+
+    def _was_sent(self, upload: Upload) -> bool:
+        """Whether an attempt before this one may have brought it there."""
+        return self.verifying or not self.known.keys().isdisjoint(upload_names([upload.identifier.value]))
 
     async def _find(self, upload: Upload) -> SavedResource | None:
         kind, identifier = upload.resource_type, upload.identifier
@@ -297,7 +304,7 @@ async def read_recorded(exchange: Exchange, known: UploadRecord) -> SavedResourc
         if unreadable.status in GONE_STATUSES:
             return None
         raise
-    names = {value for _, value in _identifiers(there.body)}
+    names = identifier_values(there.body)
     return there if not names or known.identifier in names else None
 
 
@@ -356,6 +363,17 @@ def _identifiers(body: Json) -> dict[tuple[str, str], Any]:
     """The identifiers of a resource by their systems and values."""
     listed = objects_of(body.get("identifier"))
     return {(str(text_of(each.get("system"))), str(text_of(each.get("value")))): each for each in listed}
+
+
+def _describe_unknown(there: SavedResource) -> str:
+    return (
+        f"{there.resource_type} {there.id} has an identifier of ours, and was not sent by this agent, {last_change(there.body)}"
+    )
+
+
+def identifier_values(body: Json) -> frozenset[str]:
+    """The values of the identifiers of a resource, whatever their systems."""
+    return frozenset(value for _, value in _identifiers(body))
 
 
 def _is_issued_later(existing: Json, desired: Json) -> bool:

@@ -1,6 +1,7 @@
 """An exchange service that was restored from its own backup: Tasks that we had ended are requested again, our reports are gone.
 
-Nothing says so but that both are seen together. Such a line needs no second analysis: what is missing is sent again, and the line
+Nothing says so but that both are seen together, or that a Task which is requested again was changed last before the report that
+ended it: the backup was made between the two. Such a line needs no second analysis: what is missing is sent again, and the line
 ends with it. One condition tells of all of them, as one restore takes back what was done for many orders.
 """
 
@@ -23,10 +24,11 @@ from lab_agent.domain.report_records import ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.report_builder import report_identifier
-from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.fetching import NO_STATUS, raise_if_unavailable
+from lab_agent.workflow.fetching import NO_STATUS, raise_if_unavailable, read_or_reject
 from lab_agent.workflow.line_lifecycle import lines_completed_by
+from lab_agent.workflow.own_reports import changed_at
 from lab_agent.workflow.resource_upload import read_recorded
 from lab_agent.workflow.result_history import load_version
 
@@ -38,26 +40,41 @@ QUIET_FOR = timedelta(days=1)
 _KEY = "exchange.restored"
 
 
-async def find_lost_reports(exchange: Exchange, store: Store, order: OrderKey) -> frozenset[ReportKey]:
+async def find_lost_reports(
+    exchange: Exchange, store: Store, order: OrderKey, back: Collection[LineRecord] = ()
+) -> frozenset[ReportKey]:
     """The delivered reports of an order that the service does not have any more, each read by its recorded id.
 
-    One that we have no right to read counts as there. Raises `ServiceRejected` where one cannot be told, and what the exchange
-    port raises if it is unavailable.
+    With them those that it has, where all Tasks of the completed lines `back`, which are requested again, are older than the
+    report: nobody put them back. One that we have no right to read counts as there. Raises `ServiceRejected` where one cannot be
+    told, and what the exchange port raises if it is unavailable.
     """
     known = await store.run_read_only(lambda uow: find_uploaded(uow, uow.reports.delivered_of(order)))
-    return frozenset([report for report, upload in known.items() if await _is_gone(exchange, upload)])
+    tasks = [each.task_id for each in back if each.state is LineState.COMPLETED] if known else []
+    changed = [changed_at((await read_or_reject(exchange, "Task", task)).body) for task in tasks]
+    return frozenset([report for report, upload in known.items() if await _is_lost(exchange, upload, changed)])
 
 
-async def _is_gone(exchange: Exchange, upload: UploadRecord) -> bool:
+async def _is_lost(exchange: Exchange, upload: UploadRecord, put_back: Collection[datetime | None]) -> bool:
+    there = await _read_upload(exchange, upload)
+    if there is None:
+        return True
+    reported = changed_at(there)
+    return bool(put_back) and reported is not None and all(each is not None and each < reported for each in put_back)
+
+
+async def _read_upload(exchange: Exchange, upload: UploadRecord) -> Json | None:
+    """What is recorded of an upload, as it is now; None if it is gone, empty where we have no right to read it."""
     try:
-        return await read_recorded(exchange, upload) is None
+        there = await read_recorded(exchange, upload)
     except ResourceNotReadable:
-        return False
+        return {}
     except InvalidResponse as failure:
         raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
     except ServiceUnavailable as failure:
         await raise_if_unavailable(exchange, failure)
         raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
+    return None if there is None else there.body
 
 
 def find_uploaded(uow: UnitOfWork, delivered: Iterable[ReportRecord]) -> Mapping[ReportKey, UploadRecord]:
@@ -158,7 +175,7 @@ class _Found:
     def detail(self) -> str:
         """What was found, for people."""
         gone = f"; {self.documents_gone} documents are not kept any more and could not be sent" if self.documents_gone else ""
-        return f"{self.reports} reports of {self.orders} orders were lost there and are sent again{gone}"
+        return f"{self.reports} reports of {self.orders} orders, or their Tasks, were lost there and are sent again{gone}"
 
 
 def _note_restored(uow: UnitOfWork, now: datetime, *, orders: int = 0, reports: int = 0, documents_gone: int = 0) -> None:

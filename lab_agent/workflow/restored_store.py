@@ -8,6 +8,7 @@ has agreed. Then the handover of each order that was known by that time asks the
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from datetime import datetime
 
@@ -26,6 +27,7 @@ from lab_agent.ports.repositories import UnitOfWork
 log = structlog.get_logger(__name__)
 
 RESTORED_ALERT = AlertKey(ConditionId.STORE_RESTORED)
+SECOND_AGENT_ALERT = AlertKey(ConditionId.AGENT_SECOND_AGENT)
 _KEY = "restoration"
 _NUMBER_KEY = "store.number"
 
@@ -57,8 +59,18 @@ def load_restoration(uow: UnitOfWork) -> Restoration | None:
     return None if stored is None else Restoration.from_json(stored)
 
 
-def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, before: datetime | None = None) -> Restoration:
-    """Record that the database was restored, also where it holds the record of an earlier restore.
+def note_second_agent(uow: UnitOfWork, now: datetime, found: str, *, before: datetime) -> None:
+    """Record that something of our own making was found that the database does not know, though no mark shows a restore.
+
+    It is held as a restored one is: the other agent, or what was done since the backup, may have handed over the same orders.
+    """
+    note_restoration(uow, RestoreSign.OWN_REPORTS, now, before=before, found=found)
+
+
+def note_restoration(
+    uow: UnitOfWork, sign: RestoreSign, now: datetime, *, before: datetime | None = None, found: str = ""
+) -> Restoration:
+    """Record that the database was restored, also where it holds the record of an earlier restore; `found` is what shows it.
 
     `before`: what shows it is as old as that. Where a restore is open, or was released since, it is no sign of another one.
     Without it, it is another one: what a backup says of an earlier restore, such as a comparison, is as old as the backup.
@@ -69,11 +81,16 @@ def note_restoration(uow: UnitOfWork, sign: RestoreSign, now: datetime, *, befor
     _, known_until = _read_advance(uow)
     if known is not None and known.is_open and known.known_until is not None:
         known_until = min(known.known_until, known_until or known.known_until)
-    found = Restoration(sign=sign, noticed_at=now, known_until=known_until)
-    uow.key_values.set(_KEY, found.to_json())
-    detail = SIGN_WORDS[sign] + (f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else "")
-    open_alert(uow, Alert(condition=RESTORED_ALERT.condition, detail=detail, since=now, opened_at=now))
-    return found
+    noted = Restoration(sign=sign, noticed_at=now, known_until=known_until)
+    uow.key_values.set(_KEY, noted.to_json())
+    if sign is RestoreSign.OWN_REPORTS:
+        key, other, detail = SECOND_AGENT_ALERT, RESTORED_ALERT, f"{found}; this agent runs on {socket.gethostname()}"
+    else:
+        key, other, detail = RESTORED_ALERT, SECOND_AGENT_ALERT, SIGN_WORDS[sign]
+        detail += f"; the newest that it knows is of {known_until:%Y-%m-%d %H:%M} UTC" if known_until else ""
+    close_alert(uow, other, now)
+    open_alert(uow, Alert(condition=key.condition, detail=detail, since=now, opened_at=now))
+    return noted
 
 
 def note_reconciled(uow: UnitOfWork, now: datetime, not_compared: int = 0) -> None:
@@ -98,7 +115,8 @@ def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdra
         )
     released = known.released(now, by, tells_withdrawals=tell_withdrawals)
     uow.key_values.set(_KEY, released.to_json())
-    close_alert(uow, RESTORED_ALERT, now)
+    for key in (RESTORED_ALERT, SECOND_AGENT_ALERT):
+        close_alert(uow, key, now)
     details = {"tells_withdrawals": "yes" if tell_withdrawals else "no"}
     uow.audit.add(AuditEntry(at=now, action=AuditAction.RESTORE_RELEASED, by=by, details=details))
     log.warning("the restored database was released", action="restore_released", by=by)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -14,7 +14,6 @@ from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
-from lab_agent.domain.restoration import RestoreSign
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, WAITING_LINES, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import (
@@ -43,10 +42,10 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
-from lab_agent.workflow.own_reports import OwnReports
+from lab_agent.workflow.own_reports import OwnReports, last_change
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
 from lab_agent.workflow.restored_service import end_when_quiet, find_lost_reports, is_quiet, send_lost_reports_again
-from lab_agent.workflow.restored_store import note_restoration
+from lab_agent.workflow.restored_store import note_second_agent
 from lab_agent.workflow.task_standing import DELETED, tell_other_tasks
 
 log = structlog.get_logger(__name__)
@@ -72,15 +71,15 @@ class OrderReading:
     """The Tasks of an order as they are now: the order-level one, those of lines by Task id, and lines that came late.
 
     `others` are open Tasks beside the lines that are not ours: not requested, or of another code. `reported` are the
-    ProcedureRequests with a final report of ours, where a Task was found completed that we know to be open. `lost` are reports
-    of ours that are gone, where a Task was found requested that we had completed.
+    ProcedureRequests with a final report of ours, each with that, where a Task was found completed that we know to be open.
+    `lost` are reports of ours that are gone, where a Task was found requested that we had completed.
     """
 
     order: TaskReading
     lines: Mapping[str, TaskReading]
     late: tuple[LineRecord, ...] = ()
     others: tuple[Json, ...] = ()
-    reported: frozenset[ResourceId] = frozenset()
+    reported: Mapping[ResourceId, Json] = field(default_factory=dict)
     lost: frozenset[ReportKey] = frozenset()
 
     @property
@@ -203,7 +202,7 @@ class Reconciler:
         if not completed:
             return reading
         try:
-            return replace(reading, reported=await self.own_reports.find_reported(known.parts))
+            return replace(reading, reported=await self.own_reports.find_reported(part.key for part in known.parts))
         except (ServiceRejected, InvalidResponse, ForeignLink) as failure:
             reason = str(failure)
         except ServiceUnavailable as failure:
@@ -215,9 +214,10 @@ class Reconciler:
     async def _read_lost(self, known: KnownOpenOrder, reading: OrderReading) -> OrderReading:
         """Look whether the reports of completed lines that were put back are still there. Raises as the search for them."""
         statuses = {task: each.status for task, each in reading.lines.items()}
-        if not any(line.state is LineState.COMPLETED for line in find_lines_put_back(known.lines, statuses)):
+        back = find_lines_put_back(known.lines, statuses)
+        if not any(line.state is LineState.COMPLETED for line in back):
             return reading
-        return replace(reading, lost=await find_lost_reports(self.exchange, self.store, known.order.key))
+        return replace(reading, lost=await find_lost_reports(self.exchange, self.store, known.order.key, back))
 
     async def _search_lines(self, order_task: ResourceId) -> tuple[tuple[Json, ...], str | None]:
         """The line Tasks, or why this one search fails. Raises what the exchange port raises if it is unavailable."""
@@ -284,7 +284,9 @@ def _is_completed_unknown(line: LineRecord, task: TaskReading | None) -> bool:
 
 
 def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, now: datetime) -> None:
-    """Take lines as completed that we have completed, although the database does not know it: it must have been restored."""
+    """Take lines as completed that we have completed, although the database does not know it: it was restored, or is not the only
+    one of the laboratory.
+    """
     reported = [
         line
         for line in uow.orders.lines(key)
@@ -299,7 +301,10 @@ def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, no
     names = ", ".join(line.key for line in reported)
     text = f"lines {names} were completed by us before: their Tasks are completed, and our reports are on the service"
     uow.events.add(Event(order=key, at=now, action="completed_before", text=text))
-    note_restoration(uow, RestoreSign.OWN_REPORTS, now, before=max(line.changed_at for line in reported))
+    first = reported[0]
+    change = last_change(reading.reported[ResourceId(str(first.procedure_request_id))])
+    shown = f"Task {first.task_id} was completed with a report of ours, {change}"
+    note_second_agent(uow, now, shown, before=max(line.changed_at for line in reported))
 
 
 def _is_completed_by_us(lines: Sequence[LineRecord], status: str | None) -> bool:

@@ -15,10 +15,19 @@ from lab_agent.domain.jobs import TASK_COMPLETED, TASK_REQUESTED, TERMINAL_TASK_
 from lab_agent.domain.records import Event, LineRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, LineState, OrderState
 from lab_agent.domain.text import shorten
-from lab_agent.errors import PermanentFailure, ResourceNotReadable, StaleVersion, StoreError, TemporaryFailure
+from lab_agent.errors import (
+    ForeignLink,
+    InvalidResponse,
+    PermanentFailure,
+    ResourceNotReadable,
+    ServiceRejected,
+    StaleVersion,
+    StoreError,
+    TemporaryFailure,
+)
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, own_sentences, task_status
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange
+from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS
@@ -32,8 +41,11 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
+from lab_agent.workflow.own_reports import OwnReports, last_change
 from lab_agent.workflow.reopening import is_possibly_submitted, offer_again, reopen_for_held_lines
+from lab_agent.workflow.resource_upload import identifier_values
 from lab_agent.workflow.restored_service import find_lost_reports, send_lost_reports_again
+from lab_agent.workflow.restored_store import note_second_agent
 from lab_agent.workflow.task_standing import DELETED
 
 log = structlog.get_logger(__name__)
@@ -62,9 +74,10 @@ class DesiredTask:
 
 @dataclass(frozen=True, slots=True)
 class StatusSet:
-    """The Task has the status that we want."""
+    """The Task has the status that we want; `by_another`: what shows that another agent of ours has set it, if one has."""
 
     status: str
+    by_another: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,7 @@ class TaskUpdateHandler:
     exchange: Exchange
     clock: Clock
     late_lines: LateLineFinder
+    own_reports: OwnReports
     mixed_order_status: str = TASK_COMPLETED
 
     kinds: ClassVar[frozenset[JobKind]] = frozenset({JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK})
@@ -162,7 +176,9 @@ class TaskUpdateHandler:
         """Let the order follow its Tasks."""
         now = self.clock.now()
         match result:
-            case StatusSet(status):
+            case StatusSet(status, by_another):
+                if by_another:
+                    note_second_agent(uow, now, by_another, before=uow.orders.get(_get_order_key(job)).seen_at)
                 return _complete_status_set(uow, job, status, now)
             case EndedByUs(status):
                 return _complete_ended_by_us(uow, job, status, now)
@@ -206,7 +222,7 @@ class TaskUpdateHandler:
                 raise
             return EndedByOthers(DELETED)
         if is_task_updated(task.body, desired.status, desired.outputs):
-            return StatusSet(desired.status)
+            return StatusSet(desired.status, await self._find_other_maker(desired, task.body))
         current = task_status(task.body)
         if current in TERMINAL_TASK_STATUSES and current not in desired.own_statuses:
             return EndedByOthers(str(current))
@@ -223,6 +239,28 @@ class TaskUpdateHandler:
         await self.exchange.update("Task", desired.task_id, body, version=task.version)
         log.info("Task set", action="task_set", order=lease.job.order, status=desired.status)
         return StatusSet(desired.status)
+
+    async def _find_other_maker(self, desired: DesiredTask, task: Json) -> str:
+        """What shows that another agent of ours has ended a Task as we would: our sentences, or a report that we do not know.
+
+        Without either, it was somebody else: a service may complete what has a report.
+        """
+        if desired.status not in TERMINAL_TASK_STATUSES or desired.status in desired.own_statuses:
+            return ""
+        if not desired.outputs and not await self._has_unknown_report(desired.order):
+            return ""
+        return f"Task {desired.task_id} was set to {desired.status} as we would have set it, {last_change(task)}"
+
+    async def _has_unknown_report(self, order: OrderKey) -> bool:
+        store = self.late_lines.store
+        parts = await store.run_read_only(lambda uow: uow.orders.work_orders(order))
+        try:
+            reports = await self.own_reports.find(part.key for part in parts)
+        except (ServiceRejected, InvalidResponse, ForeignLink):  # then nobody can tell
+            return False
+        named = [names for each in reports if (names := identifier_values(each))]
+        known = await store.run_read_only(lambda uow: uow.uploads.find(frozenset[str]().union(*named)))
+        return any(known.keys().isdisjoint(names) for names in named)
 
     def _record_sent_status(self, uow: UnitOfWork, job: Job, status: str) -> None:
         """Record that we send this status, before it is sent: from then on it is ours, answered or not.

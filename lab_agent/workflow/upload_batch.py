@@ -58,6 +58,11 @@ class UploadBatch:
         return {where: each.record for where, each in self._answers.items() if each.record is not None and each.failure is None}
 
     @property
+    def unknown(self) -> str:
+        """The first that was on the service although nothing of it was ever sent, as far as our records go; empty if none was."""
+        return next((each.unknown for each in self._answers.values() if each.unknown), "")
+
+    @property
     def failed(self) -> tuple[str, Exception] | None:
         """The failure that decides how the job goes on, with its place in the report; None if there is none.
 

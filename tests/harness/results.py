@@ -39,6 +39,7 @@ from lab_agent.workflow.cancellation import CancelOrderHandler
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder, withdraw_line, withdraw_order
 from lab_agent.workflow.order_assessment import CatalogueSource
+from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler
 from lab_agent.workflow.task_updates import TaskUpdateHandler
@@ -117,13 +118,14 @@ class ResultsBench:
             host = self.settings.api.public_url if self.settings.results.documents == "host" else None
             service = self.settings.exchange
             late_lines = LateLineFinder(self.exchange, self.store, self.clock, service.base_url, service.line_task_codes)
+            own_reports = OwnReports(self.exchange, self.settings.order_system, service.base_url)
             made: list[Any] = [
                 MatchReportHandler(self.clock, self.matcher),
                 DeliverReportHandler(
                     self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
                 ),
                 CancelOrderHandler(self.clock, _Laboratory()),
-                TaskUpdateHandler(self.exchange, self.clock, late_lines, self.settings.worker.mixed_order_status),
+                TaskUpdateHandler(self.exchange, self.clock, late_lines, own_reports, self.settings.worker.mixed_order_status),
             ]
             self._runner = JobRunner(
                 store=self.store,

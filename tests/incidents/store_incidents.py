@@ -57,6 +57,31 @@ def database_was_restored_by_hand(lab: Laboratory) -> Iterator[None]:
     assert lab.run("restored", "release", "--yes").returncode == 0
 
 
+@incident(ConditionId.AGENT_SECOND_AGENT, alone=True)
+def another_agent_has_reported(lab: Laboratory) -> Iterator[None]:
+    """For the database of this one, which was put aside meanwhile, and without its mark."""
+    order = lab.place_and_hand_over()
+    lab.wait_until_logged("order_handed_over")
+    lab.stop("agent")
+    files = {each: each.read_bytes() for each in lab.database.parent.glob("lab-agent.db*") if not each.name.endswith(".mark")}
+    lab.start_agent()
+    lab.write_result("r-1", order=order["key"], lines=[each["key"] for each in order["lines"]])
+    wait_for(lambda: len(lab.logged("task_set")) > len(order["lines"]), "all Tasks have ended")
+    lab.stop("agent")
+    for each in lab.database.parent.glob("lab-agent.db*"):
+        each.unlink()
+    for each, content in files.items():
+        each.write_bytes(content)
+    lab.start_agent()
+    yield
+
+    def is_compared() -> bool:
+        return bool(json.loads(lab.run("restored", "show", "--json").stdout)["compared_with_the_service"] != "not yet")
+
+    wait_for(is_compared, "the open orders are compared")
+    assert lab.run("restored", "release", "--yes").returncode == 0
+
+
 @incident(ConditionId.STORE_LOCKED, without=NOT_STORED, alone=True)
 def database_is_locked_by_a_browser(lab: Laboratory) -> Iterator[None]:
     connection = sqlite3.connect(lab.database, isolation_level=None)

@@ -56,6 +56,35 @@ VARIANTS = (
         tests=("integration/workflow/test_restored_service.py",),
     ),
     Mutant(
+        name="unknown_reports_are_taken_as_ours",
+        what="goes on when the service has a report of ours that its database does not know, as of a second agent",
+        file="lab_agent/workflow/restored_store.py",
+        old="    note_restoration(uow, RestoreSign.OWN_REPORTS, now, before=before, found=found)\n",
+        new="    return\n",
+        found_by="values",
+        tests=("integration/workflow/test_second_agent.py",),
+    ),
+    Mutant(
+        name="work_of_another_agent_is_done_again",
+        what="hands an order over though a line of it has a report of ours that its database does not know",
+        file="lab_agent/workflow/handover.py",
+        old="        if not loaded.is_unsure and (found := await self._find_other_maker(loaded, standing)):\n"
+        "            return Withheld(found)\n",
+        new="",
+        found_by="values",
+        tests=("integration/workflow/test_second_agent.py",),
+    ),
+    Mutant(
+        name="older_tasks_were_put_back_by_a_person",
+        what="holds lines whose Tasks a restored service has from before their reports",
+        file="lab_agent/workflow/restored_service.py",
+        old="    return bool(put_back) and reported is not None and all("
+        "each is not None and each < reported for each in put_back)\n",
+        new="    return False\n",
+        found_by="values",
+        tests=("integration/workflow/test_restored_service.py",),
+    ),
+    Mutant(
         name="uploads_are_not_looked_for",
         what="creates again what a lost reply has left open, without looking for it, and without If-None-Exist",
         file="lab_agent/workflow/resource_upload.py",

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import httpx
 import pytest
 
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.ids import ResourceId, order_key
 from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState
@@ -288,6 +289,38 @@ def test_gateway_that_alters_etags_is_named(cli, lab, monkeypatch):
         found = said(cli("check", "--json"))
         server.shutdown()
     assert (found["service ETags"][0], '"3--gzip"' in found["service ETags"][1]) == ("to do", True)
+
+
+@pytest.mark.parametrize("others", ["report", "none", "known"])
+def test_report_of_another_agent_is_told_before_the_first_poll(cli, lab, monkeypatch, others):
+    """A new order has a report with our identifier, and the database does not know of it, or knows the order."""
+    code = {"coding": [{"system": "http://127.0.0.1/terminology/task_type", "code": "OrderProcessingTask"}]}
+    task = {"resourceType": "Task", "id": "t1", "status": "requested", "code": code, "meta": {"versionId": "1"}}
+
+    def answer(self):
+        path, query = urlsplit(self.path).path.lower(), parse_qs(urlsplit(self.path).query)
+        system, _, value = query.get("identifier", [""])[0].partition("|")
+        report = {"resourceType": "DiagnosticReport", "id": "r1", "identifier": [{"system": system, "value": value}]}
+        report["meta"] = {"versionId": "1", "lastUpdated": "2026-03-01T12:30:00+03:00"}
+        rows = [task] if "status" in query else [report] if path.endswith("/diagnosticreport") and others != "none" else []
+        self._answer({"resourceType": "Bundle", "type": "searchset", "entry": [{"resource": each} for each in rows]})
+
+    monkeypatch.setattr(ProxiedService, "do_GET", answer)
+    with ThreadingHTTPServer(("127.0.0.1", 0), ProxiedService) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        lab.config.write_text(lab.config.read_text().replace("http://127.0.0.1:9", base))
+        if others == "known":
+            now = datetime.now(UTC)
+            record = OrderRecord(key=order_key(f"{base}/", "t1"), task_id=ResourceId("t1"), seen_at=now, changed_at=now)
+            lab.write(lambda uow: uow.orders.add_new([record]))
+        found = said(cli("check", "--json"))
+        server.shutdown()
+    assert found["exchange"][0] == "ok"
+    assert ("other agents" in found) is (others == "report")
+    if others == "report":
+        assert (found["other agents"][0], "t1" in found["other agents"][1]) == ("WRONG", True)
+        assert "last changed at 2026-03-01 09:30:00 UTC" in found["other agents"][1]
 
 
 def test_job_that_fails_for_long_is_told(cli, lab):

@@ -188,6 +188,34 @@ async def test_line_accepted_by_hand_after_restore_waits_for_report(finish: Call
     await expect_all_done(clinic)
 
 
+@pytest.mark.parametrize("lines", [1, 99])
+async def test_service_backed_up_before_tasks_ended_is_completed_again(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    """The backup was made between the upload of the report and the end of its Tasks."""
+    scenario = make_scenario(2)
+    clinic = Clinic(scenario)
+    await scenario.process_all()
+    await clinic.report(scenario.world.lis.submitted[0], lines=lines)
+    scenario.world.clock.advance(1)
+    await scenario.agent.run_jobs(JobKind.MATCH_REPORT)
+    await scenario.agent.run_jobs(JobKind.DELIVER_REPORT)
+    clinic.restore = scenario.world.back_up_service()
+    assert (len(clinic.resources("DiagnosticReport")), set(clinic.tasks)) == (1, {"requested"})
+    await scenario.world.drain(scenario.agent)
+    ended = sorted(clinic.tasks)
+    clinic.restore()
+    clinic.watch(monkeypatch)
+    scenario.world.clock.advance(300)
+    await clinic.settle()
+    assert sorted(clinic.tasks) == ended
+    assert clinic.without_report == []
+    assert await clinic.alerts(ConditionId.LINES_HELD) == []
+    (told,) = await clinic.alerts(ConditionId.EXCHANGE_RESTORED)
+    assert told.count == 1
+    assert (len(clinic.resources("DiagnosticReport")), len(clinic.resources("Observation"))) == (1, 2)
+
+
 async def test_line_put_back_with_report_there_is_held(finish: Callable[..., Any]) -> None:
     clinic: Clinic = await finish()
     request_again(clinic.scenario, *clinic.scenario.line_tasks, clinic.scenario.task)

@@ -113,7 +113,7 @@ async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario, spel
     restored = await scenario.world.store.run(load_restoration)
     assert restored is not None
     assert restored.sign is RestoreSign.OWN_REPORTS
-    assert await scenario.is_told(ConditionId.STORE_RESTORED)
+    assert await scenario.is_told(ConditionId.AGENT_SECOND_AGENT), "no mark says that it was restored"
 
 
 async def test_finished_order_not_handed_over_in_backup_is_not_submitted_again(make_scenario: MakeScenario) -> None:
