@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.store import STORE_CONDITIONS
 from lab_agent.domain.state_machines import OPEN_ORDERS
 from lab_agent.errors import CryptoError, StoreError
 from lab_agent.metrics import CONTENT_TYPE, StoreGauges
@@ -32,7 +33,7 @@ async def healthz(context: Context) -> Response:
 
 @router.get("/readyz")
 async def readyz(request: Request, context: Context) -> Response:
-    """Whether work can be accepted: the database can be read and written. 200 or 503.
+    """Whether work can be accepted: the database can be read and written, and no part that all work needs fails. 200 or 503.
 
     An unavailable exchange service or laboratory system does not make it unready, since work waits for it in the database;
     `conditions` lists all that holds, worst first. Whoever reaches the port may read this: words and subjects, which may be paths
@@ -64,7 +65,7 @@ def tell_readiness(mode: str, conditions: Sequence[OpenCondition], last_poll: da
     body = {
         "status": "not ready" if reason else "ready",
         "mode": mode,
-        "store": reason.condition.id.value if reason else "ok",
+        "store": reason.condition.id.value if reason and reason.condition in STORE_CONDITIONS else "ok",
         "last_poll": None if last_poll is None else last_poll.isoformat(),
         "conditions": [_condition_to_json(each, in_full=in_full) for each in conditions],
     }

@@ -42,7 +42,6 @@ from lab_agent.workflow.line_lifecycle import (
 from lab_agent.workflow.order_lookup import OrderPart, load_part
 from lab_agent.workflow.resource_upload import Uploader, error_context, upload_names
 from lab_agent.workflow.restored_service import note_documents_gone, note_lost_report
-from lab_agent.workflow.restored_store import note_second_agent
 from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names, load_version
 from lab_agent.workflow.result_versions import load_delivered_version, rematch_waiting_versions, settle_older_versions
 from lab_agent.workflow.upload_batch import UploadBatch
@@ -207,23 +206,21 @@ class DeliverReportHandler:
             await uploader.lease.mark_started(missing.save_started)
             await missing.send()
         if missing.failed is not None:
-            await uploader.lease.write(lambda uow: self._save_answers(uow, missing, delivery))
+            await uploader.lease.write(lambda uow: missing.save_answers(uow, self.clock.now()))
             missing.raise_failure()
         records |= missing.records
         body = with_result_references(plan.report, [records[where].resource_id for where in observations], references)
-        record = await self._upload_report(uploader, delivery, replace(plan.report, body=body), missing, doubtful=doubtful)
+        record = await self._upload_report(uploader, replace(plan.report, body=body), missing, doubtful=doubtful)
         log.info("report delivered", action="report_delivered", order=delivery.order.key, observations=len(observations))
         return record
 
-    async def _upload_report(
-        self, uploader: Uploader, delivery: Delivery, report: Upload, before: UploadBatch, *, doubtful: bool
-    ) -> UploadRecord:
+    async def _upload_report(self, uploader: Uploader, report: Upload, before: UploadBatch, *, doubtful: bool) -> UploadRecord:
         """Upload the DiagnosticReport; what was answered to the uploads `before` it is recorded first, with its own beginning."""
         batch = UploadBatch(uploader, {"the report itself": report})
         known = next(iter((await uploader.confirm(batch.uploads, doubtful=doubtful)).values()), None)
 
         def record(uow: UnitOfWork) -> None:
-            self._save_answers(uow, before, delivery)
+            before.save_answers(uow, self.clock.now())
             if known is None:
                 batch.save_started(uow)
 
@@ -235,15 +232,9 @@ class DeliverReportHandler:
             return known
         await batch.send()
         if batch.failed is not None or batch.unknown:
-            await uploader.lease.write(lambda uow: self._save_answers(uow, batch, delivery))
+            await uploader.lease.write(lambda uow: batch.save_answers(uow, self.clock.now()))
         batch.raise_failure()
         return next(iter(batch.records.values()))
-
-    def _save_answers(self, uow: UnitOfWork, batch: UploadBatch, delivery: Delivery) -> None:
-        """Record what the service has answered; what was there already, and is of our making, another agent has brought there."""
-        batch.save_answers(uow)
-        if batch.unknown:
-            note_second_agent(uow, self.clock.now(), batch.unknown, before=delivery.order.seen_at)
 
     async def _add_printed_report(self, delivery: Delivery) -> Delivery:
         """Add a PDF of the observations if the LIS gave no document and one is wanted; the values go without it, too."""

@@ -47,8 +47,7 @@ from lab_agent.workflow.task_standing import Standing, TaskInspector
 log = structlog.get_logger(__name__)
 
 _NOT_BEGUN = frozenset({JobState.DUE, JobState.OBSOLETE, JobState.DISMISSED})
-_RELEASE_RETRY = timedelta(seconds=10)
-"""How long a handover waits until it is looked at again whether the database was released."""
+_RELEASE_RETRY = timedelta(seconds=10)  # as long as nobody has released the database
 _WITHDRAWN = "it was withdrawn before the handover"
 _AT_LABORATORY = frozenset({OrderState.FETCHED, OrderState.HANDED_OVER})
 """Orders of which a part was just handed over: others may still be on their way."""

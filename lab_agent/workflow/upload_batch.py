@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from lab_agent.domain.report_records import UploadRecord
 from lab_agent.errors import AmbiguousFailure
 from lab_agent.fhir.report_builder import Upload
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.resource_upload import Answer, Uploader, error_context
+from lab_agent.workflow.restored_store import note_second_agent
 
 MAX_SIDE_BY_SIDE = 4
 """Uploads of one report at a time. A report of usual size so waits for about two answers instead of ten, and takes at most half
@@ -45,12 +47,17 @@ class UploadBatch:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    def save_answers(self, uow: UnitOfWork) -> None:
-        """Record what the service has answered, and of what was not begun, that nothing was sent."""
+    def save_answers(self, uow: UnitOfWork, now: datetime) -> None:
+        """Record what the service has answered, and of what was not begun, that nothing was sent.
+
+        What was there already, is of our making and was never sent from here, another agent has brought there: that is told.
+        """
         for where, upload in self.uploads.items():
             record = self._answers[where].record if where in self._answers else self.uploader.unsent(upload)
             if record is not None:
                 uow.uploads.save(record)
+        if self.unknown:
+            note_second_agent(uow, now, self.unknown, before=uow.orders.get(self.uploader.order).seen_at)
 
     @property
     def records(self) -> Mapping[str, UploadRecord]:

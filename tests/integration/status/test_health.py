@@ -110,6 +110,17 @@ async def test_readyz_is_unready_without_store(pages: Any):
     assert (await pages.new_client().get("/healthz")).status_code == 200
 
 
+async def test_agent_that_cannot_work_is_unready(pages: Any):
+    """The database is in order then."""
+    fault = OpenCondition(condition=CONDITIONS[ConditionId.AGENT_CANNOT_WORK], subject="poll", detail="ValueError", since=NOW)
+    pages.context = replace(pages.context, observed_conditions=lambda: (fault,))
+    answer = await pages.new_client().get("/readyz")
+    told = answer.json()
+    assert (answer.status_code, told["store"], told["reason"]) == (503, "ok", "agent.cannot_work")
+    overview = (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
+    assert "The agent cannot work: new orders cannot be asked for" in overview
+
+
 async def test_read_only_store_is_unready_and_on_overview(pages: Any):
     """A store that takes no writes is unready, and the overview says so, with since when; its path stays in the page."""
     read_only = OpenCondition(
