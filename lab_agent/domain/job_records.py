@@ -38,6 +38,8 @@ AT_LABORATORY_SYSTEM = frozenset({JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS})
 PASSED_IN_REVIEW = frozenset({JobKind.DELIVER_REPORT})
 """Kinds of jobs that later ones of their ordering key pass while they need review (law 9): the reports of an order go on, and
 the versions of the same report are held, each with its reason."""
+GIVING_WAY = frozenset({JobKind.FETCH_ORDER})
+"""Kinds of jobs that may give way: an order that waits for others is looked at when no new one is (law 9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,8 @@ class Job:
     verification. `fencing_token` grows with every claim; a write with an older one is rejected (`LeaseLostError`).
     `first_due_at` is when it was due first: it stays, however often the job is tried, set aside, or retried by an operator.
     `failing_since` is the time of the first of the `failures` attempts that failed in a row, `failure_cause` why the last of them
-    did. They are kept while it is tried again or waits for a person, until an attempt does not fail.
+    did. They are kept while it is tried again or waits for a person, until an attempt does not fail. One that `gives_way` is
+    claimed when nothing else of its kind is due.
     """
 
     id: JobId
@@ -101,6 +104,7 @@ class Job:
     started: bool = False
     attempts: int = 0
     due_at: datetime
+    gives_way: bool = False
     system: str = ""
     first_due_at: datetime
     created_at: datetime
@@ -190,6 +194,10 @@ class Job:
     def reschedule(self, now: datetime, at: datetime, reason: str) -> Job:
         """Let it be due again at `at`: it has not happened."""
         return self._transition_to(JobState.DUE, now, reason, at)
+
+    def wait(self, now: datetime, seconds: float, reason: str) -> Job:
+        """Let it look again later at what others have to change, and give way to others then."""
+        return replace(self.reschedule(now, now + timedelta(seconds=seconds), reason), gives_way=True)
 
     def outcome_unknown(self, now: datetime, at: datetime, reason: str) -> Job:
         """Let it be verified at `at`: it may have happened."""

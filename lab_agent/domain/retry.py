@@ -16,6 +16,8 @@ from lab_agent.errors import (
     TemporaryFailure,
 )
 
+LONGEST_WAIT = 3600.0
+"""Seconds between two looks at what waits for others, at most."""
 _LONGEST_FIRST_REST = 60.0
 _REST_SHARE = 9.0
 
@@ -81,6 +83,16 @@ def _rest_after_pause(failure: TemporaryFailure, attempts: int) -> float:
 def rest_after_hold(retry_after: float, held: timedelta) -> float:
     """Seconds by which others go first after the Retry-After of an order that has been unreadable for the time `held`."""
     return min(_REST_SHARE * retry_after, held.total_seconds())
+
+
+def growing_wait(first: float, waited: timedelta, decided_after: float = 0.0) -> float:
+    """Seconds until the next look at what has waited for others so long: as long again, at least `first`, at most an hour.
+
+    What is decided once it has waited for `decided_after` seconds is looked at by then.
+    """
+    seconds = waited.total_seconds()
+    wait, left = max(first, min(seconds, LONGEST_WAIT)), decided_after - seconds
+    return max(first, left) if 0 < left < wait else wait
 
 
 def backoff_delay(attempts: int, backoff: Backoff, random: float) -> float:

@@ -48,8 +48,8 @@ class JobRepository(Protocol):
     def claim(self, limits: JobLimits, *, owner: str, now: datetime, lease: timedelta) -> tuple[Job, ...]:
         """Take due jobs of each queue, those of unknown outcome too: the first open one of each ordering key, longest due first.
 
-        Concurrent claims never give the same job. Jobs in flight are taken only after `expire_leases`, and those for a paused
-        laboratory system once it is resumed.
+        What gives way comes after the others of its queue. Concurrent claims never give the same job. Jobs in flight are taken
+        only after `expire_leases`, and those for a paused laboratory system once it is resumed.
         """
         ...
 

@@ -254,7 +254,8 @@ class WorkerSettings(SettingsGroup):
     reconcile_interval: Seconds = 300.0
     """Seconds between two reconciliations, which find the open orders that were withdrawn."""
     hold_retry: Seconds = 300.0
-    """Seconds after which a held order is assessed again automatically."""
+    """Seconds after which a held order is assessed again automatically; the waits grow with the time for which it has been held,
+    up to an hour."""
     unreadable_after: Seconds = 900.0
     """Seconds for which an unreadable resource of an order is fetched again before the order is held with an alert."""
     unreadable_refuse_after: Seconds | None = None

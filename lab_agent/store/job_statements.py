@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     BindParameter,
+    Boolean,
     ColumnElement,
     CompoundSelect,
     FromClause,
@@ -32,7 +33,7 @@ from sqlalchemy.dialects import postgresql
 
 from lab_agent.domain.adapter_pauses import PAUSE_KEY_PREFIX
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, PASSED_IN_REVIEW, Job, JobKind, NewJob
+from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, GIVING_WAY, PASSED_IN_REVIEW, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
@@ -197,10 +198,13 @@ _PAUSED = select(key_values.c.key).where(_IS_PAUSE).exists()
 """Whether the laboratory system of a job is paused."""
 
 
-def _claimable_of(kind: JobKind) -> Select[Any]:
-    claimable = select(jobs.c.id, jobs.c.due_at, jobs.c.ordering_key)
+def _claimable_of(kind: JobKind) -> tuple[Select[Any], ...]:
+    """Select what can be claimed of a kind; what gives way by itself, so that the others are found without passing over it."""
+    claimable = select(jobs.c.id, jobs.c.gives_way, jobs.c.due_at, jobs.c.ordering_key)
     found = claimable.where(jobs.c.kind == literal_column(f"'{kind.value}'"), _is_claimable())
-    return found.where(~_PAUSED) if kind in AT_LABORATORY_SYSTEM else found
+    found = found.where(~_PAUSED) if kind in AT_LABORATORY_SYSTEM else found
+    turns = ("false", "true") if kind in GIVING_WAY else ("false",)
+    return tuple(found.where(jobs.c.gives_way == literal_column(each, Boolean)) for each in turns)
 
 
 def limit_name(place: int) -> str:
@@ -209,17 +213,18 @@ def limit_name(place: int) -> str:
 
 
 def _candidates(place: int, kinds: frozenset[JobKind]) -> Select[Any]:
-    """Select what one queue can claim, longest due first.
+    """Select what one queue can claim, longest due first, and what gives way last.
 
     Each kind is read by itself from the index of its due times, and nothing behind the limit is: a backlog costs nothing.
     """
     limit: BindParameter[int] = bindparam(limit_name(place))
-    each_kind = (_claimable_of(kind).order_by(jobs.c.due_at, jobs.c.id).limit(limit) for kind in sorted(kinds))
-    locked = [each.with_for_update(skip_locked=True, of=jobs).subquery() for each in each_kind]
+    each_kind = (each for kind in sorted(kinds) for each in _claimable_of(kind))
+    first = (each.order_by(jobs.c.due_at, jobs.c.id).limit(limit) for each in each_kind)
+    locked = [each.with_for_update(skip_locked=True, of=jobs).subquery() for each in first]
     if len(locked) == 1:
         return select(locked[0].c.id, locked[0].c.ordering_key)
     found = union_all(*(select(each) for each in locked)).subquery()
-    return select(found.c.id, found.c.ordering_key).order_by(found.c.due_at, found.c.id).limit(limit)
+    return select(found.c.id, found.c.ordering_key).order_by(found.c.gives_way, found.c.due_at, found.c.id).limit(limit)
 
 
 def select_claimable(queues: Sequence[frozenset[JobKind]]) -> CompoundSelect[Any]:
@@ -262,7 +267,7 @@ def select_pending(kinds: frozenset[JobKind]) -> Query:
     """Select which of these kinds have a job that can be claimed, and `EXPIRED` where a lease has."""
     expired = in_states(jobs.c.state, IN_FLIGHT_STATES) & (jobs.c.lease_until <= _NOW)
     looks = [
-        *((kind.value, _claimable_of(kind)) for kind in sorted(kinds)),
+        *((kind.value, each) for kind in sorted(kinds) for each in _claimable_of(kind)),
         (EXPIRED, select(jobs.c.id).where(expired)),
     ]
     return Query(union_all(*(select(literal_column(f"'{name}'")).where(look.exists()) for name, look in looks)))

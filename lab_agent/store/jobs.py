@@ -75,7 +75,7 @@ class SqlJobRepository(JobRepository):
         for kinds, limit in wanted.items():
             if sum(job.kind in kinds for job in claimed) < limit:
                 self._session.jobs_due -= kinds
-        return tuple(sorted(claimed, key=lambda job: (job.due_at, job.id)))
+        return tuple(sorted(claimed, key=lambda job: (job.gives_way, job.due_at, job.id)))
 
     @override
     def pending(self, kinds: Collection[JobKind], *, now: datetime) -> PendingWork:
@@ -207,7 +207,7 @@ class SqlJobRepository(JobRepository):
 
 def _new_row(job: NewJob) -> dict[str, Any]:
     born = min(job.due_at, datetime.now(UTC))
-    start = {"state": JobState.DUE, "started": False, "attempts": 0, "failures": 0, "fencing_token": 0}
+    start = {"state": JobState.DUE, "gives_way": False, "started": False, "attempts": 0, "failures": 0, "fencing_token": 0}
     times = {"first_due_at": job.due_at, "created_at": born, "changed_at": born}
     return {**job_statements.NEW_JOBS.to_values(job), **start, **times}
 

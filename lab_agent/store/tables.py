@@ -163,7 +163,7 @@ class JobRow(TableRow, table=True):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "kind", "due_at", "id"),
+        partial_index("ix_jobs_claimable", states_condition(CLAIMABLE_STATES), "kind", "gives_way", "due_at", "id"),
         partial_index("ix_jobs_ordering_key", states_condition(BLOCKING_STATES), "ordering_key", "id"),
         partial_index("ix_jobs_leased", states_condition(IN_FLIGHT_STATES), "lease_until"),
         partial_index("ix_jobs_open", states_condition(OPEN_JOBS), "first_due_at", "id", "kind", "state"),
@@ -186,6 +186,7 @@ class JobRow(TableRow, table=True):
     started: bool
     attempts: int
     due_at: datetime = Field(sa_type=UtcDateTime)
+    gives_way: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
     system: str = Field(sa_type=IndexableText)
     first_due_at: datetime = Field(sa_type=UtcDateTime)
     created_at: datetime = Field(sa_type=UtcDateTime)

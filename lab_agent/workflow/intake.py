@@ -13,6 +13,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.retry import growing_wait
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Json
@@ -115,11 +116,10 @@ class FetchOrderHandler:
             case LinesChanging(line_tasks):
                 if order.seen_lines is not None and order.unreadable_since is not None:
                     _record_waiting(uow, key, LINES_DIFFER if line_tasks else NO_LINES, now)
-                at = now + timedelta(seconds=self.settings.second_look_after)
-                return job.reschedule(now, at, f"{len(line_tasks)} line Tasks found; reading once more whether these are all")
+                return self._look_again(job, order, line_tasks, now)
             case Waiting(reason=reason, seconds=seconds):
                 _record_waiting(uow, key, reason, now)
-                return job.reschedule(now, now + timedelta(seconds=seconds), reason)
+                return job.wait(now, self._next_look(job, order, seconds, now), reason)
             case Held(hold, assessed, seconds):
                 return self._hold(uow, job, assessed, hold, now, seconds)
             case Decided(assessed, decision, set_aside):
@@ -182,7 +182,20 @@ class FetchOrderHandler:
         is_new = hold_order(uow, key, assessed, now, hold)
         rules = sorted({each.rule for each in assessed.assessment.holds}) if assessed else []
         (log.warning if is_new else log.debug)("order held", action="order_held", order=key, rules=rules)
-        return job.reschedule(now, now + timedelta(seconds=max(seconds, self.settings.hold_retry)), hold.text)
+        held_since = uow.orders.get_for_update(key).held_since or now
+        return job.wait(now, growing_wait(max(seconds, self.settings.hold_retry), now - held_since), hold.text)
+
+    def _look_again(self, job: Job, order: OrderRecord, line_tasks: tuple[str, ...], now: datetime) -> Job:
+        """Read the list of lines once more: soon where it has changed once, and ever later where it has none, or changes on."""
+        reason = f"{len(line_tasks)} line Tasks found; reading once more whether these are all"
+        if line_tasks and (not order.seen_lines or order.unreadable_since is None):
+            return replace(job.reschedule(now, now + timedelta(seconds=self.settings.second_look_after), reason), gives_way=False)
+        return job.wait(now, self._next_look(job, order, self.settings.second_look_after, now), reason)
+
+    def _next_look(self, job: Job, order: OrderRecord, first: float, now: datetime) -> float:
+        """Seconds until an order is looked at again that is not held yet."""
+        waited = now - (order.unreadable_since or job.first_due_at)
+        return growing_wait(first, waited, self.settings.unreadable_after)
 
 
 def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchDecision, now: datetime) -> None:

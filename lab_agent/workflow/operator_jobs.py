@@ -92,7 +92,7 @@ def retrial(by: str, now: datetime, note: str | None = None) -> JobChange:
 
     def change(_: UnitOfWork, current: Job) -> Job:
         if current.is_waiting:  # what came of it is verified first, as always
-            return replace(current, due_at=now, changed_at=now)
+            return replace(current, due_at=now, changed_at=now, gives_way=False)
         if current.state in JOBS_NEEDING_OPERATOR:
             # The person has checked: the next attempt starts afresh. Its age does not, nor why it failed, until one succeeds.
             return replace(current.reschedule(now, now, f"retried by {by}"), started=False, attempts=0)

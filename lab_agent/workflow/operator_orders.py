@@ -100,7 +100,7 @@ def override_holds(
 def make_assessment_due(uow: UnitOfWork, key: OrderKey, now: datetime) -> bool:
     """Have an order assessed now that is to be assessed again later; whether there was anything to make due."""
     waiting = [job for job in uow.jobs.list_for_order(key) if job.kind is JobKind.FETCH_ORDER and job.state is JobState.DUE]
-    later = [replace(job, due_at=now, changed_at=now) for job in waiting if job.due_at > now]
+    later = [replace(job, due_at=now, changed_at=now, gives_way=False) for job in waiting if job.due_at > now]
     uow.jobs.save_all(later)
     return bool(later)
 

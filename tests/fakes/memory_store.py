@@ -551,7 +551,7 @@ class MemoryJobRepository(JobRepository):
             found += of_queue[: max(limit, 0)]
             if len(of_queue) < limit:
                 self._made_due -= kinds
-        claimed = tuple(job.claim(owner, now, lease) for job in sorted(found, key=lambda job: (job.due_at, job.id)))
+        claimed = tuple(job.claim(owner, now, lease) for job in sorted(found, key=_turn))
         self._data.jobs.update({job.id: job for job in claimed})
         return claimed
 
@@ -683,7 +683,7 @@ class MemoryJobRepository(JobRepository):
             if job.ordering_key in keys and _is_blocking(job):
                 blocking.setdefault(job.ordering_key, []).append(job)
         found = [job for job in due if job.kind in wanted and self._is_claimable(job, now, blocking)]
-        return sorted(found, key=lambda job: (job.due_at, job.id))
+        return sorted(found, key=_turn)
 
     def _is_claimable(self, job: Job, now: datetime, blocking: Mapping[str, Sequence[Job]]) -> bool:
         if _is_leased(job, now):
@@ -705,6 +705,10 @@ def _waiting_groups(found: Sequence[tuple[AlertKey, datetime, OrderKey | None, s
         WaitingGroup(key=key, count=len(members), since=members[0][1], order=members[0][2], reason=members[0][3])
         for key, members in groups.items()
     )
+
+
+def _turn(job: Job) -> tuple[bool, datetime, JobId]:
+    return job.gives_way, job.due_at, job.id
 
 
 def _by_age(job: Job) -> tuple[datetime, JobId]:

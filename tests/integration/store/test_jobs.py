@@ -76,6 +76,20 @@ async def test_claim_takes_longest_due_up_to_limit(transact, factory):
     assert [each.dedup_key for each in await transact.claim(limit=9)] == ["3", "2", "1"]
 
 
+async def test_job_that_gives_way_is_claimed_last(transact, factory):
+    for name in ("waiting", "new"):
+        await transact(lambda uow, name=name: uow.jobs.add(factory.job(name, kind=JobKind.FETCH_ORDER, ordering_key=name)))
+    (job,) = await transact.claim(limit=1)
+    await transact(lambda uow: uow.jobs.save(job.wait(factory.now, -1, "held")))
+    assert (await transact(lambda uow: uow.jobs.pending({JobKind.FETCH_ORDER}, now=factory.now))).kinds == {JobKind.FETCH_ORDER}
+    claimed = [await transact.claim(limit=1) for _ in range(3)]
+    assert [[(each.dedup_key, each.gives_way) for each in found] for found in claimed] == [
+        [("new", False)],
+        [("waiting", True)],
+        [],
+    ]
+
+
 async def test_jobs_of_ordering_key_run_in_order(transact, factory):
     for once in ("a", "b", "c"):
         await transact(lambda uow, once=once: uow.jobs.add(factory.job(once, ordering_key="same")))

@@ -14,6 +14,7 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.retry import LONGEST_WAIT
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.workflow import operator_jobs, operator_orders
@@ -290,7 +291,7 @@ def flap(scenario: Scenario, applies: Callable[[httpx.Request], bool], answer: C
 
 @pytest.mark.parametrize("what", ["lines", "list", "task", "specimen", "patient"])
 async def test_held_order_tells_each_reason_once(make_scenario: MakeScenario, what: str) -> None:
-    """Read every few seconds, from a service that answers now this and now that."""
+    """Read again and again, from a service that answers now this and now that."""
     scenario = make_scenario(2, hold_retry=8, unreadable_after=20)
     scenario.world.catalogues.available = False
     gone, no_rows = answer_with(404), answer_with(200, '{"resourceType": "Bundle", "entry": []}')
@@ -304,7 +305,7 @@ async def test_held_order_tells_each_reason_once(make_scenario: MakeScenario, wh
     flap(scenario, applies, answer)
     await scenario.process_all()
     for _ in range(120):
-        await later(scenario, 8.1)
+        await later(scenario, LONGEST_WAIT)
     record = await scenario.order_record()
     assert record.state is OrderState.HELD
     told = Counter((event.action, event.text) for event in await scenario.events())

@@ -20,7 +20,16 @@ from lab_agent.domain.ids import (
     work_order_key,
     worker_name,
 )
-from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, VerifyFirst, backoff_delay, decide_retry, rest_after_hold
+from lab_agent.domain.retry import (
+    Backoff,
+    DeadLetter,
+    RetryAt,
+    VerifyFirst,
+    backoff_delay,
+    decide_retry,
+    growing_wait,
+    rest_after_hold,
+)
 from lab_agent.errors import (
     Failure,
     LisOutcomeUnknown,
@@ -148,3 +157,22 @@ def test_slow_laboratory_system_is_asked_late(random: float, seconds: float) -> 
 @pytest.mark.parametrize(("minutes", "seconds"), [(1, 60), (60, 900)])
 def test_rest_after_hold_grows_with_its_time(minutes: int, seconds: float) -> None:
     assert rest_after_hold(100, timedelta(minutes=minutes)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("waited", "seconds"),
+    [(-60, 5), (0, 5), (5, 5), (6, 6), (640, 640), (3599, 3599), (3600, 3600), (3601, 3600), (86_400, 3600)],
+)
+def test_growing_wait_is_as_long_again(waited: int, seconds: float) -> None:
+    assert growing_wait(5, timedelta(seconds=waited)) == seconds
+
+
+def test_growing_wait_is_no_shorter_than_its_first() -> None:
+    assert growing_wait(7200, timedelta(days=1)) == 7200
+
+
+@pytest.mark.parametrize(
+    ("waited", "seconds"), [(400, 400), (450, 450), (451, 449), (640, 260), (899, 5), (900, 900), (901, 901), (7200, 3600)]
+)
+def test_growing_wait_ends_where_it_is_decided(waited: int, seconds: float) -> None:
+    assert growing_wait(5, timedelta(seconds=waited), 900) == seconds

@@ -171,6 +171,12 @@ def test_job_fails_while_it_is_tried_again() -> None:
     assert not DEAD.is_failing
 
 
+def test_job_that_waits_gives_way_later() -> None:
+    waiting = CLAIMED.wait(NOW, 300, "held")
+    assert (waiting.state, waiting.due_at, waiting.reason, waiting.gives_way) == (JobState.DUE, LATER, "held", True)
+    assert not CLAIMED.gives_way
+
+
 def test_rescheduled_job_stays_failing_and_done_one_does_not() -> None:
     failing = CLAIMED.failed(NOW, FailureCause.SIGN_IN)
     assert failing.reschedule(LATER, LATER, "again").failing_since == NOW
