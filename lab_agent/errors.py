@@ -237,6 +237,10 @@ class ServicePaused(ServiceUnavailable):
     """The request was not sent, since the exchange service has asked another one to wait (Retry-After), or answers nothing."""
 
 
+class AnswerTooLarge(ServiceUnavailable):
+    """The answer to a read or a search is larger than is read; the service itself answers. `exchange.page_size` divides it."""
+
+
 class OutcomeUnknown(AmbiguousFailure):
     """The request was sent to the exchange service, and no response came back."""
 

@@ -24,6 +24,7 @@ from aiohttp.http_exceptions import LineTooLong
 from httpx_aiohttp import AiohttpTransport
 
 from lab_agent.errors import (
+    AnswerTooLarge,
     Failure,
     ForeignLink,
     ForeignOrigin,
@@ -101,8 +102,8 @@ class HttpClient:
         `timeout` (seconds, for the whole call) may only shorten that of the options.
 
         Raises `ForeignOrigin`, `HeaderNotSendable` or, for a redirect, `ForeignLink` (nothing was sent there),
-        `ServiceUnavailable` (nothing was sent, or it was a GET), `OutcomeUnknown` (a write was sent and not answered) or
-        `InvalidResponse` (the answer to a write is too large).
+        `ServiceUnavailable` (nothing was sent, or it was a GET), `AnswerTooLarge`, `OutcomeUnknown` (a write was sent and not
+        answered) or `InvalidResponse` (the answer to a write is too large).
         """
         url = join_url(base, target)
         _check_headers(headers or {})
@@ -150,6 +151,8 @@ class HttpClient:
         return HttpResponse(status=response.status_code, headers=response.headers, body=body, url=url)
 
     async def _read_body(self, response: httpx.Response, method: str) -> bytes:
+        if "," in response.headers.get("content-encoding", ""):  # each layer multiplies what a few bytes become by a thousand
+            raise httpx.DecodingError("more than one coding")
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -191,7 +194,7 @@ def _checked_url(url: str, base: str) -> httpx.URL:
 
 def _too_large(method: str, limit: int) -> Failure:
     what = f"the response exceeds `max_response` ({limit} bytes)"
-    return ServiceUnavailable(what) if method in _SAFE_METHODS else InvalidResponse(what)
+    return AnswerTooLarge(what) if method in _SAFE_METHODS else InvalidResponse(what)
 
 
 def _failure_reason(exc: Exception) -> str:

@@ -16,7 +16,7 @@ from lab_agent.bootstrap import (
 )
 from lab_agent.domain.retry import LONGEST_WAIT, Backoff
 from lab_agent.domain.store_health import name_host
-from lab_agent.errors import Failure, ServicePaused, StoreUnreachableError
+from lab_agent.errors import AnswerTooLarge, Failure, ServicePaused, StoreUnreachableError
 from lab_agent.machine_probes import build_machine_probes
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.monitoring.exchange_probes import ClockProbe, SlownessProbe
@@ -269,7 +269,7 @@ async def _is_service_up(exchange: Exchange) -> bool:
     """Whether the service answers a harmless request; one that asks us to wait does."""
     try:
         await exchange.check()
-    except ServicePaused:
+    except (ServicePaused, AnswerTooLarge):
         return True
     except Failure:
         return False

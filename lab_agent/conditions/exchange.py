@@ -67,10 +67,13 @@ EXCHANGE_CONDITIONS = (
         id=ConditionId.EXCHANGE_POLL,
         severity=Severity.CRITICAL,
         title="New orders cannot be fetched",
-        cause="the search for new orders is rejected",
+        cause="the search for new orders is rejected, or its answer is larger than is read",
         affects="new orders wait on the service unseen; known ones go on",
         affected=Affected.NOTHING,
-        mend="Compare `exchange.paths.order_tasks` with what the service offers, or ask whoever runs it.",
+        mend=(
+            "Compare `exchange.paths.order_tasks` with what the service offers; where its answer is too large, set "
+            "`exchange.page_size`."
+        ),
         command="lab-agent check",
         noticed="the answer to a poll",
         opens="with the first poll that is rejected",

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, ForeignOrigin, OutcomeIssue, ServiceUnavailable
+from lab_agent.errors import AnswerTooLarge, DataInvalidError, ForeignOrigin, OutcomeIssue, ServiceUnavailable
 from lab_agent.exchange.fhir_http import body_id, is_resource_type
 from lab_agent.exchange.responses import (
     RequestContext,
@@ -88,7 +88,8 @@ def _parse(context: RequestContext, body: bytes, keep: Callable[[Json], Json]) -
     try:
         page = _parse_valid(context, text, keep)
     except exact_json.TooManyValues as exc:
-        raise invalid_response(context, "more JSON values than are read at once; set `exchange.page_size`") from exc
+        text = f"{context.description} was answered with more JSON values than are read at once; set `exchange.page_size`"
+        raise AnswerTooLarge(text) from exc
     except (ServiceUnavailable, DataInvalidError):
         parts = _split_entries(text) or _split_at_beginnings(text)
         if parts is None:

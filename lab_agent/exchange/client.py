@@ -13,6 +13,7 @@ from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import (
+    AnswerTooLarge,
     AuthenticationRequired,
     Failure,
     ForeignLink,
@@ -268,6 +269,8 @@ class ExchangeClient(Exchange):
                 await self._requests.get_once(context, self._urls.order_tasks(), parse_page)
             else:
                 await self._requests.get_once(context, self._urls.read("Task", task), parse_object)
+        except AnswerTooLarge:
+            return True
         except (ServiceUnavailable, OutcomeUnknown, InvalidResponse, ForeignLink):
             return False
         except Failure:

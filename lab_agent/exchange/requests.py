@@ -11,7 +11,7 @@ from typing import TypeVar, get_args
 from lab_agent import exact_json
 from lab_agent.call_trace import note_call
 from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import AuthenticationRequired, Failure, ServiceUnavailable
+from lab_agent.errors import AnswerTooLarge, AuthenticationRequired, Failure, ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator, Credential
 from lab_agent.exchange.clock_comparison import ClockComparison
 from lab_agent.exchange.request_gate import RequestGate
@@ -65,7 +65,12 @@ class AuthorizedRequests:
             except ServiceUnavailable as exc:
                 asked = exc.retry_after or 0.0
                 # Longer waits that the service asks for are left to the job queue and the next poll.
-                if asked > _MAX_RETRY_WAIT or time.monotonic() >= give_up_at or self.gate.is_held:
+                if (
+                    isinstance(exc, AnswerTooLarge)
+                    or asked > _MAX_RETRY_WAIT
+                    or time.monotonic() >= give_up_at
+                    or self.gate.is_held
+                ):
                     raise
             await asyncio.sleep(max(asked, backoff_delay(attempt, _BACKOFF, random.random())))  # noqa: S311 - jitter, no secret
         return await self._get_parsed(context, address, parse)

@@ -21,7 +21,15 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
 from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import Failure, ForeignLink, LabAgentError, ServicePaused, StoreUnreachableError, TemporaryFailure
+from lab_agent.errors import (
+    AnswerTooLarge,
+    Failure,
+    ForeignLink,
+    LabAgentError,
+    ServicePaused,
+    StoreUnreachableError,
+    TemporaryFailure,
+)
 from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -149,7 +157,7 @@ class PollTask:
 
     async def _wait_after_failure(self, failure: Failure) -> float:
         """Report the failure; the wait in seconds: short while the service is unavailable, growing while it rejects the poll."""
-        if isinstance(failure, TemporaryFailure):
+        if isinstance(failure, TemporaryFailure) and not isinstance(failure, AnswerTooLarge):
             await self.outages.record_failure(failure)
             if self.outages.hold is not None and self.outages.hold.is_active:
                 return self._wait_while_held()

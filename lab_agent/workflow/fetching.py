@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef, UnreadableResource
-from lab_agent.errors import ForeignOrigin, InvalidResponse, ServiceRejected, ServiceUnavailable
+from lab_agent.errors import AnswerTooLarge, ForeignOrigin, InvalidResponse, ServiceRejected, ServiceUnavailable
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.references import id_readings
 from lab_agent.ports.exchange import AnswersWithheld, Exchange, Json, SavedResource
@@ -101,4 +102,5 @@ async def raise_if_unavailable(exchange: Exchange, failure: ServiceUnavailable) 
     """Raise unless the service answers all the same, so that `failure` is about one resource or search alone."""
     if failure.retry_after:  # it asks everybody to wait; 0, or a time that has passed, asks for nothing
         raise failure
-    await exchange.check()
+    with suppress(AnswerTooLarge):  # it answers
+        await exchange.check()

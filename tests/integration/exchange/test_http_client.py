@@ -192,7 +192,7 @@ async def test_long_header_is_read_or_told_by_its_setting(head: bytes, method: s
     assert type(caught.value) is expected
 
 
-@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.InvalidResponse)])
+@pytest.mark.parametrize(("method", "expected"), [("GET", errors.AnswerTooLarge), ("POST", errors.InvalidResponse)])
 @pytest.mark.parametrize("packed", [True, False])
 async def test_oversized_response_fails_compressed_or_not(method: str, expected: type, packed: bool) -> None:
     async def large(exchange: Exchange) -> None:
@@ -203,6 +203,21 @@ async def test_oversized_response_fails_compressed_or_not(method: str, expected:
         with pytest.raises(errors.Failure, match="100000 bytes") as caught:
             await http.send(method, "x", base=server.base, content=b"{}")
     assert type(caught.value) is expected
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "gzip, gzip, gzip"])
+async def test_response_compressed_more_than_once_is_not_read(coding: str) -> None:
+    """A few kilobytes of it would be gigabytes before their size is known."""
+
+    async def bomb(exchange: Exchange) -> None:
+        body = b" " * 1_000_000
+        for _ in coding.split(","):
+            body = gzip.compress(body)
+        await exchange.reply(body, "200 OK", f"Content-Encoding: {coding}")
+
+    async with peer(bomb) as server, client() as http:
+        with pytest.raises(errors.ServiceUnavailable, match="compressed"):
+            await http.send("GET", "x", base=server.base)
 
 
 async def test_compressed_response_decompressed() -> None:

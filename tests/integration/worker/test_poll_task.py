@@ -14,7 +14,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import CUT_OFF_OUTAGE, EXCHANGE_OUTAGE, LINKS_OUTAGE, OutageTracker
+from lab_agent.worker.outages import CUT_OFF_OUTAGE, EXCHANGE_OUTAGE, LINKS_OUTAGE, POLL_OUTAGE, OutageTracker
 from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
 from lab_agent.workflow.polling import OrderPoller
 from tests.fakes.exchange_service import service_reachable
@@ -30,10 +30,12 @@ class ScriptedService:
         self.body = b""
         self.others: dict[str, bytes] = {}
         """Answers by the last segment of the path, or by `page`."""
+        self.polls = 0
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         if "token" in request.url.path:
             return httpx.Response(200, json={"access_token": "t", "expires_in": 3600})
+        self.polls += 1
         asked = request.url.params.get("page") or request.url.path.rpartition("/")[2]
         return httpx.Response(200, content=self.others.get(asked, self.body))
 
@@ -41,10 +43,10 @@ class ScriptedService:
 class Poll:
     """A poll task over a store in memory."""
 
-    def __init__(self, service: ScriptedService) -> None:
+    def __init__(self, service: ScriptedService, **options: int) -> None:
         self.service, self.store, self.clock = service, MemoryStore(), VirtualClock()
         settings = make_settings().exchange
-        http = HttpClient(HttpOptions(), transport=httpx.MockTransport(service.answer))
+        http = HttpClient(HttpOptions(**options), transport=httpx.MockTransport(service.answer))
         exchange = ExchangeClient(settings, http, Authenticator(settings.oauth, http, self.store, self.clock, "me"))
         self.waits: list[float] = []
         self.task = PollTask(
@@ -81,6 +83,28 @@ def page(*tasks: str, onward: str | None = None) -> bytes:
     link: list[Any] = [] if onward is None else [{"relation": "next", "url": onward}]
     entries = ", ".join(f'{{"resource": {each}}}' for each in tasks)
     return f'{{"resourceType": "Bundle", "entry": [{entries}], "link": {json.dumps(link)}}}'.encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        page(*([task(1, '"' + "x" * 9_000 + '"')] * 8)),
+        page(*[task(number, "[" + "1," * 1_000 + "1]") for number in range(1_300)]),
+    ],
+    ids=["bytes", "values"],
+)
+async def test_answer_that_is_too_large_is_told_and_holds_nothing_back(body: bytes) -> None:
+    """It is read once, and no further than the limit; the service answers, so everything else goes on."""
+    poll = Poll(ScriptedService(), max_response=64 * 1024 if len(body) < 100_000 else 32 * 1024 * 1024)
+    poll.service.body = body
+    await poll.task.run()
+    assert set(poll.open_alerts()) == {POLL_OUTAGE}
+    assert "exchange.page_size" in CONDITIONS[POLL_OUTAGE.condition].mend
+    assert poll.service.polls == 1
+    assert await poll.task.poll.exchange.answers()
+    poll.service.body = page(task(1))
+    await poll.task.run()
+    assert (poll.orders(), poll.open_alerts()) == ({"t1"}, {})
 
 
 UNBALANCED = ['"ends in a quote\\"', '"\\', "1]", "1}", "[1", '{"a": 1', '"open', '{"a": "}']
