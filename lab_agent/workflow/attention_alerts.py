@@ -124,9 +124,8 @@ def _count_kinds(groups: Sequence[FailureGroup]) -> str:
 
 
 def _to_alert(group: WaitingGroup, now: datetime) -> Alert:
-    """Nothing of a result is quoted: it may name the patient (law 7)."""
     condition, subject = group.key
-    detail = describe_oldest(group.order, group.reason)
+    detail = describe_oldest(group.order)
     return Alert(condition=condition, subject=subject, detail=detail, since=group.since, opened_at=now, count=group.count)
 
 

@@ -32,19 +32,18 @@ def waiting_parts_alert_key(adapter: str) -> AlertKey:
     return AlertKey(ConditionId.ORDERS_PART_WAITS, adapter)
 
 
-def describe_oldest(order: OrderKey | None, reason: str | None = None) -> str:
-    """The member of a group that has waited for longest, as its example; empty where that has no order."""
-    if order is None:
-        return ""
-    return f"order {order} for longest" + (f": {reason}" if reason else "")
+def describe_oldest(order: OrderKey | None) -> str:
+    """The member of a group that has waited for longest, as its example; empty where that has no order.
+
+    Why it waits is left to its page: that may quote what a clinic wrote, and an alert is told away from the machine (law 7).
+    """
+    return "" if order is None else f"order {order} for longest"
 
 
-def open_at_once(
-    uow: UnitOfWork, key: AlertKey, order: OrderKey, since: datetime, now: datetime, reason: str | None = None
-) -> None:
+def open_at_once(uow: UnitOfWork, key: AlertKey, order: OrderKey, since: datetime, now: datetime) -> None:
     """Open the alert of a group with its first member; where it is open already, nothing is changed."""
     if key not in uow.alerts.open_among([key]):
-        detail = describe_oldest(order, reason)
+        detail = describe_oldest(order)
         alert = Alert(condition=key.condition, subject=key.subject, detail=detail, since=since, opened_at=now, count=1)
         uow.alerts.open(alert)
         log.warning("condition found", action="condition_found", alert=str(key), order=order)

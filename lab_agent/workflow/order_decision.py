@@ -136,7 +136,7 @@ def hold_order(uow: UnitOfWork, key: OrderKey, assessed: AssessedOrder | None, n
         is_new = add_once_offered(uow, order, Event(order=key, at=now, action="held", text=hold.text))
     held = order.hold(now, hold)
     uow.orders.save(held if assessed is None else _with_fetched(uow, held, assessed, now))
-    open_at_once(uow, held_orders_alert_key(hold.cause), key, held.held_since or now, now, hold.text)
+    open_at_once(uow, held_orders_alert_key(hold.cause), key, held.held_since or now, now)
     return is_new
 
 
