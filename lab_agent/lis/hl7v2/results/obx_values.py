@@ -12,7 +12,7 @@ from typing import Any
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
-from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers, quotable_code
+from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers
 from lab_agent.lis.hl7v2.timestamps import parse_date_or_time, parse_time_of_day
 from lab_agent.lis.value_reading import (
     BLANKS,
@@ -33,6 +33,7 @@ from lab_agent.lis.value_reading import (
 
 LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})
+_LONGEST_TYPE = 3
 CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 CODE_STRING_TYPES = frozenset({"IS", "ID"})
 _PRECISION = 2
@@ -85,7 +86,7 @@ class ObxValueReader:
         if kind in CODED_TYPES:
             return {"value_codeable_concept": self._read_concept(obx, values)}
         if len(values) > 1:
-            raise InvalidValueError(f"has {len(values)} values of type {kind} instead of one")
+            raise InvalidValueError(f"has {len(values)} values of the type {_quoted_type(kind)}".rstrip() + " instead of one")
         return self._read_single(kind, obx, values[0])
 
     def read_unit(self, obx: Segment) -> dict[str, str | None]:
@@ -150,8 +151,7 @@ class ObxValueReader:
             case "TM":
                 return {"value_time": parse_time_of_day(_only_part(value))}
             case _:
-                named = quotable_code(kind) if kind else "(none)"
-                raise InvalidValueError(f"has the unsupported type {named}".rstrip() + " in OBX-2")
+                raise InvalidValueError(f"has the unsupported type {_quoted_type(kind)}".rstrip() + " in OBX-2")
 
     def _read_text(self, obx: Segment, values: Sequence[FieldValue], *, is_line: bool) -> dict[str, Any]:
         text = "\n".join(value.text for value in values)
@@ -274,3 +274,8 @@ def _says_about(obx: Segment) -> bool:
     """Whether a `~` stands before the value: it parts repetitions, and some write it for "about"."""
     mark, value = obx.separators.repetition, obx.raw(5).strip()
     return mark == "~" and value.startswith(mark) and is_amount(value.strip(f"{mark}{obx.separators.component} "))
+
+
+def _quoted_type(kind: str) -> str:
+    """A type as a reason names it; empty for a text that is longer than any type of HL7 v2, and may be a name (law 7)."""
+    return (kind if len(kind) <= _LONGEST_TYPE else "") if kind else "(none)"
