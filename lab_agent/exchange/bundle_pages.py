@@ -88,8 +88,8 @@ def _parse(context: RequestContext, body: bytes, keep: Callable[[Json], Json]) -
     try:
         page = _parse_valid(context, text, keep)
     except exact_json.TooManyValues as exc:
-        text = f"{context.description} was answered with more JSON values than are read at once; set `exchange.page_size`"
-        raise AnswerTooLarge(text) from exc
+        found = "more JSON values than are read at once; set `exchange.page_size`"
+        raise AnswerTooLarge(f"{context.description} was answered with {found}") from exc
     except (ServiceUnavailable, DataInvalidError):
         parts = _split_entries(text) or _split_at_beginnings(text)
         if parts is None:
