@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import chain
 from typing import Any
 
@@ -21,12 +20,61 @@ from lab_agent.fhir.references import parse_reference
 
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1
-_MAY_IDENTIFY = frozenset({"display", "contained", "text"})
-_FREE_TEXTS = frozenset(
-    {"note", "reason", "reasonCode", "reasonReference", "statusReason", "description", "patientInstruction", "businessStatus"}
-)
-"""What people write, or choose, about a request; of these only the notes of a ProcedureRequest are used."""
-_SCALARS = (str, int, float, Decimal)
+Shape = dict[str, Any]
+"""The fields of an object that are stored, each with those of the object in it; None for a text, number or truth value."""
+_IDENTIFIER: Shape = {"system": None, "value": None}
+_CODING: Shape = {"system": None, "code": None, "display": None}
+_CONCEPT: Shape = {"coding": _CODING, "text": None}
+_CODES: Shape = {"coding": {"system": None, "code": None}}
+_LINK: Shape = {"reference": None}
+_NUMBERED_LINK: Shape = {**_LINK, "identifier": _IDENTIFIER}
+_RESOURCE: Shape = {"resourceType": None, "id": None, "meta": {"security": {"system": None, "code": None}}}
+_ANSWER: Shape = {
+    **{f"value{name}": None for name in ("Boolean", "Decimal", "Integer", "Date", "DateTime", "Time", "String", "Uri")},
+    "valueCoding": _CODING,
+    "valueQuantity": {"value": None, "comparator": None, "unit": None, "code": None},
+}
+_ITEM: Shape = {"linkId": None, "text": None, "answer": _ANSWER}
+_ITEM["item"] = _ANSWER["item"] = _ITEM
+_TASK: Shape = {
+    **_RESOURCE,
+    "status": None,
+    "code": _CODES,
+    "basedOn": _LINK,
+    "partOf": _LINK,
+    "input": {"type": _CODES, "valueBoolean": None, "valueReference": _LINK},
+}
+_RESPONSE: Shape = {**_RESOURCE, "status": None, "source": _LINK, "subject": _LINK, "item": _ITEM}
+_STORED: Mapping[str, Shape] = {
+    "ProcedureRequest": {
+        **_RESOURCE,
+        "status": None,
+        "identifier": _IDENTIFIER,
+        "requisition": _IDENTIFIER,
+        "supportingInfo": _NUMBERED_LINK,
+        "code": _CONCEPT,
+        "subject": _LINK,
+        "occurrenceDateTime": None,
+        "specimen": _LINK,
+        "basedOn": _NUMBERED_LINK,
+    },
+    "Specimen": {
+        **_RESOURCE,
+        "type": _CODES,
+        "subject": _LINK,
+        "collection": {
+            "collectedDateTime": None,
+            "collectedPeriod": {"start": None, "end": None},
+            "method": _CONCEPT,
+            "bodySite": _CODES,
+        },
+        "container": {"identifier": _IDENTIFIER, "type": _CODES, "specimenQuantity": {"value": None}},
+    },
+    "QuestionnaireResponse": _RESPONSE,
+}
+"""What is read of an order (`order_parser`), and all that is stored in plain: any other field may name a person."""
+_SEALED = {"ProcedureRequest": ("note", "subject"), "Specimen": ("extension", "subject"), "QuestionnaireResponse": ("source",)}
+"""What is read, too, and stored with the Patients: texts of the clinic, and whoever is named by a number."""
 PURGED = UnreadableResource("its identification data was purged here", 0)
 
 
@@ -92,27 +140,27 @@ class OrderGraph:
         return tuple(dict.fromkeys(named if isinstance(named, str) and named else given for named, given in own))
 
     def to_json(self) -> GraphJson:
-        """Give the graph as bytes. The medical part holds no name, birth date, narrative, note, reason or reference's display."""
+        """Give the graph as bytes. The medical part holds what is read of an order, and nothing in which people write names."""
         patients = {ref: body for ref, body in self.resources.items() if ref.type == "Patient"}
-        others_as_read = {ref: body for ref, body in self.resources.items() if ref.type != "Patient"}
-        others = {ref: strip_identification(body) for ref, body in others_as_read.items()}
+        others = {ref: body for ref, body in self.resources.items() if ref.type != "Patient"}
+        stored = {ref: keep_fields(body, _STORED.get(ref.type, _RESOURCE)) for ref, body in others.items()}
         responses = self.questionnaire_responses
         medical = {
             "format": _FORMAT_VERSION,
             "base_url": self.base_url,
-            "order_task": strip_identification(self.order_task),
-            "line_tasks": [strip_identification(task) for task in self.line_tasks],
-            "resources": _resources_to_list(others),
+            "order_task": keep_fields(self.order_task, _TASK),
+            "line_tasks": [keep_fields(task, _TASK) for task in self.line_tasks],
+            "resources": _resources_to_list(stored),
             "unreadable": [[ref.type, ref.id, why.reason, why.status] for ref, why in self.unreadable.items()],
             "patients": [ref.id for ref in patients],
-            "questionnaire_responses": None if responses is None else [strip_identification(each) for each in responses],
+            "questionnaire_responses": None if responses is None else [keep_fields(each, _RESPONSE) for each in responses],
             "answers_withheld": self.answers_withheld,
         }
-        notes = {ref: body["note"] for ref, body in others_as_read.items() if ref.type == "ProcedureRequest" and "note" in body}
         identification = {
             "format": _FORMAT_VERSION,
             "resources": _resources_to_list(patients),
-            "notes": _resources_to_list(notes),
+            "sealed": _resources_to_list({ref: _sealed_fields(ref.type, body) for ref, body in others.items()}),
+            "sealed_responses": [_sealed_fields("QuestionnaireResponse", each) for each in responses or ()],
         }
         return GraphJson(exact_json.dumps(medical), exact_json.dumps(identification))
 
@@ -122,29 +170,32 @@ class OrderGraph:
         stored = exact_json.loads(medical)
         patients = read_patients(identification) if identification else {}
         try:
-            notes = exact_json.loads(identification).get("notes", []) if identification else []
-            return cls._from_parts(stored, patients, _resources_from_list(notes))
+            return cls._from_parts(stored, patients, exact_json.loads(identification) if identification else {})
         except (KeyError, TypeError, ValueError) as exc:
             raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
     @classmethod
-    def _from_parts(cls, stored: Json, patients: Mapping[ResourceRef, Json], notes: Mapping[ResourceRef, Any]) -> OrderGraph:
-        others = _resources_from_list(stored["resources"])  # those of older graphs have their notes here
+    def _from_parts(cls, stored: Json, patients: Mapping[ResourceRef, Json], identification: Json) -> OrderGraph:
+        others = _resources_from_list(stored["resources"])  # those of older graphs have all of their fields here
+        sealed = _resources_from_list(identification.get("sealed", []))
+        found = _resources_from_list(identification.get("notes", []))  # of older graphs
+        notes = {ref: {"note": note} for ref, note in found.items()}
         unreadable = {
             ResourceRef(kind, each): UnreadableResource(reason, status) for kind, each, reason, status in stored["unreadable"]
         }
         purged = {ref: PURGED for each in stored["patients"] if (ref := ResourceRef("Patient", each)) not in patients}
         responses = stored["questionnaire_responses"]
+        sources: list[Json] = identification.get("sealed_responses") or [{} for _ in responses or ()]
         return cls(
             base_url=stored["base_url"],
             order_task=stored["order_task"],
             line_tasks=tuple(stored["line_tasks"]),
             resources={
-                **{ref: {**body, "note": notes[ref]} if ref in notes else body for ref, body in others.items()},
+                **{ref: _merge(body, sealed.get(ref) or notes.get(ref, {})) for ref, body in others.items()},
                 **patients,
             },
             unreadable={**unreadable, **purged},
-            questionnaire_responses=None if responses is None else tuple(responses),
+            questionnaire_responses=None if responses is None else tuple(map(_merge, responses, sources)),
             answers_withheld=bool(stored.get("answers_withheld")),
         )
 
@@ -181,6 +232,14 @@ def read_patients(identification: bytes) -> dict[ResourceRef, Json]:
         raise DataInvalidError((Problem("order", "is not a stored order graph", "fetch the order again"),)) from exc
 
 
+def _merge(body: Json, sealed: Json) -> Json:
+    return {**body, **sealed}
+
+
+def _sealed_fields(resource_type: str, body: Json) -> Json:
+    return {name: body[name] for name in _SEALED.get(resource_type, ()) if name in body}
+
+
 def _resources_to_list(resources: Mapping[ResourceRef, Json]) -> list[Any]:
     return [[ref.type, ref.id, body] for ref, body in resources.items()]
 
@@ -189,25 +248,13 @@ def _resources_from_list(rows: list[Any]) -> dict[ResourceRef, Json]:
     return {ResourceRef(kind, resource_id): body for kind, resource_id, body in rows}
 
 
-def strip_identification(value: Any) -> Any:
-    """Give a copy of JSON without what may name a person outside of Patient resources; the input is not changed.
+def keep_fields(value: Any, shape: Shape | None) -> Any:
+    """Give a copy of JSON with the fields of a shape alone; what has another type than it should keeps that, without its text.
 
-    That is the `display` of a reference, the narrative `text.div`, `contained` resources, notes and reasons. Nothing here uses
-    them but the notes of a ProcedureRequest, which are kept with the Patients; and a Task is always read again before it is
-    written, so nothing that others wrote is lost.
+    A text in place of a Reference is its address (`elements`).
     """
-    if isinstance(value, Mapping):
-        return {
-            key: item if isinstance(item, _SCALARS) else strip_identification(item)
-            for key, item in value.items()
-            if key not in _FREE_TEXTS and (key not in _MAY_IDENTIFY or not _is_identifying(value, key, item))
-        }
     if isinstance(value, list | tuple):
-        return [strip_identification(item) for item in value]
-    return value
-
-
-def _is_identifying(owner: Mapping[str, Any], key: str, item: Any) -> bool:
-    if key == "display":
-        return "code" not in owner
-    return key == "contained" or (key == "text" and isinstance(item, Mapping))
+        return [keep_fields(each, shape) for each in value]
+    if isinstance(value, Mapping):
+        return {key: keep_fields(each, shape[key]) for key, each in value.items() if key in shape} if shape else {}
+    return value if shape is None or not isinstance(value, str) or "reference" in shape else ""

@@ -44,8 +44,9 @@ _MESSAGE_TYPES: Mapping[str, _MessageType] = {
 }
 
 
-_NOTES = "line_notes"
-"""Where the identity part of an order has the notes of its lines, by their keys: people write names there."""
+_SEALED = {"line_notes": ("lines", "key", "notes"), "specimen_infos": ("specimens", "id", "supporting_info")}
+"""Texts of the clinic, in which people write names: where the identity part of an order has them, and the medical part had them:
+of which objects, by what these are named, in which field."""
 
 
 def dump_order(order: LabOrder) -> bytes:
@@ -92,8 +93,7 @@ def load_reported_patient(data: bytes) -> ReportedPatient:
 
 def load_order_patient(data: bytes) -> OrderPatient:
     """Read the identity part of `split_identity`. Raises `DataInvalidError`."""
-    patient = _parse_object(data)
-    patient.pop(_NOTES, None)
+    patient = {key: value for key, value in _parse_object(data).items() if key not in _SEALED}
     return read_as(OrderPatient, patient, issues=[])
 
 
@@ -107,20 +107,22 @@ def validate_message(message: LabMessage) -> LabMessage:
 
 
 def split_identity(order: LabOrder) -> tuple[bytes, bytes]:
-    """Split an order into its medical part and what may identify the patient, notes included (law 7): `(medical, identity)`."""
+    """Split an order into its medical part and what may identify the patient, texts included (law 7): `(medical, identity)`."""
     tree = to_json_object(order)
     identity = tree.pop("patient")
-    notes = {line["key"]: line.pop("notes") for line in tree["lines"] if line.get("notes")}
-    return _dump(tree), _dump({**identity, _NOTES: notes} if notes else identity)
+    for name, (objects, key, text) in _SEALED.items():
+        if found := {each[key]: each.pop(text) for each in tree.get(objects, ()) if each.get(text)}:
+            identity[name] = found
+    return _dump(tree), _dump(identity)
 
 
 def join_identity(medical: bytes, identity: bytes) -> LabOrder:
     """Join the two parts of `split_identity` again; a purged identity is `{}`. Raises `DataInvalidError`."""
     tree, patient = _parse_object(medical), _parse_object(identity)
-    notes = patient.pop(_NOTES, {})
-    for line in tree.get("lines", ()):
-        if found := notes.get(line["key"]):
-            line["notes"] = found
+    for name, (objects, key, text) in _SEALED.items():
+        found = patient.pop(name, {})
+        for each in tree.get(objects, ()):
+            each.update({text: found[each[key]]} if each[key] in found else {})
     return _read_order({**tree, "patient": patient})
 
 

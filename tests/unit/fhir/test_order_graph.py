@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from lab_agent import exact_json
 from lab_agent.domain.received_order import ResourceRef
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.order_graph import OrderGraph
+from lab_agent.fhir.order_parser import parse_order
 
 
 def _start(wire: dict[str, Any]) -> OrderGraph:
@@ -61,26 +63,50 @@ def test_graph_round_trips_split_with_exact_digits(wire: dict[str, Any], graph_f
 
 
 @pytest.mark.parametrize(
-    ("key", "text"),
+    ("key", "text", "read"),
     [
-        ("note", [{"text": "Call Anna Canary"}]),
-        ("reasonCode", [{"text": "Anna Canary"}]),
-        ("reason", {"text": "Anna Canary"}),
-        ("statusReason", {"text": "Anna Canary"}),
-        ("description", "Anna Canary"),
-        ("supportingInfo", [{"reference": "Organization/1", "display": "Anna Canary"}]),
+        ("note", [{"text": "Call Anna Canary"}], {"ProcedureRequest"}),
+        ("extension", [{"url": "urn:x", "valueString": "Anna Canary"}], {"Specimen"}),
+        ("reasonCode", [{"text": "Anna Canary"}], set()),
+        ("description", "Anna Canary", set()),
+        ("status", {"text": "Anna Canary"}, set()),
+        ("code", "Anna Canary", set()),
+        ("meta", {"security": ["Anna Canary"], "tag": [{"code": "Anna Canary"}]}, set()),
+        ("aFieldThatNobodyKnows", {"anything": ["Anna Canary"]}, set()),
     ],
 )
-def test_free_texts_are_kept_apart(wire: dict[str, Any], graph_from_wire: Any, key: str, text: Any) -> None:
-    """None is in the medical part, and the notes of a request are there for whoever has the other."""
+def test_texts_are_kept_apart_or_not_at_all(
+    wire: dict[str, Any], graph_from_wire: Any, key: str, text: Any, read: set[str]
+) -> None:
+    """None is in the medical part; what is read of them is there for whoever has the other, and as malformed as it was."""
     for body in (wire["order_task"], *wire["line_tasks"], *wire["resources"].values()):
         body[key] = text
-    kept = graph_from_wire(wire).to_json()
+    graph = graph_from_wire(wire)
+    kept = graph.to_json()
     assert b"Canary" not in kept.medical
     again = OrderGraph.from_json(kept.medical, kept.identification)
-    notes = [body.get("note") for ref, body in again.resources.items() if ref.type == "ProcedureRequest"]
-    assert all((each == text) is (key == "note") for each in notes)
-    assert notes
+    assert {ref.type for ref, body in again.resources.items() if body.get(key) == text} - {"Patient"} == read
+    assert parse_order(again).malformed_fields == parse_order(graph).malformed_fields
+
+
+def test_patients_number_is_sealed_and_comes_back(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    for body in wire["resources"].values():
+        body["subject"] = {"identifier": {"system": "urn:policy", "value": "CANARY-7"}, "display": "Anna"}
+    answers = [{"resourceType": "QuestionnaireResponse", "id": "q", "source": {"identifier": {"value": "CANARY-7"}}}]
+    graph = graph_from_wire(wire).with_questionnaire_responses(answers)
+    kept = graph.to_json()
+    assert b"CANARY" not in kept.medical
+    again = parse_order(OrderGraph.from_json(kept.medical, kept.identification))
+    assert again.patient_reference == "urn:policy|CANARY-7"
+    assert again.responses == parse_order(graph).responses
+
+
+def test_graph_of_the_former_version_keeps_its_notes(wire: dict[str, Any], graph_from_wire: Any) -> None:
+    kept = graph_from_wire(wire).to_json()
+    former = {**exact_json.loads(kept.identification), "notes": [["ProcedureRequest", "pr1", [{"text": "urgent"}]]]}
+    del former["sealed"], former["sealed_responses"]
+    again = OrderGraph.from_json(kept.medical, exact_json.dumps(former))
+    assert again.resources[ResourceRef("ProcedureRequest", "pr1")]["note"] == [{"text": "urgent"}]
 
 
 def test_purged_patient_is_unreadable_and_not_requested(wire: dict[str, Any], graph_from_wire: Any) -> None:

@@ -467,18 +467,21 @@ def test_medical_part_contains_no_patient_data() -> None:
         "lines": [],
     }
     line = {"key": "L1", "item": "001", "ordered_at": MOMENT, "notes": ["Call Ivanova"]}
+    specimens = [{"id": "S1", "supporting_info": "Ivanova, 3"}, {"id": "S2"}]
     for lines in ([], [line, {**line, "key": "L2", "notes": []}]):
-        order = serialization.load_order(json.dumps({**tree, "lines": lines}).encode())
+        order = serialization.load_order(json.dumps({**tree, "lines": lines, "specimens": specimens}).encode())
         medical, identity = serialization.split_identity(order)
         assert b"Ivanova" not in medical
         assert b"1980" not in medical
-        assert {**json.loads(identity), "line_notes": None} == {**tree["patient"], "line_notes": None}
+        sealed = {"line_notes": None, "specimen_infos": {"S1": "Ivanova, 3"}}
+        assert {**json.loads(identity), "line_notes": None} == {**tree["patient"], **sealed}
         assert serialization.load_order_patient(identity) == order.patient
         assert serialization.join_identity(medical, identity) == order
         purged = serialization.join_identity(medical, b"{}")
         assert isinstance(purged, LabOrder)
         assert purged.patient.family is None
         assert [each.notes for each in purged.lines] == [()] * len(lines)
+        assert [each.supporting_info for each in purged.specimens] == [None, None]
 
 
 def test_schemas_match_what_is_accepted() -> None:
