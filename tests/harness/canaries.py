@@ -1,7 +1,8 @@
-"""Patients whose every identifying field is a word that stands nowhere else, and a look at every address of the status page."""
+"""Patients and resources whose every field is a word that stands nowhere else, and a look at every address of the status page."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
+from fhir.resources.STU3 import get_fhir_model_class
 
 from lab_agent.status.app import PAGE_MODULES
 
@@ -20,6 +22,8 @@ SHOWN = (FAMILY, GIVEN, MIDDLE, BORN, "+15550199471", "kanarmail@example.org", "
 """What the page shows of a patient to those who may reveal it."""
 HIDDEN = ("Kanarmaiden", "Kanarstreet", "Kanarcity", "KANARPOST", "Kanarcontact", "Kanardisplay", "Kanarnarrative", "Kanarfile")
 CANARIES = (*SHOWN, *HIDDEN, BORN.replace("-", ""), "13.08.1907")
+NAMELESS = frozenset({"id", "reference", "resourceType", "versionId", "fullUrl"})
+"""What a resource is addressed by: no person writes it, and log and alerts name resources by it."""
 _PER_KIND = 2
 """How many addresses of one kind are looked at: of one route, with the same parameters."""
 _MAX_ADDRESSES = 250
@@ -82,6 +86,69 @@ def _references(value: Any) -> Iterator[dict[str, Any]]:
             yield from _references(each)
 
 
+@dataclass
+class Canaries:
+    """Words that stand nowhere else, by the place where each was put."""
+
+    places: dict[str, str] = field(default_factory=dict)
+
+    def new(self, place: str) -> str:
+        word = f"kanar{len(self.places):05}x"
+        self.places[word] = place
+        return word
+
+    def find(self, text: str | bytes) -> set[str]:
+        """Places of the words that stand in a text, in whatever case."""
+        found = re.findall(r"kanar\d{5}x", (text.decode(errors="replace") if isinstance(text, bytes) else text).casefold())
+        return {self.places[each] for each in found}
+
+    # --- words in JSON
+
+    def everywhere_else(self, resource: dict[str, Any], as_text: bool) -> dict[str, Any]:
+        """The resource with each element of STU3 that it lacks, and in each object what FHIR allows in any."""
+        kind = resource["resourceType"]
+        made = self._decorate(resource, kind)
+        for name in get_fhir_model_class(kind).elements_sequence():
+            if name not in resource and name not in NAMELESS:
+                place = f"{kind}.{name}"
+                made[name] = self.new(place) if as_text else [self.sink(place)]
+        return made
+
+    def leaves(self, resource: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        """Paths of the values of a resource in which somebody may write."""
+        members = resource.items() if isinstance(resource, dict) else enumerate(resource) if isinstance(resource, list) else ()
+        for key, value in members:
+            if key not in NAMELESS:
+                yield from [(*path, key)] if not isinstance(value, dict | list) else self.leaves(value, (*path, key))
+
+    def put(self, resource: Any, path: tuple[Any, ...], kind: str) -> Any:
+        """A copy with a word at the place."""
+        copy = json.loads(json.dumps(resource))
+        at = copy
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = self.new(f"{kind}." + ".".join(str(each) for each in path if not isinstance(each, int)))
+        return copy
+
+    def _decorate(self, value: Any, place: str) -> Any:
+        if isinstance(value, list):
+            return [self._decorate(each, place) for each in value]
+        if not isinstance(value, dict):
+            return value
+        made = {key: self._decorate(each, f"{place}.{key}") for key, each in value.items()}
+        more = {"extension": [{"url": self.new(f"{place}.extension.url"), "valueString": self.new(f"{place}.extension.value")}]}
+        if "reference" in value:
+            more["display"] = self.new(f"{place}.display")
+            more["identifier"] = {"value": self.new(f"{place}.identifier")}
+        return {**more, **made}
+
+    def sink(self, place: str) -> dict[str, Any]:
+        """An object with what any type of FHIR has for people."""
+        words = {key: self.new(f"{place}.{key}") for key in ("text", "display", "value", "title", "div", "authorString", "url")}
+        coding = [{key: self.new(f"{place}.coding.{key}") for key in ("system", "code", "display")}]
+        return {**words, "coding": coding, "identifier": {"value": self.new(f"{place}.identifier")}}
+
+
 def page_routes() -> tuple[str, ...]:
     """The routes of the status page that are read, but for the stream, which does not end."""
     routes = [route for module in PAGE_MODULES for route in module.router.routes]
@@ -101,7 +168,7 @@ class Crawl:
     _kinds: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def run(self, addresses: Iterable[str]) -> None:
-        waiting = [each for each in addresses if self._is_wanted(each)]
+        waiting = [each for each in addresses if self.is_wanted(each)]
         while waiting:
             address = waiting.pop(0)
             if address in self.statuses:
@@ -114,7 +181,7 @@ class Crawl:
             if answer.headers.get("content-type", "").startswith("text/html"):
                 if found := re.search(r'name="csrf_token" value="([^"]+)"', answer.text):
                     self.token = found[1]
-                waiting += [each for each in map(unescape, _LINK.findall(answer.text)) if self._is_wanted(each)]
+                waiting += [each for each in map(unescape, _LINK.findall(answer.text)) if self.is_wanted(each)]
 
     def unexpected(self, noted: Mapping[str, set[str]]) -> dict[str, list[str]]:
         """The canaries by address, without those that may stand at a route."""
@@ -128,7 +195,8 @@ class Crawl:
         """The routes that gave an answer that is no refusal."""
         return {route for address, status in self.statuses.items() if status < 400 and (route := route_of(address))}
 
-    def _is_wanted(self, address: str) -> bool:
+    def is_wanted(self, address: str) -> bool:
+        """Whether it was not read yet, nor enough others of its kind."""
         parts = urlsplit(address)
         route = route_of(address)
         if address in self.statuses or route is None:

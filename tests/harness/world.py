@@ -114,6 +114,7 @@ class SimulatedAgent:
             metrics=Metrics(),
             owner=name,
         )
+        self.metrics = components.metrics
         self.matcher = bootstrap.build_matcher(world.settings, components.mapping_cache, world.catalogues.view)
         self.assessor = bootstrap.build_assessor(components)
         self.ended_orders = bootstrap.build_ended_orders(components)
