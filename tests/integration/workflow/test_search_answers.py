@@ -114,6 +114,7 @@ async def test_order_with_unfiltered_answers_can_be_refused(make_scenario: MakeS
     await scenario.process_all()
     await refresh_search_alerts(scenario)
     texts = [alert.detail for alert in scenario.world.store._data.alerts]  # type: ignore[attr-defined]
+    texts.append(str((await scenario.order_record()).reason))
     assert sum("`exchange.questionnaire_search`" in text for text in texts) == 2
     service, key = scenario.world.settings.exchange.base_url, (await scenario.order_record()).key
     await operator_orders.reject_order(scenario.world.store, service, key, "no", by="eve", now=scenario.world.clock.now())
