@@ -101,7 +101,7 @@ class SimulatedAgent:
         )
         authenticator = Authenticator(world.settings.exchange.oauth, self._http, self.store, world.clock, name)
         self.exchange = ExchangeClient(world.settings.exchange, self._http, authenticator)
-        components = Components(
+        self.components = components = Components(
             settings=world.settings,
             clock=world.clock,
             store=self.store,

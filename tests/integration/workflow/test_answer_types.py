@@ -234,5 +234,5 @@ async def test_page_in_place_of_an_answer_is_told(make_scenario: MakeScenario, s
 async def test_check_names_a_page(make_scenario: MakeScenario, status: int, page: str) -> None:
     scenario = make_scenario(1)
     change_answers(scenario, lambda request: request.method == "GET", answer_with(status, page))
-    result = (await check_service(scenario.world.settings, scenario.agent.exchange))[0]
+    result = (await check_service(scenario.agent.components))[0]
     assert (result.status, "an HTML page" in result.detail) == (CheckStatus.WRONG, True)
