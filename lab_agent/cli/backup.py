@@ -153,13 +153,6 @@ def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 @restored_app.command()
 def release(
-    withdrawals: Annotated[
-        bool,
-        typer.Option(
-            "--tell-withdrawals/--no-withdrawals",
-            help="Whether to tell laboratory systems of the lines that were found withdrawn.",
-        ),
-    ] = True,
     config: ConfigOption = None,
     by: ByOption = None,
     yes: YesOption = False,
@@ -174,7 +167,7 @@ def release(
                 await asyncio.to_thread(typer.confirm, "Let work go on?", abort=True, err=True)
 
         def write(uow: UnitOfWork) -> None:
-            release_restoration(uow, context.now, operator_name(by), tell_withdrawals=withdrawals)
+            release_restoration(uow, context.now, operator_name(by))
             uow.commit()
 
         await context.store.run(write)

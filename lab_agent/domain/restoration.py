@@ -34,8 +34,7 @@ class Restoration:
     """One restore. `known_until` is the newest thing that the database knew when it was noticed.
 
     `reconciled_at`: the open orders were compared with the service since, but for `not_compared` ones that alone could not be.
-    Laboratory systems are told nothing until an operator has released it. `tells_withdrawals`: then they are told of lines that
-    were found withdrawn.
+    Laboratory systems are told nothing until an operator has released it.
     """
 
     sign: RestoreSign
@@ -45,7 +44,6 @@ class Restoration:
     not_compared: int = 0
     released_at: datetime | None = None
     released_by: str | None = None
-    tells_withdrawals: bool = True
 
     @property
     def is_open(self) -> bool:
@@ -56,9 +54,9 @@ class Restoration:
         """The open orders were compared with the service, but for so many."""
         return replace(self, reconciled_at=self.reconciled_at or now, not_compared=not_compared)
 
-    def released(self, now: datetime, by: str, *, tells_withdrawals: bool) -> Restoration:
+    def released(self, now: datetime, by: str) -> Restoration:
         """An operator lets work go on."""
-        return replace(self, released_at=now, released_by=by, tells_withdrawals=tells_withdrawals)
+        return replace(self, released_at=now, released_by=by)
 
     def concerns(self, decided_at: datetime) -> bool:
         """Whether what was decided then may have been done already, or anew, by the time that the backup does not know."""
@@ -70,8 +68,9 @@ class Restoration:
 
     @classmethod
     def from_json(cls, text: str) -> Restoration:
-        """Read what `to_json` has written."""
+        """Read what `to_json` has written, also that of an older program, which had `tells_withdrawals`."""
         values: dict[str, Any] = json.loads(text)
+        values.pop("tells_withdrawals", None)
         for key in ("noticed_at", "known_until", "reconciled_at", "released_at"):
             values[key] = datetime.fromisoformat(values[key]) if values[key] else None
         values["sign"] = RestoreSign(values["sign"])

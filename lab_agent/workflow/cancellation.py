@@ -16,7 +16,6 @@ from lab_agent.ports.lis import AdapterSource
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workflow.line_lifecycle import advance_order
 from lab_agent.workflow.reopening import is_possibly_submitted
-from lab_agent.workflow.restored_store import load_restoration
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,10 @@ class CancelOrderHandler:
 
     def load(self, uow: UnitOfWork, job: Job) -> CancelOutcome | None:
         """Load why the laboratory system is not told; None if it is."""
-        name, restored = jobs.adapter_of(job), load_restoration(uow)
+        name = jobs.adapter_of(job)
         if not is_possibly_submitted(uow, OrderKey(job.target), name):
             text = f"the laboratory system {name} never got the order, so nothing is cancelled there"
             return CancelOutcome(text, is_without_order=True)
-        if restored is not None and not restored.tells_withdrawals and restored.concerns(job.first_due_at):
-            text = f"the laboratory system {name} is not told of it, as was decided when the restored database was released"
-            return CancelOutcome(text)
         return None
 
     async def perform(self, lease: Lease, loaded: CancelOutcome | None) -> CancelOutcome:

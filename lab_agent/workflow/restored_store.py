@@ -100,11 +100,8 @@ def note_reconciled(uow: UnitOfWork, now: datetime, not_compared: int = 0) -> No
         uow.key_values.set(_KEY, known.reconciled(now, not_compared).to_json())
 
 
-def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdrawals: bool) -> Restoration:
-    """Let work go on. Raises `InvalidTransitionError` where it is too early, or there is nothing to release.
-
-    Without `tell_withdrawals`, laboratory systems are not told of the lines that were found withdrawn.
-    """
+def release_restoration(uow: UnitOfWork, now: datetime, by: str) -> Restoration:
+    """Let work go on. Raises `InvalidTransitionError` where it is too early, or there is nothing to release."""
     known = load_restoration(uow)
     if known is None or not known.is_open:
         raise InvalidTransitionError("The database was not restored, or is released already; there is nothing to release.")
@@ -113,11 +110,10 @@ def release_restoration(uow: UnitOfWork, now: datetime, by: str, *, tell_withdra
             "The open orders are not compared with the service yet. The agent does that as soon as it runs and the service "
             "answers; release the database then."
         )
-    released = known.released(now, by, tells_withdrawals=tell_withdrawals)
+    released = known.released(now, by)
     uow.key_values.set(_KEY, released.to_json())
     for key in (RESTORED_ALERT, SECOND_AGENT_ALERT):
         close_alert(uow, key, now)
-    details = {"tells_withdrawals": "yes" if tell_withdrawals else "no"}
-    uow.audit.add(AuditEntry(at=now, action=AuditAction.RESTORE_RELEASED, by=by, details=details))
+    uow.audit.add(AuditEntry(at=now, action=AuditAction.RESTORE_RELEASED, by=by))
     log.warning("the restored database was released", action="restore_released", by=by)
     return released

@@ -62,7 +62,7 @@ class Watching:
 
     async def release(self) -> None:
         def write(uow: UnitOfWork) -> None:
-            release_restoration(uow, self.bench.clock.now(), "anna", tell_withdrawals=True)
+            release_restoration(uow, self.bench.clock.now(), "anna")
             uow.commit()
 
         await self.bench.store.run(write)

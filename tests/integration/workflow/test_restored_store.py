@@ -177,7 +177,7 @@ async def restore_before_handover(scenario: Scenario, *, submitted: bool) -> Non
     now = scenario.world.clock.now()
     await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
     await write(scenario, lambda uow: note_reconciled(uow, now))
-    await write(scenario, lambda uow: release_restoration(uow, now, "anna", tell_withdrawals=True))
+    await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
     await scenario.world.drain(scenario.agent)
 
 
@@ -203,15 +203,14 @@ async def test_new_order_after_release_is_submitted_at_once(make_scenario: MakeS
     now = scenario.world.clock.now()
     await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
     await write(scenario, lambda uow: note_reconciled(uow, now))
-    await write(scenario, lambda uow: release_restoration(uow, now, "anna", tell_withdrawals=True))
+    await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
     scenario.world.lis.can_confirm = False
     scenario.world.clock.advance(1)
     await scenario.process_all()
     assert len(scenario.world.lis.submitted) == 1
 
 
-@pytest.mark.parametrize("tell", [True, False])
-async def test_withdrawals_are_told_if_the_operator_says_so(make_scenario: MakeScenario, tell: bool) -> None:
+async def test_withdrawals_are_told_after_the_release(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
     await scenario.process_all()
     now = scenario.world.clock.now()
@@ -221,9 +220,9 @@ async def test_withdrawals_are_told_if_the_operator_says_so(make_scenario: MakeS
     await scenario.agent.reconcile.run()
     await write(scenario, lambda uow: note_reconciled(uow, now))
     now = scenario.world.clock.now()
-    await write(scenario, lambda uow: release_restoration(uow, now, "anna", tell_withdrawals=tell))
+    await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
     await scenario.world.drain(scenario.agent)
-    assert bool(scenario.world.lis.cancelled) is tell
+    assert scenario.world.lis.cancelled
     assert (await scenario.order_record()).state is OrderState.CLOSED
 
 
@@ -232,4 +231,4 @@ async def test_release_before_comparison_is_refused(make_scenario: MakeScenario)
     now = scenario.world.clock.now()
     await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
     with pytest.raises(InvalidTransitionError):
-        await write(scenario, lambda uow: release_restoration(uow, now, "anna", tell_withdrawals=True))
+        await write(scenario, lambda uow: release_restoration(uow, now, "anna"))

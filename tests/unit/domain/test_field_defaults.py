@@ -90,7 +90,6 @@ OTHER_DEFAULTS: dict[type[Any], dict[str, Any]] = {
     records.LineRecord: {"state": state_machines.LineState.REQUESTED},
     refused_messages.RefusedMessage: {"state": refused_messages.RefusedState.WAITING, "count": 1, "is_kept": True},
     report_records.ReportRecord: {"state": state_machines.ReportState.RECEIVED},
-    restoration.Restoration: {"tells_withdrawals": True},
     retry.Backoff: {"first": 2.0, "longest": 300.0},
     work_orders.WorkOrder: {"state": state_machines.WorkOrderState.ACCEPTED},
 }
