@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lab_agent.settings.groups import Seconds, SettingsGroup
+from lab_agent.settings.groups import Basic, Seconds, SettingsGroup
 
 
 class BackupSettings(SettingsGroup):
     """What `lab-agent backup` writes, and how old the newest copy may be. See docs/restore.md."""
 
-    folder: Path | None = None
+    folder: Basic[Path | None] = None
     """Folder of the backups, best on another disk or machine. Where it is set, their age is watched."""
     keep: Annotated[int, Field(ge=1)] = 14
     """How many backups are kept; older ones are deleted after a new one was verified."""

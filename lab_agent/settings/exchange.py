@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
 
 from lab_agent.errors import ForeignOrigin
-from lab_agent.settings.groups import Seconds, SettingsGroup
+from lab_agent.settings.groups import Basic, Seconds, SettingsGroup
 from lab_agent.url_origin import is_loopback, origin_of
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
@@ -51,20 +51,20 @@ BaseUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(valu
 class OAuthSettings(SettingsGroup):
     """How the laboratory signs in at the exchange service (interface: Authentication)."""
 
-    grant: Grant
+    grant: Basic[Grant]
     """`password`, `client_credentials`, `basic` (no tokens), or `authorization_code` (an operator runs `lab-agent login`
     once)."""
-    auth_url: AbsoluteUrl | None = None
+    auth_url: Basic[AbsoluteUrl | None] = None
     """Address of the authorization site. Needed by every grant but `basic`."""
-    client_id: str | None = None
+    client_id: Basic[str | None] = None
     """Client id that the service issued. Needed by every grant but `basic`."""
-    client_secret: SecretStr | None = None
+    client_secret: Basic[SecretStr | None] = None
     """Client secret that the service issued."""
-    username: str | None = None
+    username: Basic[str | None] = None
     """Login, for the grants `password` and `basic`."""
-    password: SecretStr | None = None
+    password: Basic[SecretStr | None] = None
     """Password, for the grants `password` and `basic`."""
-    redirect_uri: Annotated[str, AfterValidator(_require_absolute_url)] | None = None
+    redirect_uri: Basic[Annotated[str, AfterValidator(_require_absolute_url)] | None] = None
     """Registered callback address, for the grant `authorization_code`; `login` listens there if it is on this machine."""
     scope: str = "offline_access"
     """Scope to request; empty requests none. Many services issue a refresh token for `offline_access` only."""
@@ -96,7 +96,7 @@ class ContractSettings(SettingsGroup):
 
     counterparty: str | None = None
     """Guid of the counterparty that may read our uploads. If not set, the owner of the order's ProcedureRequest."""
-    adapter: str | None = None
+    adapter: Basic[str | None] = None
     """LIS adapter that takes this contract's orders, by its name in [lis]. If not set, the default adapter."""
 
 
@@ -132,13 +132,13 @@ class UrlTemplateSettings(SettingsGroup):
 class ExchangeSettings(SettingsGroup):
     """The exchange service, as this laboratory uses it."""
 
-    base_url: BaseUrl
+    base_url: Basic[BaseUrl]
     """API address of the service ({base_url} in the interface document), of stage or of production."""
-    lab_codes_url: AbsoluteUrl
+    lab_codes_url: Basic[AbsoluteUrl]
     """Address that the laboratory-side code systems begin with ({lab_codes_url} in the interface document)."""
-    second_labels_system: str | None = None
+    second_labels_system: Basic[str | None] = None
     """System of the second barcode of the studies that need two ({second_labels_system} in the interface document)."""
-    laboratory: str
+    laboratory: Basic[str]
     """The laboratory's own counterparty guid."""
     allow_plain_http: bool = False
     """Whether tokens may travel unencrypted to another machine. Only for a closed test network; https is the rule."""

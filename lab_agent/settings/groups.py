@@ -9,10 +9,15 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from lab_agent.settings.introspection import BASIC
+
+T = TypeVar("T")
+Basic = Annotated[T, BASIC]
+"""A key that most installations set."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A duration in seconds."""
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -84,7 +89,7 @@ class LisSettings(SettingsGroup):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, dict[str, Any]]
 
-    default: str = "folder"
+    default: Basic[str] = "folder"
     """Name of the `[lis.<name>]` table whose laboratory system gets the orders that no route and no contract sends elsewhere."""
     call_timeout: Seconds = 60.0
     """Seconds that one call to an adapter may take; after that its outcome counts as unknown."""
@@ -111,7 +116,7 @@ class LoggingSettings(SettingsGroup):
 class ResultsSettings(SettingsGroup):
     """Reports, observations and documents on their way to the service."""
 
-    documents: Literal["upload", "host", "none"] = "upload"
+    documents: Basic[Literal["upload", "host", "none"]] = "upload"
     """How result documents reach the service: `upload` as Binary, `host` by our own API (partners must be able to reach it),
     `none` omits them (stage, where no laboratory provides printed forms)."""
     send_interpretation: bool = False
@@ -124,13 +129,6 @@ class ResultsSettings(SettingsGroup):
     several_tests_code: str | None = None
     """Nomenclature code of a report about several tests. If not set, that of the first test that it names, else of the first line
     that it covers."""
-    report_system: str | None = Field(default=None, pattern=r"^\S+$")
-    """Identifier system of our DiagnosticReports. If not set, `{lab_codes_url}/report`. Never change it later."""
-    observation_system: str | None = Field(default=None, pattern=r"^\S+$")
-    """Identifier system of our Observations. If not set, `{lab_codes_url}/observation`. Never change it later."""
-    order_system: str | None = Field(default=None, pattern=r"^\S+$")
-    """Identifier system of the orders that our DiagnosticReports name: all reports of an order are found by it again. If not set,
-    `{lab_codes_url}/order`. Never change it later."""
     max_document: Annotated[int, Field(ge=1)] = 14_000_000
     """Largest document in bytes; a larger one is held for an operator. An upload carries it in Base64, a third larger: 14 MB
     fit a service that accepts requests of 20 MB."""
@@ -142,7 +140,7 @@ class ResultsSettings(SettingsGroup):
     an operator, `note` delivers it with a warning in the order's timeline, `ignore` compares nothing."""
     unknown_birth_dates: tuple[date, ...] = (date(1900, 1, 1),)
     """Birth dates that stand for an unknown one, in a result or an order: they are not compared."""
-    mappings: Path | None = None
+    mappings: Basic[Path | None] = None
     """Folder with the tables codes.csv, units.csv and answers.csv, such as `config/mappings`. If not set, units and
     answers pass as they come, and LOINC codes alone: any other code of an observation holds its report."""
     host_days: Annotated[int, Field(ge=1, le=36500)] | None = None
@@ -214,10 +212,10 @@ class RulesSettings(SettingsGroup):
 class StoreSettings(SettingsGroup):
     """The database of orders, results, jobs and tokens. All processes of one laboratory share it."""
 
-    url: str = Field(default="sqlite:///lab-agent.db", pattern=r"^(sqlite|postgres(ql(\+psycopg)?)?)://", repr=False)
+    url: Basic[str] = Field(default="sqlite:///lab-agent.db", pattern=r"^(sqlite|postgres(ql(\+psycopg)?)?)://", repr=False)
     """Address of the database: `sqlite:///path` (three slashes: relative to the working directory; four: absolute) or
     `postgresql://user:password@host/name` for several workers."""
-    encryption_keys: Annotated[list[SecretStr], Field(min_length=1)]
+    encryption_keys: Basic[Annotated[list[SecretStr], Field(min_length=1)]]
     """Keys of the encryption at rest, newest first. The first encrypts; all of them decrypt, so that a key can be replaced.
     `lab-agent init` creates one. Without them, tokens, identification data and documents cannot be read."""
     mark: Path | None = None
@@ -228,9 +226,9 @@ class StoreSettings(SettingsGroup):
 class WorkerSettings(SettingsGroup):
     """The daemon `lab-agent run`."""
 
-    mode: Literal["normal", "observe"] = "normal"
+    mode: Basic[Literal["normal", "observe"]] = "normal"
     """`observe` fetches and assesses orders, and writes nothing to the service or the LIS."""
-    ignore_before: AwareDatetime | None = None
+    ignore_before: Basic[AwareDatetime | None] = None
     """Orders created before this time are ignored: the backlog at a first start.
     With an offset, as in 2026-01-31T00:00:00+01:00."""
     poll_interval: Seconds = 15.0

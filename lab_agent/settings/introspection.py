@@ -18,6 +18,8 @@ NAME_PLACEHOLDER = "<name>"
 """Stands for a table name of the operator's choice, as in `exchange.contracts.<name>`."""
 ARRAY_SUFFIX = "[]"
 """Ends the path of a table that may be repeated (`[[api.tokens]]`)."""
+BASIC = "basic"
+"""In a field's metadata: most installations set this key. All others are for experts."""
 MASK = "***"
 _SECRET_NAME = re.compile(r"password|passwd|secret|token|(^|_)keys?$|hash|sha256|credential", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
@@ -35,6 +37,11 @@ class SettingKey:
     def path(self) -> str:
         """The dotted key."""
         return f"{self.table}.{self.name}" if self.table else self.name
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether most installations set it."""
+        return BASIC in self.field.metadata
 
 
 def iter_keys(model: type[BaseModel], table: str = "") -> Iterator[SettingKey]:

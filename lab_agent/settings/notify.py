@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, FilePath, SecretStr, field_validator
 
 from lab_agent.errors import ForeignOrigin
 from lab_agent.settings.exchange import AbsoluteUrl
-from lab_agent.settings.groups import Port, Seconds, SettingsGroup
+from lab_agent.settings.groups import Basic, Port, Seconds, SettingsGroup
 from lab_agent.url_origin import is_loopback, origin_of
 
 SeverityName = Literal["critical", "warning", "notice"]
@@ -71,7 +71,7 @@ class ChannelSettings(SettingsGroup):
 class EmailSettings(ChannelSettings):
     """A channel that sends mail, by SMTP. `email.<name>` is its name."""
 
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
+    host: Basic[Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]]
     """The mail server."""
     port: Port | None = None
     """Its port. If not set, 587 for `starttls`, 465 for `tls`, 25 for `none`."""
@@ -84,9 +84,9 @@ class EmailSettings(ChannelSettings):
     """Login at the mail server, in ASCII. If not set, nobody signs in."""
     password: Annotated[SecretStr, AfterValidator(_check_ascii_secret)] | None = None
     """Password of that login, in ASCII."""
-    sender: MailAddress
+    sender: Basic[MailAddress]
     """Address that the mail comes from."""
-    recipients: Annotated[tuple[MailAddress, ...], Field(min_length=1)]
+    recipients: Basic[Annotated[tuple[MailAddress, ...], Field(min_length=1)]]
     """Addresses that the mail goes to."""
 
     @property

@@ -67,17 +67,20 @@ class Settings(SettingsGroup):
     @property
     def report_system(self) -> str:
         """Identifier system of our DiagnosticReports."""
-        return self.results.report_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/report"
+        return self._own_system("report")
 
     @property
     def observation_system(self) -> str:
         """Identifier system of our Observations."""
-        return self.results.observation_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/observation"
+        return self._own_system("observation")
 
     @property
     def order_system(self) -> str:
-        """Identifier system of the orders that our DiagnosticReports name."""
-        return self.results.order_system or f"{str(self.exchange.lab_codes_url).rstrip('/')}/order"
+        """Identifier system of the orders that our DiagnosticReports name: by it all reports of an order are found again."""
+        return self._own_system("order")
+
+    def _own_system(self, name: str) -> str:
+        return f"{str(self.exchange.lab_codes_url).rstrip('/')}/{name}"
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, requires_login: bool = True) -> Settings:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FilePath, SecretStr, field_validator, model_validator
 
 from lab_agent.settings.exchange import AbsoluteUrl
-from lab_agent.settings.groups import Port, Seconds, SettingsGroup
+from lab_agent.settings.groups import Basic, Port, Seconds, SettingsGroup
 from lab_agent.url_origin import is_loopback, origin_of
 
 RoleName = Literal["viewer", "operator", "admin"]
@@ -131,9 +131,9 @@ class StatusSettings(SettingsGroup):
     """Port to listen on."""
     session_hours: Annotated[float, Field(gt=0, le=72)] = 8.0
     """Hours after which a user has to sign in again."""
-    environment: Literal["sandbox", "stage", "production"] = "production"
+    environment: Basic[Literal["sandbox", "stage", "production"]] = "production"
     """Which exchange service this is, for the badge on every page: `sandbox`, `stage` or `production`."""
-    laboratory: str = ""
+    laboratory: Basic[str] = ""
     """Name of the laboratory, on every page."""
     language: Literal["en", "de", "ru"] = "en"
     """Language of the pages where a browser asks for none of ours: `en`, `de` or `ru`."""
