@@ -195,9 +195,7 @@ def list_users(
 
     accounts = run_with_store(config, work)
     empty_text = "No users yet; add one with `lab-agent user add NAME --role admin`."
-    print_list(
-        [_user_row(account) for account in accounts], as_json=as_json, columns=chosen, empty_text=empty_text, json_rows=accounts
-    )
+    print_list([_user_row(account) for account in accounts], as_json=as_json, columns=chosen, empty_text=empty_text)
 
 
 @user_app.command()

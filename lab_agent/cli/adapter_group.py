@@ -1,4 +1,4 @@
-"""`lab-agent adapter …`: captured messages tried, a laboratory system paused, and a project for a new adapter."""
+"""`lab-agent adapter …`: laboratory systems listed, tried and paused, and a project for a new adapter."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ _NAME = "NAME"
 
 
 _LAZY = {
+    "list": CommandSource(
+        "lab_agent.cli.adapters:list_adapters", "List the configured laboratory systems, and whether their adapters were loaded."
+    ),
     "pause": CommandSource(
         "lab_agent.cli.adapter_pause:pause",
         "Hand over, cancel and verify nothing at a laboratory system until it is resumed; its results are still taken in.",
@@ -67,7 +70,7 @@ def _named_callback() -> None:
 
 
 adapter_app = typer.Typer(
-    help="Try captured messages, pause a laboratory system, create your own adapter, or prepare for a built-in one.",
+    help="Laboratory systems: list them, try captured messages, pause one, create your own adapter.",
     no_args_is_help=True,
     cls=_AdapterGroup,
 )

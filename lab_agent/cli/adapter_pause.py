@@ -24,7 +24,7 @@ def pause(name: _NameArgument, reason: _ReasonOption, config: ConfigOption = Non
     async def work(context: CommandContext) -> None:
         known = context.settings.lis.tables
         if name not in known:
-            hint = did_you_mean(name, known) or "`lab-agent adapters` lists them"
+            hint = did_you_mean(name, known) or "`lab-agent adapter list` lists them"
             raise InputError(f"There is no laboratory system {name!r} in the settings; {hint}. Nothing was changed.")
 
         def write(uow: UnitOfWork) -> None:

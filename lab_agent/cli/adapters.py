@@ -1,4 +1,4 @@
-"""`lab-agent adapters`: the configured laboratory systems, and the installed adapters."""
+"""`lab-agent adapter list`: the configured laboratory systems, and the installed adapters."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from lab_agent.cli import command_log
-from lab_agent.cli.lazy_commands import CommandSource, lazy_group, prepare_completion
+from lab_agent.cli.lazy_commands import ALL_OPTION, CommandSource, lazy_group, prepare_completion
 from lab_agent.cli.output import print_error
 from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
 
-_COMMANDS = {
+_DAILY = {
     "run": CommandSource(
         "lab_agent.cli.run:run",
         "Fetch orders, submit them to the LIS and deliver results, until SIGTERM. SIGHUP reloads catalogue and maps.",
@@ -23,49 +23,54 @@ _COMMANDS = {
         "lab_agent.cli.init:init",
         "Write a settings file, and print the sheet for the registration at the exchange service. Prompts for missing answers.",
     ),
-    "files": CommandSource(
-        "lab_agent.cli.files:files",
-        "Print the folder with the documentation (docs), example settings and tables (config), and systemd units (systemd).",
-    ),
-    "login": CommandSource(
-        "lab_agent.cli.login:login",
-        "Sign in at the exchange service with a browser: open the printed address; the callback is received here or pasted.",
-    ),
     "check": CommandSource(
         "lab_agent.cli.check:check",
         "Check settings, connections and operation. Exit code 1 if something needs a person.",
-    ),
-    "rehearse": CommandSource(
-        "lab_agent.cli.rehearse:rehearse",
-        "Run a day of made-up orders through settings, catalogue, rules, mappings and adapters; nothing leaves the machine.",
     ),
     "status": CommandSource(
         "lab_agent.cli.status:status",
         "Show how operation is: what needs a person, what waits, what was done. Exit code 1 if something needs a person.",
     ),
-    "alert": CommandSource("lab_agent.cli.alerts:app", "What is wrong now, and whether notifications arrive."),
-    "adapters": CommandSource(
-        "lab_agent.cli.adapters:list_adapters", "List the configured laboratory systems, and whether their adapters were loaded."
+    "login": CommandSource(
+        "lab_agent.cli.login:login",
+        "Sign in at the exchange service with a browser: open the printed address; the callback is received here or pasted.",
+    ),
+    "orders": CommandSource("lab_agent.cli.orders:app", "Orders and their state."),
+    "results": CommandSource("lab_agent.cli.results:app", "Results that laboratory systems have reported."),
+    "outbox": CommandSource("lab_agent.cli.outbox:app", "The outbox: jobs to be done at the service and the laboratory system."),
+    "alert": CommandSource("lab_agent.cli.alerts:app", "One alert whole, and whether notifications arrive."),
+    "adapter": CommandSource(
+        "lab_agent.cli.adapter_group:adapter_app",
+        "Laboratory systems: list them, try captured messages, pause one, create your own adapter.",
+    ),
+    "mappings": CommandSource(
+        "lab_agent.cli.mappings:app", "Mapping tables from the laboratory's codes, units and answers to the exchange's."
+    ),
+    "catalogue": CommandSource(
+        "lab_agent.cli.catalogue:catalogue_app", "The laboratory's catalogue: tests, tubes, questions, turnaround times."
+    ),
+    "eta": CommandSource("lab_agent.cli.notices:app", "Tests that are temporarily stopped or delayed."),
+    "user": CommandSource("lab_agent.cli.accounts:user_app", "Users of the status page."),
+    "backup": CommandSource(
+        "lab_agent.cli.backup:backup",
+        "Copy the database while the programs run, read the copy whole, and delete what is older than is kept.",
+    ),
+}
+"""What `--help` lists."""
+_OTHERS = {
+    "files": CommandSource(
+        "lab_agent.cli.files:files",
+        "Print the folder with the documentation (docs), example settings and tables (config), and systemd units (systemd).",
+    ),
+    "rehearse": CommandSource(
+        "lab_agent.cli.rehearse:rehearse",
+        "Run a day of made-up orders through settings, catalogue, rules, mappings and adapters; nothing leaves the machine.",
     ),
     "rules": CommandSource(
         "lab_agent.cli.rules:list_rules",
         "List the rules for orders: severity, allowed severities, source in the interface, and message.",
     ),
-    "adapter": CommandSource(
-        "lab_agent.cli.adapter_group:adapter_app",
-        "Try captured messages, pause a laboratory system, create your own adapter, or prepare for a built-in one.",
-    ),
     "schema": CommandSource("lab_agent.cli.schemas:schema_app", "JSON Schemas of orders and results."),
-    "orders": CommandSource("lab_agent.cli.orders:app", "Orders and their state."),
-    "results": CommandSource("lab_agent.cli.results:app", "Results that laboratory systems have reported."),
-    "mappings": CommandSource(
-        "lab_agent.cli.mappings:app", "Mapping tables from the laboratory's codes, units and answers to the exchange's."
-    ),
-    "outbox": CommandSource("lab_agent.cli.outbox:app", "The outbox: jobs to be done at the service and the laboratory system."),
-    "backup": CommandSource(
-        "lab_agent.cli.backup:backup",
-        "Copy the database while the programs run, read the copy whole, and delete what is older than is kept.",
-    ),
     "restore": CommandSource(
         "lab_agent.cli.backup:restore",
         "Put a backup in the place of the database, once it was read whole. Stop lab-agent and lab-api first.",
@@ -74,11 +79,6 @@ _COMMANDS = {
         "lab_agent.cli.backup:restored_app", "A database that was restored: what was found, and letting work go on."
     ),
     "db": CommandSource("lab_agent.cli.database:db_app", "The database."),
-    "user": CommandSource("lab_agent.cli.accounts:user_app", "Users of the status page."),
-    "catalogue": CommandSource(
-        "lab_agent.cli.catalogue:catalogue_app", "The laboratory's catalogue: tests, tubes, questions, turnaround times."
-    ),
-    "eta": CommandSource("lab_agent.cli.notices:app", "Tests that are temporarily stopped or delayed."),
     "preanalytics": CommandSource("lab_agent.cli.catalogue:preanalytics_app", "The tubes of a basket."),
     "support-bundle": CommandSource(
         "lab_agent.cli.support_bundle:support_bundle",
@@ -98,14 +98,16 @@ _COMMANDS = {
     ),
     "api-token": CommandSource("lab_agent.cli.accounts:api_token_app", "Access tokens of the laboratory's API."),
 }
+"""What `--help --all` lists besides."""
 
 app = typer.Typer(
     name="lab-agent",
-    cls=lazy_group(_COMMANDS),
+    cls=lazy_group({**_DAILY, **_OTHERS}, brief=_DAILY),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"lab-agent --help {ALL_OPTION} lists every command.",
 )
 
 
@@ -118,10 +120,11 @@ def _print_version(requested: bool) -> None:
 VersionOption = Annotated[
     bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
 ]
+AllOption = Annotated[bool, typer.Option(ALL_OPTION, help="With --help: list every command.")]
 
 
 @app.callback()
-def _root_callback(_version: VersionOption = False) -> None:
+def _root_callback(_version: VersionOption = False, _every: AllOption = False) -> None:
     """Connects a laboratory to an order exchange service: receives orders, delivers results, loses and duplicates none."""
 
 

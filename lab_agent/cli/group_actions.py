@@ -15,7 +15,7 @@ from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, Lef
 
 T = TypeVar("T")
 CauseOption = Annotated[
-    str | None, typer.Option("--cause", help="All that wait for this cause, instead of one. See `lab-agent outbox causes`.")
+    str | None, typer.Option("--cause", help="All that wait for this cause, instead of one. See `lab-agent status`.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

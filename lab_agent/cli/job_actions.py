@@ -30,7 +30,7 @@ JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the j
 OptionalJobArgument = Annotated[int | None, typer.Argument(metavar="[JOB]", help="Number of the job, as `outbox list` shows it.")]
 JobCauseOption = Annotated[
     str | None,
-    typer.Option("--cause", metavar="CAUSE", help="All jobs that fail of this cause, instead of one; see `outbox causes`."),
+    typer.Option("--cause", metavar="CAUSE", help="All jobs that fail of this cause, instead of one; see `lab-agent status`."),
 ]
 SystemOption = Annotated[str | None, typer.Option("--system", help="With --cause: only jobs for this laboratory system.")]
 KindOption = Annotated[JobKind | None, typer.Option("--kind", help="With --cause: only jobs of this kind.")]
@@ -147,7 +147,7 @@ def _known(cause: str) -> FailureCause:
     try:
         return FailureCause(cause)
     except ValueError as exc:
-        hint = did_you_mean(cause, FailureCause) or "`lab-agent outbox causes` lists what fails"
+        hint = did_you_mean(cause, FailureCause) or "`lab-agent status` lists what fails"
         raise InputError(f"There is no cause {cause!r} of failing jobs; {hint}. Nothing was changed.") from exc
 
 
@@ -175,7 +175,7 @@ def _confirm_retry(job: Job, *, yes: bool, quiet: bool) -> None:
 
 def _print_job(job: Job, *, as_json: bool) -> None:
     if as_json:
-        print_json(job)
+        print_json(job_row(job))
     else:
         print_line(f"job {job.id} is {job.state.value} now")
 

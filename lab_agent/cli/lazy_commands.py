@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,6 +22,8 @@ from lab_agent.cli import command_log
 
 COMPLETION_VARIABLE = "_LAB_AGENT_COMPLETE"
 """Set by the script of a shell's completion, which asks the program what may follow."""
+ALL_OPTION = "--all"
+_LISTS_ALL = "lab_agent.lists_all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,31 @@ class LazyCommand(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-def lazy_group(sources: Mapping[str, CommandSource]) -> type[TyperGroup]:
-    """Make a class of groups: after a group's own commands come these, in this order."""
+def lazy_group(sources: Mapping[str, CommandSource], brief: Collection[str] = ()) -> type[TyperGroup]:
+    """Make a class of groups: after a group's own commands come these, in this order.
+
+    Where `brief` names commands, help lists them alone, until it is asked for with `--all`. Completion knows every command.
+    """
 
     class LazyGroup(TyperGroup):
         def __init__(self, *, commands: Mapping[str, Any], **attributes: Any) -> None:
             lazy = {name: LazyCommand(name, source) for name, source in sources.items()}
             super().__init__(commands={**commands, **lazy}, **attributes)
+
+        @override
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            ctx.meta[_LISTS_ALL] = not brief or ALL_OPTION in args  # help is printed while the arguments are parsed
+            return super().parse_args(ctx, args)
+
+        @override
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            listed = self.commands
+            if not ctx.meta.get(_LISTS_ALL, True):
+                self.commands = {name: listed[name] for name in brief}
+            try:
+                super().format_help(ctx, formatter)
+            finally:
+                self.commands = listed
 
     return LazyGroup
 

@@ -102,7 +102,7 @@ def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOpt
         print_line(sentence)
 
 
-_COLUMNS = ("item", "status", "contract", "until", "from", "by")
+_COLUMNS = ("item", "status", "contract", "until", "from", "by", "caption")
 
 
 @app.command("list")
@@ -121,8 +121,7 @@ def list_notices(
     empty_text = (
         "Nothing is stopped or delayed." if seen.staleness_warning is None else "Nothing is known to be stopped or delayed."
     )
-    rows, full = [_notice_row(each) for each in seen.notices], [_notice_fields(each) for each in seen.notices]
-    print_list(rows, as_json=as_json, columns=chosen, empty_text=empty_text, json_rows=full)
+    print_list([_notice_row(each) for each in seen.notices], as_json=as_json, columns=chosen, empty_text=empty_text)
 
 
 async def _announce(context: CommandContext, announcement: Announcement) -> tuple[TurnaroundNotice, NoticeOverview]:
@@ -207,9 +206,5 @@ def _notice_row(notice: ActiveNotice) -> Row:
         "from": notice.start,
         "until": notice.end,
         "by": "(sheet notices)" if notice.sheet else notice.by,
+        "caption": notice.caption,
     }
-
-
-def _notice_fields(notice: ActiveNotice) -> Row:
-    names = ("item", "contract", "start", "end", "delay_hours", "caption", "sheet", "made_at", "by")
-    return {name: getattr(notice, name) for name in names}

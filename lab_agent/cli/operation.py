@@ -16,6 +16,7 @@ from lab_agent.domain.store_health import StoreOutage
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
+from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
 from lab_agent.monitoring.machine import written_at
 from lab_agent.monitoring.monitor import PROBE_SECONDS, Finding, Probe, late_finding
 from lab_agent.monitoring.report import list_conditions
@@ -56,6 +57,8 @@ class StoreState:
     agent: AgentState
     attention: tuple[Alert, ...]
     """What waits for a person, or fails, as the agent would tell it at its next look."""
+    causes: tuple[CauseGroup, ...]
+    """All that fails or waits, by cause, the longest waiting first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,16 +136,17 @@ async def _read_store(parts: Components, now: datetime) -> StoreState:
     failing_for = min(_FAILING_FOR, timedelta(seconds=monitoring.alert_after))
     look = AttentionAlerts(parts.store, parts.clock, failing_for, alert_after_attempts=monitoring.alert_after_attempts)
 
-    def read(uow: UnitOfWork) -> tuple[AgentState, tuple[Alert, ...]]:
-        return read_agent_state(uow), tuple(look.find(uow, now))
+    def read(uow: UnitOfWork) -> tuple[AgentState, tuple[Alert, ...], tuple[CauseGroup, ...]]:
+        return read_agent_state(uow), tuple(look.find(uow, now)), read_groups(uow, now)
 
-    agent, attention = await parts.store.run_read_only(read)
+    agent, attention, causes = await parts.store.run_read_only(read)
     return StoreState(
         overview=await queries.overview(now=now),
         numbers=await queries.affected_numbers(),
         recent=await queries.recent_activity(since=now - _RECENT),
         agent=agent,
         attention=attention,
+        causes=causes,
     )
 
 

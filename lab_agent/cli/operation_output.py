@@ -14,6 +14,7 @@ from lab_agent.domain.ages import format_age
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, OrderState
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.workers import WorkerRecord
+from lab_agent.monitoring.cause_groups import CauseGroup
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _INDENT = " " * 10
@@ -40,7 +41,7 @@ def condition_lines(operation: Operation) -> Iterator[Text]:
 
 
 def _explanations(each: OpenCondition, now: datetime) -> Iterator[str]:
-    yield f"since {_local(each.since)} ({format_age(each.since, now)})"
+    yield f"{each.key}, since {_since(each.since, now)}"
     yield f"cause: {each.cause}"
     counted = ", ".join(str(number) for number in each.affected)
     yield f"affected: {each.condition.affects}" + (f" ({counted})" if counted else "")
@@ -75,6 +76,8 @@ def _waiting_lines(state: StoreState, now: datetime) -> Iterator[tuple[str, str]
     yield "results waiting", _number(results, oldest_results, now)
     waiting, _ = _sum_up(overview.jobs, overview.oldest_jobs, CLAIMABLE_STATES)
     yield "jobs waiting", _number(waiting, overview.due_since, now, what="due for longest since")
+    for each in state.causes:
+        yield f"cause {each.code}", f"{_number(each.count, each.told.since, now)}: {each.told.title}"
 
 
 def _sum_up(numbers: Mapping[Any, int], oldest: Mapping[Any, datetime], states: Any) -> tuple[int, datetime | None]:
@@ -145,5 +148,18 @@ def _numbers_to_json(state: StoreState) -> dict[str, Any]:
         "parked_since": oldest_parked,
         "waiting": _sum_up(overview.jobs, {}, CLAIMABLE_STATES)[0],
         "due_since": overview.due_since,
+        "causes": [_cause_to_json(each) for each in state.causes],
         "last_hour": state.recent,
+    }
+
+
+def _cause_to_json(group: CauseGroup) -> dict[str, Any]:
+    """All that fails or waits for one cause; `cause` is what `--cause` takes, and `waiting` of the `number` wait for a person."""
+    return {
+        "cause": group.code,
+        "condition": group.key.condition,
+        "lis": group.system or None,
+        "number": group.count,
+        "waiting": group.waiting,
+        "since": group.told.since,
     }

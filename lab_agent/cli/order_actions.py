@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 
 from lab_agent import bootstrap
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.group_actions import AllOf, CauseOption, GroupCommand, YesOption, choose
 from lab_agent.cli.orders import OptionalOrderArgument, OrderArgument
+from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import print_fields, print_heading, print_json, print_line, print_list
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.errors import InputError, did_you_mean
@@ -35,8 +35,6 @@ AdapterOption = Annotated[
         "--adapter", metavar="NAME", help="The laboratory system in which you entered it, where the order is at several."
     ),
 ]
-RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Id of the rule, as the alert names it.")]
-_log = structlog.get_logger(__name__)
 _RULE_SECTIONS = {rule.id: rule.section for rule in RULES}
 
 
@@ -62,7 +60,7 @@ def retry(
 
     retried = run_with_store(config, work)
     if as_json:
-        print_json(retried.jobs)
+        print_json([job_row(job) for job in retried.jobs])
         return
     for job in retried.jobs:
         print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
@@ -162,18 +160,6 @@ def _assess_group(cause: str, config: Path | None, by: str, group: GroupCommand)
         )
 
     group.print(run_with_store(config, work))
-
-
-def release_rule(rule: RuleArgument, config: ConfigOption = None, by: ByOption = None) -> None:
-    """Let a rule reject orders again that was stopped because it rejected too many. Held orders are assessed again at once."""
-
-    async def work(context: CommandContext) -> bool:
-        return await operator_jobs.reset_tripped_rule(context.store, rule, by=operator_name(by), now=context.now)
-
-    if not run_with_store(config, work):
-        raise InputError(f"Rule {rule!r} is not stopped; somebody may have released it already.")
-    _log.info("rule released", action="rule_released", rule=rule, by=operator_name(by))
-    print_line(f"rule {rule} rejects orders again; held orders are assessed again")
 
 
 async def _release_group(settings: Settings, cause: str, note: str, by: str, group: GroupCommand) -> ActionOutcome | None:

@@ -55,10 +55,6 @@ _ACTIONS = {
         "lab_agent.cli.order_actions:judge",
         "Apply the rules to an order again, and show what each one says and why. Nothing is changed.",
     ),
-    "release-rule": CommandSource(
-        "lab_agent.cli.order_actions:release_rule",
-        "Let a rule reject orders again that was stopped because it rejected too many. Held orders are assessed again at once.",
-    ),
 }
 app = typer.Typer(help="Orders and their state.", no_args_is_help=True, cls=lazy_group(_ACTIONS))
 _ORDER_FIELDS = (
@@ -92,6 +88,7 @@ _COLUMNS = (
     "held_since",
     "contract",
     "waiting",
+    "task",
 )
 
 
@@ -121,7 +118,6 @@ def list_orders(  # noqa: PLR0913, PLR0917 - each is an option of the command
         as_json=as_json,
         columns=chosen,
         empty_text="No orders.",
-        json_rows=page.items,
     )
     print_remaining(page)
 
@@ -143,10 +139,15 @@ def show(order: OrderArgument, config: ConfigOption = None, as_json: JsonOption 
         return detail, said
 
     detail, messages = run_with_store(config, work)
+    fields, tables = _order_fields(detail), _order_tables(detail, {} if as_json else messages)
     if as_json:
-        print_json(detail)
-    else:
-        _print_detail(detail, messages)
+        print_json({**fields} | {title.lower().replace(" ", "_"): rows for title, rows in tables.items()})
+        return
+    print_fields(fields, as_json=False)
+    for title, rows in tables.items():
+        if rows:
+            print_heading(title)
+            print_list(rows, as_json=False, empty_text="")
 
 
 def _order_row(order: OrderSummary) -> Row:
@@ -164,6 +165,7 @@ def _order_row(order: OrderSummary) -> Row:
         "held_since": order.held_since,
         "cause": order.hold_cause,
         "reason": order.reason,
+        "task": order.task_id,
     }
 
 
@@ -183,12 +185,14 @@ def _timeline_rows(detail: OrderDetail, messages: _Messages) -> list[Row]:
     return [row for _, row in sorted(rows, key=itemgetter(0))]
 
 
-def _print_detail(detail: OrderDetail, messages: _Messages) -> None:
+def _order_fields(detail: OrderDetail) -> Row:
     order = detail.order
     requisition = order.requisition and order.requisition.value
-    fields = {"order": order.key, "requisition": requisition} | {name: getattr(order, name) for name in _ORDER_FIELDS}
-    print_fields(fields, as_json=False)
-    tables: dict[str, list[Row]] = {
+    return {"order": order.key, "requisition": requisition} | {name: getattr(order, name) for name in _ORDER_FIELDS}
+
+
+def _order_tables(detail: OrderDetail, messages: _Messages) -> dict[str, list[Row]]:
+    return {
         "Laboratory systems": [
             {
                 "lis": each.adapter,
@@ -236,7 +240,3 @@ def _print_detail(detail: OrderDetail, messages: _Messages) -> None:
         ],
         "Timeline": _timeline_rows(detail, messages),
     }
-    for title, rows in tables.items():
-        if rows:
-            print_heading(title)
-            print_list(rows, as_json=False, empty_text="")

@@ -25,10 +25,6 @@ from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
 
 _ACTIONS = {
-    "causes": CommandSource(
-        "lab_agent.cli.cause_list:list_causes",
-        "List what jobs fail of, what holds orders, lines and results, and what was refused: number, age, cause.",
-    ),
     "show": CommandSource(
         "lab_agent.cli.job_actions:show",
         "Show one job: why it waits or fails, since when, what to do, and what the service said.",
@@ -75,7 +71,6 @@ def list_jobs(  # noqa: PLR0913, PLR0917 - each is an option of the command
         as_json=as_json,
         columns=chosen,
         empty_text="Nothing is waiting.",
-        json_rows=page.items,
     )
     print_remaining(page)
 

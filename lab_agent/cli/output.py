@@ -68,15 +68,14 @@ def print_list(
     *,
     as_json: bool,
     empty_text: str,
-    json_rows: Sequence[Any] | None = None,
     columns: ListColumns | None = None,
 ) -> None:
-    """Print a list: a JSON array (of `json_rows`, if they hold more than the table), a table, or `empty_text`.
+    """Print a list: a JSON array whose keys are the names of the columns, a table, or `empty_text`.
 
     At a terminal the least important of `columns` are left out until the rest fit, which is said on standard error.
     """
     if as_json:
-        print_json(rows if json_rows is None else json_rows)
+        print_json(rows)
     elif rows:
         _print_table([{name: escape_unprintable(format_cell(value)) for name, value in row.items()} for row in rows], columns)
     else:

@@ -58,7 +58,7 @@ def list_refused(
 
     page = run_with_store(config, work)
     rows = [_row(message) for message in page.items]
-    print_list(rows, as_json=as_json, columns=chosen, empty_text="No refused messages wait.", json_rows=page.items)
+    print_list(rows, as_json=as_json, columns=chosen, empty_text="No refused messages wait.")
     print_remaining(page)
 
 

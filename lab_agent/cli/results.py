@@ -77,7 +77,6 @@ def list_results(  # noqa: PLR0913, PLR0917 - each is an option of the command
         as_json=as_json,
         columns=chosen,
         empty_text="No results.",
-        json_rows=page.items,
     )
     print_remaining(page)
 

@@ -36,7 +36,7 @@ def sql_ddl(
 
 
 def _sql_settings(config: Path | None, table: str) -> SqlSettings:
-    """The settings of the adapter, loaded as `lab-agent adapters` does, so that mistakes are reported alike."""
+    """The settings of the adapter, loaded as `lab-agent adapter list` does, so that mistakes are reported alike."""
     settings = load_settings(config)
     status = next((each for each in bootstrap.build_adapters(settings).statuses if each.name == table), None)
     if status is None:

@@ -24,11 +24,10 @@ import typer
 from pydantic import BaseModel, SecretStr
 
 from lab_agent.audit_log import record
-from lab_agent.cli.cause_list import load_cause_rows
 from lab_agent.cli.context import CommandContext, ConfigOption, run_with_store
 from lab_agent.cli.operation import Operation
 from lab_agent.cli.operation_output import operation_to_json
-from lab_agent.cli.output import Row, print_line, to_plain
+from lab_agent.cli.output import print_line, to_plain
 from lab_agent.cli.status import read_status
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.records import Alert
@@ -154,20 +153,20 @@ def _status(settings: Settings, config: Path | None) -> dict[str, Any]:
 
 
 def _store_state(config: Path | None) -> dict[str, Any]:
-    """Counts by state, what waits by cause, and the alerts; only the problem where the store cannot be read."""
+    """Counts by state, and the alerts; only the problem where the store cannot be read."""
 
-    async def work(context: CommandContext) -> tuple[Overview, list[Row], tuple[Alert, ...]]:
+    async def work(context: CommandContext) -> tuple[Overview, tuple[Alert, ...]]:
         queries = context.queries
         with suppress(StoreUnreachableError):  # a bundle is made above all where the database is out
             await record(context.store, AuditEntry(at=context.now, action=AuditAction.SUPPORT_BUNDLE_WRITTEN))
         alerts = await queries.alerts(limit=_ALERTS, offset=0)
-        return await queries.overview(now=context.now), await load_cause_rows(context), alerts.items
+        return await queries.overview(now=context.now), alerts.items
 
     try:
-        overview, groups, alerts = run_with_store(config, work)
+        overview, alerts = run_with_store(config, work)
     except (StoreError, CryptoError) as exc:
         return {"problem": mask_url_password(str(exc))}
-    return {"counts": overview, "waiting": groups, "alerts": alerts}
+    return {"counts": overview, "alerts": alerts}
 
 
 def _to_json(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What fails or waits for a person, grouped by its cause, as the status page and `lab-agent outbox causes` list it."""
+"""What fails or waits for a person, grouped by its cause, as the status page and `lab-agent status` list it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def to_text(message: Message) -> str:
         return _TEST
     blocks = ["\n".join((each.heading, *(f"  {name}: {text}" for name, text in each.fields))) for each in to_entries(message)]
     where = f"Status page: {message.link}\n" if message.link else ""
-    return "\n\n".join((*blocks, f"{where}At the command line: lab-agent alert list"))
+    return "\n\n".join((*blocks, f"{where}At the command line: lab-agent status"))
 
 
 def _group_entries(message: Message, items: Sequence[Item]) -> Iterator[Entry]:

@@ -57,7 +57,7 @@ def can_release_orders(cause: str) -> bool:
 def check_hold_cause(cause: str) -> None:
     """Raise `InputError` for a cause that holds no orders."""
     if cause not in _HOLD_CAUSES:
-        hint = did_you_mean(cause, _HOLD_CAUSES) or "`lab-agent outbox causes` lists what waits"
+        hint = did_you_mean(cause, _HOLD_CAUSES) or "`lab-agent status` lists what waits"
         raise InputError(f"There is no cause {cause!r} of held orders; {hint}. Nothing was changed.")
 
 

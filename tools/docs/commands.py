@@ -20,7 +20,7 @@ _COMMANDS_HEADER = """# Commands of lab-agent
 
 Commands that need settings read the file given by `--config PATH` or `LAB_AGENT_CONFIG` ([configuration](configuration.md)).
 Lists and shows accept `--json`; piped output is neither coloured nor wrapped. Exit codes: 0 for success, 1 for an error (one
-sentence on standard error), 2 for wrong usage.
+sentence on standard error), 2 for wrong usage. `lab-agent --help` lists the commands of every day, with `--all` every one.
 """
 
 

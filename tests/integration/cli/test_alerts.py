@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import timedelta
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.notifications import Notification
 from lab_agent.notification.email_channel import EmailChannel
 from tests.harness.notifications import LIS_DOWN, NOW, make_alert
@@ -25,21 +23,9 @@ argv = ["{python}", "-c", "raise SystemExit(4)"]
 def open_alerts(lab: LaboratoryFolder) -> None:
     told = Notification(channel="email.it", condition=LIS_DOWN, subject="folder", since=NOW, noticed_at=NOW, told_at=NOW)
     lab.write(lambda uow: uow.alerts.open(make_alert(LIS_DOWN, "folder", detail="the folder is gone")))
-    lab.write(lambda uow: uow.alerts.open(make_alert(ConditionId.BACKUP_OLD, at=NOW - timedelta(days=1))))
     lab.write(lambda uow: uow.alerts.open(make_alert()))
     lab.write(lambda uow: uow.alerts.close(make_alert().key, now=NOW))
     lab.write(lambda uow: uow.notifications.save([told]))
-
-
-def test_list_says_what_is_wrong_worst_first(cli: Cli, lab: LaboratoryFolder) -> None:
-    assert cli("alert", "list").out == "No alert is open.\n"
-    open_alerts(lab)
-    rows = cli("alert", "list", "--json").json()
-    assert [row["alert"] for row in rows] == ["lis.unavailable/folder", "backup.old"]
-    assert all(row["to_do"] and row["since"] for row in rows)
-    assert {row["alert"] for row in cli("alert", "list", "--all", "--json").json()} == {
-        *("lis.unavailable/folder", "backup.old", "exchange.unavailable")
-    }
 
 
 def test_show_says_everything_about_one(cli: Cli, lab: LaboratoryFolder) -> None:

@@ -25,7 +25,7 @@ _QUESTIONS = {
 def test_shell_is_offered_what_may_follow(shell: str) -> None:
     asked = {**os.environ, **_QUESTIONS[shell], COMPLETION_VARIABLE: f"complete_{shell}"}
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=asked, capture_output=True, text=True, timeout=60, check=False)
-    for word in ("retry", "refuse", "release-rule"):
+    for word in ("retry", "refuse", "release"):
         assert word in done.stdout
     assert "status" not in done.stdout
 

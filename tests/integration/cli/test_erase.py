@@ -138,7 +138,7 @@ def test_patient_is_found_by_identifier_with_results_of_no_order(cli: Any, fille
 
 
 def test_named_orders_and_messages_are_erased(cli: Any, filled: Any) -> None:
-    (message,) = [each["key"] for each in cli("results", "refused", "list", "--json").json() if each["source"] == "folder"][:1]
+    (message,) = [each["message"] for each in cli("results", "refused", "list", "--json").json() if each["from"] == "folder"][:1]
     done = cli("erase", OTHER, "--refused", message, "--yes", "--json").json()
     assert (done["erased"]["orders"], done["erased"]["refused_messages"]) == (1, 1)
     assert filled.write(lambda uow: uow.vault.identity(OTHER)) is None

@@ -1,7 +1,10 @@
 """Errors: one clear sentence on standard error, exit code 1; wrong usage is 2; never a trace."""
 
+import re
 import sqlite3
 from importlib.metadata import version
+
+import typer
 
 from lab_agent.cli import app as cli_app
 
@@ -58,11 +61,17 @@ def test_wrong_usage_exits_with_code_2(cli, lab):
         assert cli(*args).code == 2
 
 
-def test_help_exits_with_0_and_lists_commands(cli):
+def listed_commands(help_text):
+    return set(re.findall(r"^│ ([a-z]\S+)", help_text, re.MULTILINE))
+
+
+def test_help_lists_daily_commands_unless_asked_for_all(cli):
     done = cli("--help")
     assert done.code == 0
-    for name in ("run", "init", "login", "check", "schema", "orders", "outbox", "results", "adapters", "db", "user"):
-        assert name in done.out
+    assert {"run", "init", "check", "status", "orders"} <= listed_commands(done.out)
+    assert len(listed_commands(done.out)) == 15
+    assert done.out.strip() == cli().out.strip()
+    assert set(typer.main.get_command(cli_app.app).commands) == listed_commands(cli("--help", "--all").out)
 
 
 def test_version_shown_without_settings(cli):
@@ -82,11 +91,11 @@ def test_internal_error_shows_location_without_data(cli, monkeypatch):
     assert "Ivanova" not in done.err
 
 
-def test_adapters_command_explains_unavailable_adapter(cli, lab):
-    (there,) = cli("adapters", "--json").json()
+def test_adapter_list_explains_unavailable_adapter(cli, lab):
+    (there,) = cli("adapter", "list", "--json").json()
     assert there == {**there, "name": "folder", "adapter": "folder", "loaded": True, "default": True, "reason": None}
     lab.config.write_text(lab.config.read_text() + '[lis.other]\nadapter = "foldr"\n')
-    done = cli("adapters")
+    done = cli("adapter", "list")
     assert done.code == 1
     assert "did you mean 'folder'?" in done.out
 

@@ -24,7 +24,6 @@ _LISTS = (*_SERVERS, *_CLIENTS, *_FILES, *_WORK, "structlog", "lab_agent.rules",
 _OTHER_ADAPTERS = ("lab_agent.lis.hl7v2", "lab_agent.lis.http", "lab_agent.lis.sql")
 _ABSENT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--help",): (*_LISTS, *_STORE),
-    ("alert", "list"): _LISTS,
     ("orders", "list"): _LISTS,
     ("outbox", "list"): _LISTS,
     ("results", "list"): _LISTS,
@@ -111,14 +110,14 @@ def test_printing_is_imported_at_the_start(lab: LaboratoryFolder) -> None:
     assert "reportlab" in imported(_RUN_DAEMON, str(lab.config))
 
 
-@pytest.mark.parametrize("command", ["check", "adapters"])
+@pytest.mark.parametrize("command", [("check",), ("adapter", "list")])
 def test_adapter_without_its_library_is_reported(
-    cli: Any, lab: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch, command: str
+    cli: Any, lab: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, "lab_agent.lis.sql.adapter", None)
     monkeypatch.delitem(sys.modules, "lab_agent.lis.sql", raising=False)
     lab.config.write_text(lab.config.read_text() + '[lis.sql]\nurl = "sqlite:///lis.db"\n')
-    done = cli(command)
+    done = cli(*command)
     assert done.code == 1
     assert "lab_agent.lis.sql.adapter" in done.out
 
@@ -141,7 +140,7 @@ def test_help_lines_are_the_commands_own() -> None:
     ("words", "incomplete", "offered"),
     [
         ([], "or", {"orders"}),
-        (["orders"], "re", {"retry", "refuse", "release", "release-rule", "refuse-line"}),
+        (["orders"], "re", {"retry", "refuse", "release", "refuse-line"}),
         (["results", "refused"], "d", {"dismiss"}),
         (["outbox", "list"], "--st", {"--state"}),
         (["orders", "judge"], "--f", {"--fetch"}),

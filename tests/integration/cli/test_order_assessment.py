@@ -121,8 +121,8 @@ def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HELD)
     assert cli("orders", "refuse", KEY, "--reason", "we never do this", "--by", "eve").code == 0
     shown = cli("orders", "show", KEY, "--json").json()
-    assert shown["order"]["state"] == "rejected"
-    assert {tuple(line["outputs"]) for line in shown["lines"]} == {("we never do this",)}
+    assert shown["state"] == "rejected"
+    assert {tuple(line["output"]) for line in shown["lines"]} == {("we never do this",)}
     assert [job["kind"] for job in shown["jobs"]] == ["update_line_task", "update_line_task"]
     again = cli("orders", "refuse", KEY, "--reason", "again")
     assert again.code == 1
@@ -169,10 +169,10 @@ def test_orders_held_by_a_rule_are_released_together(cli: Cli, lab: LaboratoryFo
     assert "1 left as they are: not held for this any more" in done.out
     for key in two:
         assert cli("orders", "judge", key, "--json").json()["held_because"] is None
-        events = cli("orders", "show", key, "--json").json()["events"]
-        assert [(each["by"], "the clinic's clock is wrong" in each["text"]) for each in events] == [("eve", True)]
+        events = cli("orders", "show", key, "--json").json()["timeline"]
+        assert [(each["by"], "the clinic's clock is wrong" in each["what"]) for each in events if each["by"]] == [("eve", True)]
     for key in (mended, other):
-        assert cli("orders", "show", key, "--json").json()["events"] == []
+        assert not any(each["by"] for each in cli("orders", "show", key, "--json").json()["timeline"])
     assert cli("orders", "judge", other, "--json").json()["held_because"]
 
     again = cli(*release, "--yes", "--json").json()
@@ -196,7 +196,7 @@ def test_late_line_decided_manually(cli: Cli, lab: LaboratoryFolder, command: st
     assert cli("orders", command, "LLATE", *reason, "--by", "eve").code == 0
     shown = json.loads(cli("orders", "show", KEY, "--json").out)
     assert [each["state"] for each in shown["lines"]] == [state]
-    assert shown["events"][-1]["by"] == "eve"
+    assert shown["timeline"][-1]["by"] == "eve"
     assert cli("orders", command, "LLATE", *reason).code == 1
 
 

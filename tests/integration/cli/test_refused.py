@@ -73,8 +73,8 @@ def mapping(lab: Any, capsys: pytest.CaptureFixture[str]) -> Path:
 
 def test_refused_message_is_listed_shown_and_replayed(cli: Any, mapping: Path) -> None:
     (row,) = cli("results", "refused", "list", "--json").json()
-    assert (row["source"], row["count"], row["state"]) == ("hl7", 2, "waiting")
-    key = row["key"]
+    assert (row["from"], row["times"], row["state"]) == ("hl7", 2, "waiting")
+    key = row["message"]
     for command in (("list",), ("list", "--json"), ("show", key), ("show", key, "--json")):
         assert NAME not in cli("results", "refused", *command).out
     shown = cli("results", "refused", "show", key, "--json").json()
@@ -104,9 +104,9 @@ def test_all_that_wait_of_an_adapter_are_replayed(cli: Any, mapping: Path) -> No
 
 def test_raw_text_is_printed_and_noted(cli: Any, lab: Any, mapping: Path) -> None:
     (row,) = cli("results", "refused", "list", "--json").json()
-    answer = cli("results", "refused", "show", row["key"], "--raw", "--by", "ann")
+    answer = cli("results", "refused", "show", row["message"], "--raw", "--by", "ann")
     assert answer.out.splitlines() == oru().decode().rstrip("\r").split("\r")
-    history = cli("results", "refused", "show", row["key"], "--json").json()["history"]
+    history = cli("results", "refused", "show", row["message"], "--json").json()["history"]
     assert [(each["text"], each["by"]) for each in history] == [("the raw text was shown", "ann")]
     stored = b"".join(path.read_bytes() for path in lab.folder.rglob("*") if path.is_file())
     assert NAME.encode() not in stored
@@ -118,15 +118,15 @@ def test_name_of_unreadable_file_is_shown_and_not_listed(cli: Any, lab: Any, cap
     capsys.readouterr()  # what it logged is out of the way
     (row,) = cli("results", "refused", "list", "--json").json()
     assert "MEIER" not in cli("results", "refused", "list").out
-    assert cli("results", "refused", "show", row["key"], "--json").json()["sent_as"] == "MEIER_Anna.json"
-    assert "MEIER_Anna.json" in cli("results", "refused", "show", row["key"]).out
+    assert cli("results", "refused", "show", row["message"], "--json").json()["sent_as"] == "MEIER_Anna.json"
+    assert "MEIER_Anna.json" in cli("results", "refused", "show", row["message"]).out
 
 
 def test_dismissed_messages_end_the_alert(cli: Any, lab: Any, mapping: Path) -> None:
     (row,) = cli("results", "refused", "list", "--json").json()
     assert cli("results", "refused", "dismiss", "--note", "n").code == 2
     assert "There is no refused message" in cli("results", "refused", "dismiss", "MNOBODY", "--note", "n").err
-    assert "dismissed: 1" in cli("results", "refused", "dismiss", row["key"], "--note", "sent again").out
+    assert "dismissed: 1" in cli("results", "refused", "dismiss", row["message"], "--note", "sent again").out
     assert "dismissed: 0" in cli("results", "refused", "dismiss", "--adapter", "hl7", "--note", "n").out
     found, _ = lab.write(lambda uow: uow.refused_messages.list(limit=9))
     assert [each.state for each in found] == [RefusedState.DISMISSED]

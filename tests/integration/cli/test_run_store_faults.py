@@ -147,9 +147,7 @@ async def test_schema_upgraded_while_running_is_told_and_goes_on_when_it_is_back
         await wait_until(lambda: ("store.other_schema", True) in alerts(lab), "the closed alert")
 
 
-@pytest.mark.parametrize(
-    "command", [("alert", "list"), ("alert", "show", ConditionId.DISK_LOW.value), ("orders", "list"), ("status",)]
-)
+@pytest.mark.parametrize("command", [("alert", "show", ConditionId.DISK_LOW.value), ("orders", "list"), ("status",)])
 def test_command_says_cause_and_mend_while_the_database_is_missing(
     lab: Any, cli: Callable[..., Any], command: tuple[str, ...]
 ) -> None:

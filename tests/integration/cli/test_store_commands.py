@@ -85,12 +85,12 @@ def seeded(lab):
 
 
 def number(cli, kind: str) -> str:
-    return str(next(each["id"] for each in cli("outbox", "list", "--json").json() if each["kind"] == kind))
+    return str(next(each["job"] for each in cli("outbox", "list", "--json").json() if each["kind"] == kind))
 
 
 def test_orders_listed_newest_first(cli, seeded):
     """Orders are listed newest first, as a table for people and as JSON for programs."""
-    assert [order["key"] for order in cli("orders", "list", "--json").json()] == [OTHER, ORDER]
+    assert [order["order"] for order in cli("orders", "list", "--json").json()] == [OTHER, ORDER]
     done = cli("orders", "list")
     lines = done.out.splitlines()
     assert lines[0].split()[:4] == ["order", "state", "contract", "requisition"]
@@ -98,7 +98,7 @@ def test_orders_listed_newest_first(cli, seeded):
 
 
 def test_orders_found_and_filtered(cli, seeded):
-    assert [order["key"] for order in cli("orders", "list", "--search", "REQ-1", "--json").json()] == [ORDER]
+    assert [order["order"] for order in cli("orders", "list", "--search", "REQ-1", "--json").json()] == [ORDER]
     assert cli("orders", "list", "--state", "closed", "--json").json() == []
     assert cli("orders", "list", "--state", "closed").out == "No orders.\n"
 
@@ -117,9 +117,8 @@ def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
     for part in ("micro", "handed_over", "M-7", "1/1"):
         assert part in shown
     detail = cli("orders", "show", ORDER, "--json").json()
-    assert detail["order"]["requisition"]["value"] == "REQ-1"
-    assert detail["lines"][0]["outputs"] == ["no label on the tube"]
-    assert "received" not in detail["order"] or detail["order"]["received"] is None
+    assert detail["requisition"] == "REQ-1"
+    assert detail["lines"][0]["output"] == ["no label on the tube"]
 
 
 def test_unknown_key_gives_one_sentence_and_exit_1(cli, seeded):
@@ -150,9 +149,9 @@ def test_unsafe_retry_needs_confirmation(cli, seeded):
     refused = cli("outbox", "retry", handover)
     assert refused.code == 2
     assert "--yes" in refused.err
-    assert next(e for e in cli("outbox", "list", "--json").json() if str(e["id"]) == handover)["state"] == JobState.NEEDS_REVIEW
+    assert next(e for e in cli("outbox", "list", "--json").json() if str(e["job"]) == handover)["state"] == JobState.NEEDS_REVIEW
     assert cli("outbox", "retry", handover, "--yes", "--by", "anna").code == 0
-    timeline = cli("orders", "show", ORDER, "--json").json()["events"]
+    timeline = cli("orders", "show", ORDER, "--json").json()["timeline"]
     assert timeline[-1]["by"] == "anna"
 
 
@@ -161,8 +160,8 @@ def test_uncertain_job_dismissed_with_reason(cli, seeded):
     handover = number(cli, "submit_order")
     assert cli("outbox", "dismiss", handover).code == 2, "a reason is needed"
     assert cli("outbox", "dismiss", handover, "--note", "patient went home").code == 0
-    assert handover not in {str(each["id"]) for each in cli("outbox", "list", "--json").json()}
-    ended = {str(each["id"]): each["state"] for each in cli("outbox", "list", "--all", "--json").json()}
+    assert handover not in {str(each["job"]) for each in cli("outbox", "list", "--json").json()}
+    ended = {str(each["job"]): each["state"] for each in cli("outbox", "list", "--all", "--json").json()}
     assert ended[handover] == "dismissed"
 
 
@@ -173,7 +172,7 @@ def test_whole_order_retried(cli, seeded):
 
 def test_results_shown_with_exact_digits(cli, seeded):
     (listed,) = cli("results", "list", "--json").json()
-    assert (listed["key"], listed["state"], listed["source"]) == (REPORT, "received", "folder")
+    assert (listed["result"], listed["state"], listed["from"]) == (REPORT, "received", "folder")
     assert "R-1" in cli("results", "list", "--state", "received").out
     done = cli("results", "show", REPORT, "--json")
     assert json.loads(done.out)["content"]["kind"] == "report"
