@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from asyncio.subprocess import PIPE
 
 from lab_sandbox.demo.processes import program_path
-from tests.harness.clock import DEADLINE
+from lab_sandbox.demo.runner import build_account
+from lab_sandbox.partner.client import open_partner_client
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
+from tests.harness.paths import ROOT
+
+GOLDEN_ORDER = ROOT / "tests" / "integration" / "lab_sandbox" / "golden" / "order_request.json"
 
 
 async def order(harness: ProcessHarness, *words: str) -> tuple[int, str, str]:
@@ -40,6 +46,25 @@ async def test_order_that_takes_longer_is_taken_up_again(harness: ProcessHarness
     code, out, _ = await order(harness, *task[1].split())
     assert code == 0
     assert "final report" in out
+
+
+async def test_order_of_the_guide_is_accepted_and_completed(harness: ProcessHarness) -> None:
+    """docs/sandbox.md: the complete order that a partner sends by hand."""
+    await harness.start_agent()
+    account = build_account(harness.workspace)
+    async with open_partner_client(account) as client:
+        name = {"family": "0123456789", "given": ["-", "-"]}
+        security = [{"system": "read", "code": account.laboratory}]
+        patient = {"resourceType": "Patient", "meta": {"security": security}, "gender": "female", "birthDate": "1980-02-29"}
+        created = await client.create_patient({**patient, "name": [name]})
+        text = GOLDEN_ORDER.read_text(encoding="utf-8").replace("PATIENT", created["id"])
+        text = text.replace("http://exchange.test", account.base_url.rstrip("/")).replace("guid-laboratory", account.laboratory)
+        await client.create_order(json.loads(text))
+
+        async def is_told_completed() -> bool:
+            return any((each["level"], each["status"]) == ("order", "completed") for each in await client.notifications())
+
+        await wait_until(is_told_completed, "the order of the guide is completed")
 
 
 async def test_unknown_test_is_named(harness: ProcessHarness) -> None:

@@ -173,8 +173,13 @@ SHEETS = (
             ),
             Column("method", "collection protocol, sent as it stands", required=True),
             Column("processing", "storage and transport instructions, one per line (or separated by |)"),
-            Column("stability_hours", "how long the specimen keeps", type=ColumnType.NUMBER),
-            Column("stability", "the sentence that says so; the shortest of a shared tube is sent"),
+            Column(
+                "stability_hours", "how many hours the specimen keeps; filled together with stability", type=ColumnType.NUMBER
+            ),
+            Column(
+                "stability",
+                "the sentence that says so, filled together with stability_hours; the shortest of a shared tube is sent",
+            ),
             Column("own_tube", "yes if it may not share its tube with another test", type=ColumnType.YES_NO),
             Column("incompatible_with", "item codes that may not share its tube, separated by spaces", type=ColumnType.CODE),
             Column("time_points", "for tolerance tests: minutes = collection protocol, one per line (or separated by |)"),

@@ -13,7 +13,8 @@ import openpyxl
 import pytest
 
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from tests.harness.paths import CATALOGUE
+from tests.docs import documented
+from tests.harness.paths import CATALOGUE, ROOT
 
 
 @pytest.fixture
@@ -197,8 +198,8 @@ def test_sheet_notices_listed_and_mentioned_after_lift(run, tmp_path):
     listed = run("eta", "list").out
     assert listed.count("(sheet notices)") == 2
     run("eta", "stop", "001.001", "--until", "2088-01-01")
-    assert [(each["contract"], each["sheet"]) for each in run("eta", "list", "--json").json()] == [
-        (None, False),
+    assert [(each["contract"], each["by"] == "(sheet notices)") for each in run("eta", "list", "--json").json()] == [
+        ("(all)", False),
         ("C-100", True),
         ("C-200", True),
     ]
@@ -294,6 +295,9 @@ def test_explain_shows_tubes_of_basket(run, tmp_path):
     assert run("preanalytics", "explain", str(basket), "--catalogue", str(CATALOGUE)).out == said
     basket.write_bytes(b"\xef\xbb\xbf" + basket.read_bytes())  # as some editors save UTF-8; the API takes it
     assert run("preanalytics", "explain", str(basket)).out == said
+    (documented_basket,) = documented.blocks((ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8"), "json")
+    basket.write_text(documented_basket)
+    assert "190.100: 0.5 (needs its own tube)" in run("preanalytics", "explain", str(basket)).out
     basket.write_text("{}")
     wrong = run("preanalytics", "explain", str(basket))
     assert (wrong.code, wrong.out) == (1, "")
