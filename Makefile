@@ -83,8 +83,9 @@ lock: .venv/.dev
 .venv/.run: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lab-agent needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo 'installing into .venv; the first time takes half a minute'
-	$(PIP) install --quiet --require-hashes -r requirements/run.txt
+	@echo 'installing the libraries into .venv: a minute or two, the first time only'
+	$(PIP) install --require-hashes -r requirements/run.txt
+	@echo 'installing the programs'
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from rich.console import Console
 from rich.text import Text
 
 from lab_sandbox.demo.checks import Check
+
+SILENCE = 10.0
+"""Seconds without a line after which one says that the demo goes on."""
 
 
 def pluralize(number: int, word: str) -> str:
@@ -25,6 +31,23 @@ class DemoConsole:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._printed_at = time.monotonic()
+
+    @asynccontextmanager
+    async def without_silence(self, longest: float = SILENCE) -> AsyncIterator[None]:
+        """Print a line whenever nothing was printed for so many seconds."""
+
+        async def tell() -> None:
+            while True:
+                await asyncio.sleep(max(0.0, self._printed_at + longest - time.monotonic()))
+                if time.monotonic() >= self._printed_at + longest:
+                    self.step("still at work")
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield
+        finally:
+            telling.cancel()
 
     def heading(self, text: str) -> None:
         """Starts a new part."""
@@ -54,3 +77,4 @@ class DemoConsole:
 
     def _print_line(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)
+        self._printed_at = time.monotonic()

@@ -187,6 +187,7 @@ async def start_all(processes: ProcessGroup, workspace: Workspace, console: Demo
     console.heading("Starting the programs")
     early = [await processes.start(_exchange_service_program(workspace))]
     await processes.run_to_end(_database_upgrade_program(workspace), START_TIMEOUT)
+    console.step("the database is ready")
     early.append(await processes.start(_lab_api_program(workspace)))
     if workspace.connection.kind == "sql":
         await processes.run_to_end(staging_tables_program(workspace), START_TIMEOUT)

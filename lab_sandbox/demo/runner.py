@@ -100,12 +100,16 @@ async def run_demo(options: DemoOptions, console: DemoConsole, result: DemoResul
             faults=options.faults,
         )
         async with ProcessGroup(workspace.folder, workspace.logs) as processes:
-            await start_all(processes, workspace, console)
-            result.orders = await _cancel_if_program_exits(
-                processes, _run_scenarios(workspace, console, result.check_list, options.step_timeout)
-            )
+            async with console.without_silence():
+                await start_all(processes, workspace, console)
+                console.step(f"watch the orders on the status page: {_status_page(workspace)}")
+                result.orders = await _cancel_if_program_exits(
+                    processes, _run_scenarios(workspace, console, result.check_list, options.step_timeout)
+                )
             result.completed = True
-            if not options.exit_after_run:
+            if options.exit_after_run:
+                console.step(f"make demo without ONCE=1 keeps the programs, and the status page: {_status_page(workspace)}")
+            else:
                 _print_addresses(console, workspace)
                 raise (await processes.wait_for_first_exit()).exit_error()
     except DemoError as exc:
@@ -160,13 +164,17 @@ def build_account(workspace: Workspace) -> PartnerAccount:
         raise DemoError(f"{workspace.service_settings}: {exc}") from exc
 
 
+def _status_page(workspace: Workspace) -> str:
+    return f"{workspace.status_url}  (user {STATUS_USER}, password {STATUS_PASSWORD})"
+
+
 def _print_addresses(console: DemoConsole, workspace: Workspace) -> None:
     console.heading("All programs keep running until Ctrl-C")
     console.addresses(
         {
+            "status page": _status_page(workspace),
             "exchange service": workspace.service_url,
             "laboratory API": f"{workspace.api_url}/docs",
-            "status page": f"{workspace.status_url}  (user {STATUS_USER}, password {STATUS_PASSWORD})",
             "orders for the LIS": str(workspace.orders),
             "results of the LIS": str(workspace.results),
             "settings": str(workspace.folder / "config"),

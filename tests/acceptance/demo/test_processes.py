@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import socket
@@ -12,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.errors import DemoError
 from lab_sandbox.demo.processes import ProcessGroup, Program
 from lab_sandbox.demo.workspace import HOST, choose_ports, is_port_free
-from tests.harness.clock import DEADLINE
+from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.programs import free_port
 
 PYTHON = sys.executable
@@ -159,3 +162,13 @@ async def test_environment_of_other_agent_not_inherited(tmp_path: Path, monkeypa
     code = "import os, sys; sys.exit(any(name.startswith(('LAB_AGENT_', 'CREDENTIALS')) for name in os.environ))"
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         await processes.run_to_end(Program("checker", (PYTHON, "-c", code)), DEADLINE)
+
+
+async def test_long_step_is_told_while_it_lasts():
+    output = io.StringIO()
+    console = DemoConsole(Console(file=output))
+    async with console.without_silence(longest=0.02):
+        await wait_until(lambda: output.getvalue().count("still at work") == 2, "two lines")
+    (telling,) = asyncio.all_tasks() - {asyncio.current_task()}
+    with pytest.raises(asyncio.CancelledError):
+        await telling

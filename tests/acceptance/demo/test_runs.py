@@ -87,6 +87,7 @@ def assert_demo_passes(temp: Path, *options: str) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False)
     result = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("status page: http://127.0.0.1:") == 2, "at the beginning, and at the end"
     assert result["ok"] is True
     assert [check for check in result["checks"] if not check["ok"]] == []
     assert len(result["checks"]) > 60
