@@ -16,6 +16,9 @@ COPY lab_sandbox lab_sandbox
 COPY config config
 COPY docs docs
 COPY systemd systemd
+COPY tools/version.py tools/version.py
+# What `python3 -m tools.version` prints in the checkout: `lab-agent --version` tells it.
+ARG LAB_BUILD=
 RUN python -m pip --python /opt/lab-agent/bin/python install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 # What only the build needed.
 RUN python -m pip --python /opt/lab-agent/bin/python uninstall --yes --quiet editables hatchling packaging pathspec pluggy trove-classifiers

@@ -81,7 +81,7 @@ def copied() -> Iterator[tuple[str, str]]:
 
 def test_stages_share_slim_python_that_can_be_pinned():
     """No digest is in the file: it would have to be looked up, and would be outdated; the comment says how to give one."""
-    assert args("ARG") == ["PYTHON_IMAGE=python:3.11-slim"]
+    assert args("ARG") == ["PYTHON_IMAGE=python:3.11-slim", "LAB_BUILD="]
     assert args("FROM") == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
     assert "--build-arg PYTHON_IMAGE=python:3.11-slim@sha256:" in (ROOT / "Dockerfile").read_text()
 

@@ -17,6 +17,7 @@ import pytest
 
 from lab_agent.shipped_files import SHIPPED_FOLDERS, shipped_files_folder
 from tests.harness.paths import ROOT
+from tools.version import RELEASE, build_version
 
 INIT = """init --no-ask --base-url https://exchange.example/api --lab-codes-url https://codes.example --laboratory our-guid
   --second-labels-system https://codes.example/second --grant password --auth-url https://auth.example --client-id client
@@ -74,6 +75,40 @@ def _show_dependencies(purelib: Path, shown: Path) -> None:
         if not each.name.startswith(("lab_", "_lab_", "_editable", "__editable__")) and each.suffix != ".pth":
             (shown / each.name).symlink_to(each)
     (purelib / "dependencies.pth").write_text(f"{shown}\n")
+
+
+def test_version_names_release_and_commit(installation: Installation) -> None:
+    """Also of a wheel that was built from the source archive, where there is no repository."""
+    commit = run("git", "rev-parse", "--short=10", "HEAD", cwd=ROOT).strip()
+    version = installation.lab_agent("--version").strip()
+    assert re.fullmatch(rf"{re.escape(RELEASE)}\+\d{{14}}\.g{commit}(\.changed\.d\w{{8}})?", version)
+
+
+def test_every_build_is_another_and_later_version(tmp_path: Path) -> None:
+    built = [build_version(tmp_path)]
+    git = ("git", "-c", "user.name=Somebody", "-c", "user.email=somebody@lab.example", "-c", "init.defaultBranch=main")
+    run(*git, "init", "--quiet", cwd=tmp_path)
+    for day in ("2026-01-31T23:30:00-01:00", "2026-02-01T02:00:00+00:00"):  # the second is later, in UTC as well
+        (tmp_path / "file").write_text(day)
+        run(*git, "add", "file", cwd=tmp_path)
+        run("env", f"GIT_COMMITTER_DATE={day}", *git, "commit", "--quiet", "--message", "Change", cwd=tmp_path)
+        built.append(build_version(tmp_path))
+        for change in ("one", "another"):
+            (tmp_path / "file").write_text(change)
+            built.append(build_version(tmp_path))
+    assert built[0] == RELEASE
+    assert [each.split("+")[1][:15] for each in built[1:]] == ["20260201003000."] * 3 + ["20260201020000."] * 3
+    assert len(set(built)) == len(built)
+
+
+def test_build_without_repository_is_told_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_BUILD", "20260201003000.g0123456789")
+    assert build_version(tmp_path) == f"{RELEASE}+20260201003000.g0123456789"
+
+
+def test_changelog_begins_with_the_release() -> None:
+    (newest, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert newest == RELEASE
 
 
 def test_installed_program_is_the_wheels(installation: Installation) -> None:
