@@ -63,28 +63,35 @@ def read_environment(environ: Mapping[str, str], groups: Collection[str]) -> Sou
     return Source(_build_tree(values), tuple(problems), origins)
 
 
+_OF_FOLDER = "settings_"
+"""What systemd puts before the name of each file of a folder, with `LoadCredential=settings:/etc/lab-agent/credentials`."""
+
+
 def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
     """Read files named like `exchange.oauth.password`; a final line end is no part of the value.
 
-    Files that do not begin with a table's name are left alone: a unit may load other things, such as certificates.
+    A credential that a unit names itself wins over that of its folder. Files that do not begin with a table's name are left
+    alone: a unit may load other things, such as certificates.
     """
     if folder is None:
         return Source()
     try:
         files = sorted(path for path in folder.iterdir() if not path.is_dir())
+        files.sort(key=lambda file: not file.name.startswith(_OF_FOLDER))
     except OSError as exc:
         what = f"the credentials folder cannot be read: {exc.strerror}"
         return _failed_source(folder, what, f"correct ${CREDENTIALS_VARIABLE}, or let the agent's user read the folder")
     values, origins, problems = {}, {}, []
     for file in files:
-        path = file.name.split(".")
+        name = file.name.removeprefix(_OF_FOLDER)
+        path = name.split(".")
         if path[0] not in groups or len(path) == 1:
             if len(path) > 1 and path[-1].lower() not in _CERTIFICATE_SUFFIXES and (hint := did_you_mean(path[0], groups)):
                 problems.append(Problem(str(file), "unknown table", hint))
             continue
         try:
             values[tuple(path)] = file.read_text(encoding="utf-8").rstrip("\r\n")
-            origins[file.name] = f"credential {file.name}"
+            origins[name] = f"credential {name}"
         except OSError as exc:
             problems.append(Problem(str(file), f"cannot be read: {exc.strerror}", _LET_AGENT_READ))
         except UnicodeDecodeError:

@@ -45,7 +45,7 @@ def test_command_runs_as_the_unit(site: str | None) -> None:
     assert command[-2:] == ["orders", "list"]
     assert "--pipe" in command
     assert f"--property=User={name}" in command
-    assert f"--property=LoadCredential=store.encryption_keys:/etc/{name}/credentials/store.encryption_keys" in command
+    assert f"--property=LoadCredential=settings:/etc/{name}/credentials" in command
     assert f"--setenv=LAB_AGENT_CONFIG=/etc/{name}/lab-agent.toml" in command
     assert "--setenv=LOGNAME=anna" in command
     assert not any("Exec" in word or "Watchdog" in word for word in command)

@@ -101,6 +101,27 @@ def test_credential_overrides_environment_without_its_line_end(tmp_path):
     assert password(load_settings(written(tmp_path, VALID), environ)) == " from credential "
 
 
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"settings_exchange.oauth.password": "of the folder\n"}, "of the folder"),
+        ({"settings_exchange.oauth.password": "of the folder", "exchange.oauth.password": "of the unit"}, "of the unit"),
+        ({"settings_store.url": "sqlite:///a.db", "exchange.oauth.password": "of the unit"}, "of the unit"),
+        ({"settings_lis-ca.pem": "a certificate", "settings_my-notes": "x", "settings_": "x"}, "from-file"),
+    ],
+    ids=str,
+)
+def test_credentials_of_a_folder_are_read(tmp_path: Path, files: dict[str, str], found: str) -> None:
+    assert password(load_settings(written(tmp_path, VALID), credentials(tmp_path, **files))) == found
+
+
+def test_invalid_credential_of_folder_is_named_by_its_key(tmp_path: Path) -> None:
+    environ = credentials(tmp_path, **{"settings_worker.concurrency": "many", "settings_exchnge.base_url": "x"})
+    (invalid, misspelt) = sorted(problems(written(tmp_path, VALID), environ), key=lambda where: "exchnge" in where)
+    assert invalid == "worker.concurrency (credential worker.concurrency)"
+    assert misspelt.endswith("settings_exchnge.base_url")
+
+
 def test_list_is_read_from_environment_and_credential(tmp_path):
     environ = credentials(tmp_path, store__encryption_keys=f"{KEY}\nolder\n")
     keys = load_settings(written(tmp_path, VALID), environ).store.encryption_keys
