@@ -11,7 +11,7 @@ LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof bench lint docs screenshots wheelhouse sbom audit lock clean
+.PHONY: demo test proof bench lint docs screenshots wheelhouse deb sbom audit lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
@@ -41,6 +41,11 @@ wheelhouse: .venv/.run
 	$(PIP) download --quiet --require-hashes --dest build/wheelhouse -r requirements/run.txt
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheelhouse .
 	@echo 'build/wheelhouse has all that an installation without a network needs'
+
+# A package for the distribution and the processor of this machine: see docs/install.md.
+deb: wheelhouse
+	rm -f build/lab-agent_*.deb
+	debian/build.sh $(BIN)/python build/wheelhouse build
 
 # What the program consists of, as CycloneDX: each package with version and hashes, from the lock file.
 sbom: build/supply-chain/.installed

@@ -1,16 +1,13 @@
 """`lab-agent init`: writes a settings file and what it names from a few answers, and prints the sheet for the registration at
 the exchange service.
 
-The TOML is written by hand, since a settings file needs only tables of texts and lists. The file is validated before it gets
-its name, and readable for its owner alone.
+The file is validated before it gets its name, and readable for its owner alone. With `--systemd` secrets have files of their own.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -18,102 +15,24 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic import ValidationError
 
-from lab_agent.atomic_file import sync_folder, temporary_file
 from lab_agent.cli.context import JsonOption
-from lab_agent.cli.init_files import create_catalogue, create_folder, create_hl7v2_map, create_mappings
+from lab_agent.cli.init_files import (
+    EXCHANGE_ANSWERS,
+    OAUTH_ANSWERS,
+    create_catalogue,
+    create_folder,
+    create_hl7v2_map,
+    create_mappings,
+    reject_overwriting,
+    settings_file_text,
+    write_settings_file,
+)
+from lab_agent.cli.init_systemd import ENCRYPTION_KEYS, SystemdSite
 from lab_agent.cli.output import Row, print_error, print_fields, print_heading
 from lab_agent.crypto import hash_token, new_key, new_token
-from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.errors import to_problems
 from lab_agent.settings.exchange import Grant
 from lab_agent.settings.root import Settings, load_settings
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def toml_table(path: Sequence[str], values: Mapping[str, Any], *, repeated: bool = False) -> str:
-    """One TOML table; keys without a value are left out."""
-    name = ".".join(_toml_key(part) for part in path)
-    lines = [f"[[{name}]]" if repeated else f"[{name}]"]
-    lines += [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items() if value is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _toml_value(name)
-
-
-def _toml_value(value: Any) -> str:
-    """A value as TOML: its basic strings are those of JSON, except for DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-_FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in docs/configuration.md
-# and config/lab-agent.example.toml, below the folder that `lab-agent files` prints.
-# This file contains secrets: keep it readable for the agent's user alone. Paths are relative to the working directory.
-"""
-
-
-def settings_file_text(
-    answers: Mapping[str, str], *, encryption_key: str, token_hash: str, mappings: Path, hl7v2_map: Path
-) -> str:
-    """The whole file. Empty answers are left out."""
-    given = {name: value or None for name, value in answers.items()}
-    contracts = [toml_table(("exchange", "contracts", code), {}) for code in contract_codes(answers)]
-    parts = [
-        _FILE_HEADER,
-        toml_table(("exchange",), {name: given.get(name) for name in _EXCHANGE_ANSWERS}),
-        toml_table(("exchange", "oauth"), {name: given.get(name) for name in _OAUTH_ANSWERS}),
-        *contracts,
-        toml_table(("store",), {"url": given["store"], "encryption_keys": [encryption_key]}),
-        toml_table(("lis",), {"default": given["adapter"]}),
-        *_adapter_tables(given, hl7v2_map),
-        toml_table(("results",), {"mappings": str(mappings)}),
-        toml_table(("api",), {"public_url": given.get("public_url"), "catalogue": given["catalogue"]}),
-        toml_table(("api", "tokens"), {"name": "exchange", "sha256": token_hash}, repeated=True),
-    ]
-    return "\n".join(parts)
-
-
-def _adapter_tables(given: Mapping[str, str | None], hl7v2_map: Path) -> list[str]:
-    if given["adapter"] == "folder":
-        return [toml_table(("lis", "folder"), {"orders": given["orders"], "results": given["results"]})]
-    own = {"folder": given["hl7v2_folder"], "duplicates": given["duplicates"], "mapping": str(hl7v2_map)}
-    connection = {"role": "client", "host": given["lis_host"], "port": int(given["lis_port"] or 0)}
-    return [toml_table(("lis", "hl7v2"), own), toml_table(("lis", "hl7v2", "orders"), connection)]
-
-
-def contract_codes(answers: Mapping[str, str]) -> tuple[str, ...]:
-    """The contract codes, without repeats."""
-    return tuple(dict.fromkeys(answers["contract"].replace(",", " ").split()))
-
-
-def reject_overwriting(path: Path, *, force: bool) -> None:
-    """Raise `SettingsError` if the file exists, unless `force`."""
-    if path.exists() and not force:
-        raise SettingsError((Problem(str(path), "already exists", "choose another with --output, or overwrite it with --force"),))
-
-
-def write_settings_file(path: Path, text: str, *, force: bool) -> None:
-    """Write the file if its settings are valid.
-
-    Raises `SettingsError` if they are not, if the file exists already (without `force`), or if it cannot be written.
-    """
-    try:
-        with temporary_file(path, text.encode()) as temporary:
-            load_settings(temporary, {})
-            if force:
-                temporary.replace(path)
-            else:
-                path.hardlink_to(temporary)
-        sync_folder(path.parent)
-    except FileExistsError:
-        reject_overwriting(path, force=False)
-        raise
-    except OSError as exc:
-        hint = "choose another path with --output"
-        raise SettingsError((Problem(str(path), f"cannot be written: {exc.strerror}", hint),)) from exc
-
 
 GRANTS: tuple[str, ...] = get_args(Grant)
 _ALL_GRANTS = frozenset(GRANTS)
@@ -121,11 +40,9 @@ _PASSWORD_GRANTS = frozenset({"password", "basic"})
 _OAUTH_GRANTS = _ALL_GRANTS - {"basic"}
 ADAPTERS = ("folder", "hl7v2")
 _FOLDER, _HL7V2 = (frozenset({name}) for name in ADAPTERS)
-_OAUTH_ANSWERS = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
-_EXCHANGE_ANSWERS = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")
 _SETTING_PATHS: Mapping[str, tuple[str, ...]] = {
-    **{name: ("exchange", name) for name in _EXCHANGE_ANSWERS},
-    **{name: ("exchange", "oauth", name) for name in _OAUTH_ANSWERS},
+    **{name: ("exchange", name) for name in EXCHANGE_ANSWERS},
+    **{name: ("exchange", "oauth", name) for name in OAUTH_ANSWERS},
     "public_url": ("api", "public_url"),
     "catalogue": ("api", "catalogue"),
     "store": ("store", "url"),
@@ -193,15 +110,15 @@ SETUP_QUESTIONS = (
 )
 
 
-def collect_answers(given: Mapping[str, str | None], *, ask: bool, catalogue: str = "catalogue") -> dict[str, str]:
+def collect_answers(given: Mapping[str, str | None], defaults: Mapping[str, str], *, ask: bool) -> dict[str, str]:
     """Collect all answers: given, prompted for, or the default. Raises a usage error that names all missing options.
 
-    `catalogue` is the default of that question, which depends on where the settings file is written.
+    `defaults` are those that depend on where the settings file is written.
     """
     answers: dict[str, str] = {}
     missing = []
     for each in SETUP_QUESTIONS:
-        question = replace(each, default=catalogue) if each.name == "catalogue" else each
+        question = replace(each, default=defaults.get(each.name, each.default))
         grant = answers.get("grant", "")
         if (grant and grant not in question.asked_for) or answers.get("adapter", "folder") not in question.adapters:
             continue
@@ -329,6 +246,13 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
         str | None, _text_option("How the laboratory system recognises a repeated order: msh10, placer or none, for hl7v2.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("lab-agent.toml"),
+    systemd: Annotated[
+        bool,
+        typer.Option("--systemd", help="Write to /etc what the systemd units need: settings, secrets, folders. As root."),
+    ] = False,
+    site: Annotated[
+        str | None, typer.Option(help="With --systemd: one of several sites, the name after the @ of its units.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     ask: Annotated[
         bool | None, typer.Option("--ask/--no-ask", help="Prompt for missing answers. Default: only at a terminal.")
@@ -339,50 +263,66 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
 
     The files that it names are made beside it, where there are none: the sample catalogue, mapping tables, the map of hl7v2.
     """
-    given = {name: value for name, value in locals().items() if isinstance(value, str)}
+    given = {name: value for name, value in locals().items() if isinstance(value, str) and name != "site"}
+    installed = SystemdSite.named(site) if systemd else None
+    if site and not systemd:
+        raise typer.BadParameter("only with --systemd", param_hint="--site")
+    output = installed.settings if installed else output
     reject_overwriting(output, force=force)
     codes = {"contract": " ".join(contract)} if contract else {}
-    beside = output.parent
-    sample = beside / "catalogue"
-    answers = collect_answers(given | codes, ask=sys.stdin.isatty() if ask is None else ask, catalogue=str(sample))
+    sample = output.parent / "catalogue"
+    defaults = {"catalogue": str(sample), **(installed.defaults() if installed else {})}
+    answers = collect_answers(given | codes, defaults, ask=sys.stdin.isatty() if ask is None else ask)
     token = new_token()
-    mappings, hl7v2_map = beside / "mappings", beside / "hl7v2-map.toml"
-    text = settings_file_text(
-        answers, encryption_key=new_key(), token_hash=hash_token(token), mappings=mappings, hl7v2_map=hl7v2_map
-    )
-    write_settings_file(output, text, force=force)
-    settings = load_settings(output, {})
-    _create_named_files(settings, sample)
+    settings = _write_files(output, answers, hash_token(token), installed, force=force)
     if not as_json:
         print_heading("For the registration at the exchange service (the token is neither stored nor shown again)")
     print_fields(registration_sheet(settings, token), as_json=as_json)
-    _print_next_steps(output, settings, contract_codes(answers))
+    print_error(f"\n{output} was written, readable for {installed.name if installed else 'you'} alone. Next steps:")
+    for number, step in enumerate(_next_steps(output, settings, installed), 1):
+        print_error(f"  {number}. {step}")
 
 
-def _create_named_files(settings: Settings, sample: Path) -> None:
-    """Make what the settings name; a catalogue in a place that somebody chose is theirs to put there."""
+def _write_files(
+    output: Path, answers: Mapping[str, str], token_hash: str, installed: SystemdSite | None, *, force: bool
+) -> Settings:
+    """Write the settings, and make what they name; a catalogue in a place that somebody chose is theirs to put there."""
+    key, backups, variables = new_key(), None, dict[str, str]()
+    if installed:
+        installed.prepare()
+        answers, variables = installed.store_secrets(answers, key)
+        key, backups = "", installed.backups
+    sample, mappings, hl7v2_map = (output.parent / name for name in ("catalogue", "mappings", "hl7v2-map.toml"))
+    text = settings_file_text(
+        answers, encryption_key=key, token_hash=token_hash, mappings=mappings, hl7v2_map=hl7v2_map, backups=backups
+    )
+    write_settings_file(output, text, variables, force=force)
+    settings = load_settings(output, variables)
     if settings.api.catalogue == sample:
         create_catalogue(sample)
-    if settings.results.mappings is not None:
-        create_mappings(settings.results.mappings)
+    create_mappings(mappings)
     tables = settings.lis.tables
     if "hl7v2" in tables:
-        create_hl7v2_map(Path(tables["hl7v2"]["mapping"]))
-    for name in ("orders", "results"):
-        if "folder" in tables:
-            create_folder(Path(tables["folder"][name]))
+        create_hl7v2_map(hl7v2_map)
+    folders = [Path(tables["folder"][name]) for name in ("orders", "results") if "folder" in tables]
+    if installed:
+        installed.hand_over(folders or [Path(tables["hl7v2"]["folder"])])
+    else:
+        for folder in folders:
+            create_folder(folder)
+    return settings
 
 
-def _print_next_steps(output: Path, settings: Settings, contracts: tuple[str, ...]) -> None:
-    steps = [
-        f"keep a copy of the encryption key in {output}: encrypted data is lost without it",
-        f"put the catalogue with the contracts {', '.join(contracts)} into {settings.api.catalogue}, in place of a sample",
-        f"put the laboratory's own codes into {settings.results.mappings}; see docs/mappings.md below `lab-agent files`",
-        f"lab-agent db upgrade --config {output}",
-    ]
+def _next_steps(output: Path, settings: Settings, installed: SystemdSite | None) -> Iterator[str]:
+    """What is left to do; the last step starts it."""
+    key = installed.credentials / ENCRYPTION_KEYS if installed else f"the encryption key in {output}"
+    program, config = (installed.control, "") if installed else ("lab-agent", f" --config {output}")
+    yield f"keep a copy of {key}: encrypted data is lost without it"
+    contracts = ", ".join(settings.exchange.contracts)
+    yield f"put the catalogue with the contracts {contracts} into {settings.api.catalogue}, in place of a sample"
+    yield f"put the laboratory's own codes into {settings.results.mappings}; see docs/mappings.md below `lab-agent files`"
+    yield f"{program} db upgrade{config}"
     if settings.exchange.oauth.grant == "authorization_code":
-        steps.append(f"lab-agent login --config {output}")
-    steps += [f"lab-agent check --config {output}", f"lab-agent run --config {output}"]
-    print_error(f"\n{output} was written, readable for you alone. Next steps:")
-    for number, step in enumerate(steps, 1):
-        print_error(f"  {number}. {step}")
+        yield f"{program} login{config}"
+    yield f"{program} check{config}"
+    yield f"systemctl enable --now {installed.target}" if installed else f"lab-agent run{config}"

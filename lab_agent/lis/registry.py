@@ -7,10 +7,13 @@ to an adapter at all is checked before anything of it is called.
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -208,8 +211,19 @@ def _entry_point_problem(where: str, kind: str, available: tuple[EntryPoint, ...
     if values:
         return Problem(where, f"several packages provide an adapter {kind}: {', '.join(values)}", "uninstall all but one")
     names = sorted({entry.name for entry in available})
+    if unreadable := _unreadable_packages():
+        hint = (
+            f"this user cannot read packages that are installed: `chmod -R go+rX {unreadable[0].parent}` ({unreadable[0].name})"
+        )
+        return Problem(where, f"no installed package provides an adapter {kind}", hint)
     hint = did_you_mean(kind, names) or f"install the package that provides it; installed are {', '.join(names) or 'none'}"
     return Problem(where, f"no installed package provides an adapter {kind}", hint)
+
+
+def _unreadable_packages() -> list[Path]:
+    """What was installed with a narrow umask: it has no entry points for whoever cannot read it, as if it were not there."""
+    infos = [info for folder in sys.path for info in Path(folder).glob("*.dist-info")]
+    return [info for info in infos if not os.access(info, os.R_OK | os.X_OK)]
 
 
 def _describe_exception(exc: BaseException) -> str:

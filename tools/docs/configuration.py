@@ -29,8 +29,8 @@ tries the settings one by one.
 
 - **Sources.** The environment wins over the file, and a systemd credential wins over both. A variable is named
   `LAB_AGENT_<TABLE>__<KEY>`, as in `LAB_AGENT_EXCHANGE__BASE_URL`; a credential is a file named like the key, as in
-  `LoadCredential=exchange.oauth.password`. The items of a list are separated by commas or white space there. Keep tables with
-  names of your own choice (contracts, adapters) in the file: names of variables are read in lower case.
+  `/etc/lab-agent/credentials/exchange.oauth.password`. The items of a list are separated by commas or white space there.
+  Keep tables with names of your own choice (contracts, adapters) in the file: names of variables are read in lower case.
 - **Secrets:** give them as credentials. They are never printed: `lab-agent check --settings` masks them.
 - **Paths** that are relative are relative to the working directory, not to the settings file.
 - **Times** are in seconds unless the key says otherwise.

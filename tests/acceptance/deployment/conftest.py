@@ -1,13 +1,13 @@
-"""A separate systemd in namespaces, with the programs installed in /opt; `trial_boot.sh` isolates it from this machine."""
+"""A separate systemd in namespaces, and a package to install there; `trial_boot.sh` isolates it from this machine."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.harness.paths import ROOT
+from tools.version import build_version
 
 SYSTEMD = Path("/lib/systemd/systemd")
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup")
 BOOT_SCRIPT = Path(__file__).with_name("trial_boot.sh")
 DEADLINE = 60.0
 ROOTS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DOWNLOADS = "/var/lib/downloads"
+"""Where the package lies on the machine."""
 
 
 def wait_until(condition: Callable[[], bool], description: str, timeout: float = DEADLINE) -> None:
@@ -43,7 +46,9 @@ class Machine:
         """Runs a command on the machine; gives its output."""
         in_namespaces = ["nsenter", "-t", str(self.pid), "-m", "-p", "-u", "-i", "-C", *command]
         done = subprocess.run(in_namespaces, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+        if done.returncode and check:
+            log = self.run("journalctl", "--no-pager", "--output=short", "--lines=60", check=False)
+            raise AssertionError(f"{' '.join(command)}: {done.stdout}{done.stderr}\n{log}")
         return done.stdout.strip()
 
     def show(self, unit: str, *names: str) -> dict[str, str]:
@@ -56,16 +61,35 @@ class Machine:
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}", *matches, check=False)
 
     def shell(self, script: str) -> str:
-        """Runs a script as a person would at the machine's prompt."""
-        return self.run("env", f"PATH={ROOTS_PATH}", "LD_LIBRARY_PATH=/opt/python/lib", "sh", "-euc", script)
+        """Runs a script as a person would at root's prompt, who keeps new files private."""
+        environment = (f"PATH={ROOTS_PATH}", "DEBIAN_FRONTEND=noninteractive")
+        return self.run("env", "-i", *environment, "sh", "-euc", f"exec 2>&1; umask 077; cd {DOWNLOADS}; {script}")
 
     def wait_until(self, condition: Callable[[], bool], description: str) -> None:
         """Waits until the condition holds."""
         wait_until(condition, description)
 
 
+@pytest.fixture(scope="session")
+def package() -> Path:
+    """The package of this checkout; skips where there is no package index."""
+    python = f"python3.{sys.version_info.minor}"
+    if shutil.which("apt") is None or not Path("/usr/bin", python).exists():
+        pytest.skip(f"no apt, or no {python} of the distribution")
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / ".deb.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of pytest may want it
+        if not list(ROOT.glob(f"build/lab-agent_{build_version()}_*.deb")):
+            made = subprocess.run(["make", "deb"], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+            if "No matching distribution" in made.stderr or "Could not fetch" in made.stderr:
+                pytest.skip("no packages can be fetched here")
+            assert made.returncode == 0, made.stderr
+        (found,) = ROOT.glob("build/lab-agent_*.deb")
+        return found
+
+
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, package: Path) -> Iterator[Machine]:
     """Boots the machine; skips without systemd, without the right to create namespaces, or if systemd runs this machine."""
     if os.geteuid() != 0 or not SYSTEMD.exists() or shutil.which("nsenter") is None:
         pytest.skip("no systemd, or not root")
@@ -73,7 +97,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         pytest.skip("no dbus-daemon, which systemd-run needs")
     if Path("/run/systemd/system").is_dir():
         pytest.skip("systemd runs this machine; a second one is not started")
-    _prepare_files(tmp_path)
+    _prepare_files(tmp_path, package)
     group = _control_group()
     command = f"echo $$ > {group}/cgroup.procs; exec unshare {' '.join(NAMESPACES)} {BOOT_SCRIPT} {tmp_path}"
     with (tmp_path / "boot.log").open("wb") as log:
@@ -126,33 +150,14 @@ def _wait_for_boot(boot: subprocess.Popen[bytes], folder: Path) -> int:
     return int(children.read_text().split()[0])
 
 
-def _prepare_files(folder: Path) -> None:
-    """Creates `etc`, `opt` and `lib` of the machine, and `shown`: which folders of this machine it sees, and where.
-
-    The program is installed in /opt, which needs a network, and nothing else is.
-    """
+def _prepare_files(folder: Path, package: Path) -> None:
+    """Creates `etc`, `opt` and `lib` of the machine: it has the packages of this one, and a folder with ours."""
     shutil.copytree("/etc", folder / "etc", symlinks=True, ignore=shutil.ignore_patterns("system"))
     (folder / "etc" / "systemd" / "system").mkdir(parents=True)
     (folder / "etc" / "machine-id").write_text(f"{secrets.token_hex(16)}\n")
-    _install(folder)
-    (folder / "lib").mkdir()
-
-
-def _install(folder: Path) -> None:
-    """Creates a virtual environment in /opt/lab-agent that uses our installed packages."""
-    home = folder / "opt" / "lab-agent"
-    packages = home / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    packages.mkdir(parents=True)
-    (home / "bin").mkdir()
-    (home / "pyvenv.cfg").write_text("home = /opt/python/bin\n")
-    python = Path(os.path.realpath(sys.executable)).relative_to(sys.base_prefix)
-    (home / "bin" / "python").symlink_to(Path("/opt/python") / python)
-    (packages / "shown.pth").write_text('/opt/source\nimport site; site.addsitedir("/opt/site")\n')
-    for name, module in (("lab-agent", "lab_agent.cli"), ("lab-api", "lab_api.cli"), ("lab-agentctl", "lab_agent.cli.agentctl")):
-        program = home / "bin" / name
-        program.write_text(f"#!/opt/lab-agent/bin/python\nfrom {module} import main\n\nmain()\n")
-        program.chmod(0o755)
-    shown = {sys.base_prefix: "python", sysconfig.get_path("purelib"): "site", str(ROOT): "source"}
-    for name in shown.values():
-        (folder / "opt" / name).mkdir()
-    (folder / "shown").write_text("".join(f"{path} /opt/{name}\n" for path, name in shown.items()))
+    shutil.copytree("/var/lib/dpkg", folder / "lib" / "dpkg", symlinks=True)
+    with (folder / "lib" / "dpkg" / "info" / "base-files.list").open("a") as listed:
+        listed.write("/opt\n")  # dpkg would remove the empty folder, which it cannot here
+    for name in ("opt", "usr", "work", "lib/apt/lists/partial", "lib/downloads"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(package, folder / "lib" / "downloads")

@@ -13,46 +13,35 @@ from typing import Any
 
 import pytest
 
-from lab_agent.crypto import new_key
 from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
 from tests.harness.proof import in_full
 
 PAGE = ROOT / "docs" / "install.md"
-SETTINGS = """
-[exchange]
-base_url = "http://127.0.0.1:{service}/"
-lab_codes_url = "http://codes.lab.example"
-second_labels_system = "http://codes.lab.example/second"
-laboratory = "our-guid"
-[exchange.oauth]
-grant = "client_credentials"
-auth_url = "http://127.0.0.1:{service}"
-client_id = "client"
-[exchange.contracts.C-100]
-[exchange.contracts.C-200]
-[store]
-url = "sqlite:////var/lib/{name}/lab-agent.db"
-[worker]
-poll_interval = 0.5
-poll_longest = 1
-[lis.folder]
-orders = "/var/lib/{name}/lis/orders"
-results = "/var/lib/{name}/lis/results"
-[api]
-catalogue = "/etc/{name}/catalogue"
-port = {api}
+INIT = " ".join(
+    (
+        "lab-agent init --systemd {site} --no-ask --base-url http://127.0.0.1:{service}/ --lab-codes-url http://codes.lab.example",
+        "--second-labels-system http://codes.lab.example/second --laboratory 0b7e6f0e-5a0d-4c59-9a3e-6f1f7c9f4f10",
+        "--grant client_credentials --auth-url http://127.0.0.1:{service} --client-id client --client-secret 'a secret'",
+        "--contract C-100 --contract C-200",
+    )
+)
+"""Step 2, by somebody who answers by options."""
+CHANGES = """
 [status]
 port = {status}
-[backup]
-folder = "/var/backups/{name}"
+[notify.webhook.chat]
+template = "json"
 """
+"""What a person adds to the settings: ports of its own for each site, and a channel that has its address as a secret."""
+SERVICE = "[Service]\nWatchdogSec=3\nRestartSec=100ms\n"
 DROP_INS = {
-    "service": "[Service]\nWatchdogSec=3\nRestartSec=100ms\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n",
-    "timer": "[Timer]\nOnActiveSec=1s\nRandomizedDelaySec=0\nAccuracySec=1s\n",
+    "lab-agent.service": f"{SERVICE}Environment=LAB_AGENT_WORKER__POLL_INTERVAL=0.5 LAB_AGENT_WORKER__POLL_LONGEST=1\n",
+    "lab-api.service": SERVICE,
+    "lab-agent-backup.timer": "[Timer]\nOnActiveSec=1s\nRandomizedDelaySec=0\nAccuracySec=1s\n",
 }
-"""All that is changed of the units: a watchdog and a timer short enough for a test, and where our Python has its library."""
+"""All that is changed of the units: a watchdog, a poll and a timer short enough for a test."""
 
 
 def read_blocks(kind: str) -> dict[str, list[str]]:
@@ -110,24 +99,23 @@ def broken_service() -> Iterator[Service]:
 
 
 def write_site(machine: Any, site: str | None, **ports: int) -> None:
-    """What a person does at steps 4 and 5: the settings and the secrets."""
-    name = "lab-agent" if site is None else f"lab-agent-{site}"
-    folder = machine.folder / "etc" / name
-    settings = folder / "lab-agent.toml"
-    assert "<angle brackets>" in settings.read_text()
-    settings.write_text(SETTINGS.format(name=name, **ports))
-    for key, value in {"store.encryption_keys": new_key(), "exchange.oauth.client_secret": "a secret"}.items():
-        if not (secret := folder / "credentials" / key).exists():
-            secret.write_text(f"{value}\n")
-            secret.chmod(0o600)
+    """What a person does at step 2: answers, a few more settings, a secret."""
+    machine.shell(INIT.format(site="" if site is None else f"--site {site}", service=ports["service"]))
+    folder = machine.folder / "etc" / ("lab-agent" if site is None else f"lab-agent-{site}")
+    settings = (folder / "lab-agent.toml").read_text()
+    assert "a secret" not in settings
+    (folder / "lab-agent.toml").write_text(
+        settings.replace("[api]\n", f"[api]\nport = {ports['api']}\n") + CHANGES.format(**ports)
+    )
+    machine.shell(f"echo http://127.0.0.1:9/hook > /etc/{folder.name}/credentials/notify.webhook.chat.url")
 
 
 def change_units(machine: Any) -> None:
-    for unit in ("lab-agent.service", "lab-api.service", "lab-agent-backup.service", "lab-agent-backup.timer"):
+    for unit, drop_in in DROP_INS.items():
         for name in (unit, unit.replace(".", "@.")):
             folder = machine.folder / "etc" / "systemd" / "system" / f"{name}.d"
             folder.mkdir()
-            (folder / "trial.conf").write_text(DROP_INS[unit.rpartition(".")[2]])
+            (folder / "trial.conf").write_text(drop_in)
     machine.run("systemctl", "daemon-reload")
 
 
@@ -151,26 +139,20 @@ def is_active(machine: Any, unit: str) -> bool:
     return state_of(machine, unit) == "active"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @in_full
 @pytest.mark.proof
-def test_site_is_installed_watched_and_removed(machine: Any) -> None:
+def test_package_is_installed_watched_upgraded_and_removed(machine: Any) -> None:
     steps = read_blocks("sh")
     with broken_service() as service:
         ports = {"service": service.port, "api": free_port(), "status": free_port()}
-        machine.run("ln", "-s", "/opt/lab-agent/bin/lab-agentctl", "/usr/local/sbin/lab-agentctl")  # the end of step 2
-        for step in ("3. User and folders", "4. Settings"):
-            for block in steps[step]:
-                machine.shell(block)
+        run_blocks(machine, steps["1. Install"])
         write_site(machine, None, **ports)
-        install_units, first_commands = steps["5. Units"]
-        machine.shell(install_units)
         change_units(machine)
-        shown = machine.shell(first_commands)
+        shown = run_blocks(machine, steps["3. Check"])
         assert "WRONG" not in shown
         assert "1 key" in shown, "the secrets were handed out"
-        for block in steps["6. Start"]:
-            machine.shell(block)
+        run_blocks(machine, steps["4. Start"])
         started = {"lab-agent": "LAB_ACTION=worker_started", "lab-api": "LAB_ACTION=api.started"}
         for unit, action in started.items():
             machine.wait_until(lambda unit=unit: is_active(machine, unit), f"{unit} is active")
@@ -183,30 +165,22 @@ def test_site_is_installed_watched_and_removed(machine: Any) -> None:
         machine.wait_until(lambda: machine.shell("ls /var/backups/lab-agent"), "a backup by the timer")
         assert machine.shell("stat -c %U /var/backups/lab-agent/*").split()[0] == "lab-agent"
         stop_in_a_call(machine, service)
-
         upgrade(machine, steps["Upgrading"])
-        for block in steps["Uninstalling"]:
-            machine.shell(block)
-        assert machine.shell("ls -d /etc/lab-agent /var/lib/lab-agent /opt/lab-agent 2>&1 || true").count("No such file") == 3
-        assert "lab-agent" not in machine.shell("cat /etc/passwd; systemctl list-unit-files 'lab-*' || true")
+        remove(machine, steps["Removing"])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @in_full
 @pytest.mark.proof
 def test_two_sites_side_by_side(machine: Any) -> None:
     steps = read_blocks("sh")
     with broken_service() as service:
-        machine.run("ln", "-s", "/opt/lab-agent/bin/lab-agentctl", "/usr/local/sbin/lab-agentctl")
-        for block in (*steps["3. User and folders"], *steps["4. Settings"], *steps["Stage and production side by side"]):
-            machine.shell(block)
-        machine.shell(steps["5. Units"][0])
-        change_units(machine)
+        run_blocks(machine, steps["1. Install"])
         ports = {site: {"api": free_port(), "status": free_port()} for site in (None, "stage")}
         for site, own in ports.items():
             write_site(machine, site, service=service.port, **own)
-        machine.shell("lab-agentctl db upgrade; lab-agentctl --site stage db upgrade")
-        machine.shell("systemctl start lab-agent.target lab-agent@stage.target")
+        change_units(machine)
+        run_blocks(machine, [*steps["3. Check"], *steps["4. Start"], *steps["Several sites"]])
         units = {None: ("lab-agent", "lab-api"), "stage": ("lab-agent@stage", "lab-api@stage")}
         for site, (agent, api) in units.items():
             for unit in (agent, api):
@@ -219,6 +193,11 @@ def test_two_sites_side_by_side(machine: Any) -> None:
         machine.shell("systemctl stop lab-agent@stage.target")
         machine.wait_until(lambda: not is_active(machine, "lab-api@stage"), "the stage has stopped")
         assert is_active(machine, "lab-agent")
+
+
+def run_blocks(machine: Any, blocks: list[str]) -> str:
+    assert blocks
+    return "".join(machine.shell(block) for block in blocks)
 
 
 def look_at_process(machine: Any, unit: str) -> None:
@@ -262,16 +241,37 @@ def stop_in_a_call(machine: Any, service: Service) -> None:
 
 
 def upgrade(machine: Any, blocks: list[str]) -> None:
-    stop, start = blocks
-    machine.shell("systemctl start lab-agent")
-    machine.shell(stop)
-    assert not is_active(machine, "lab-agent")
-    assert not is_active(machine, "lab-api")
-    machine.shell(start)
-    for unit in ("lab-agent", "lab-api"):
+    """To a later package: what ran is stopped, upgraded and started again, and what somebody has changed in /etc stays."""
+    machine.shell("systemctl start lab-agent.target")
+    machine.shell("echo TSH,3016-3,TSH, >> /etc/lab-agent/mappings/codes.csv")
+    machine.shell(
+        "dpkg-deb --raw-extract ./lab-agent_*.deb later; sed -i 's/^Version: .*/&.later/' later/DEBIAN/control"
+        "; rm ./lab-agent_*.deb; dpkg-deb -Zgzip -z1 --build later lab-agent_later.deb; rm -r later"
+    )
+    before = {unit: main_pid(machine, unit) for unit in ("lab-agent", "lab-api")}
+    shown = run_blocks(machine, blocks)
+    assert "waits for that" not in shown
+    for unit, pid in before.items():
         machine.wait_until(lambda unit=unit: is_active(machine, unit), f"{unit} is active")
+        assert main_pid(machine, unit) != pid
+    assert is_active(machine, "lab-agent-backup.timer")
+    assert machine.shell("dpkg-query -f '${Version}' -W lab-agent").endswith(".later")
+    assert "TSH" in machine.shell("cat /etc/lab-agent/mappings/codes.csv")
     files = machine.shell("ls /var/backups/lab-agent").split()
     newest = max(files)
     machine.shell("systemctl stop lab-agent lab-api")
     assert f"/var/backups/lab-agent/{newest}" in machine.shell(f"lab-agentctl restore --yes /var/backups/lab-agent/{newest}")
     machine.shell("systemctl start lab-agent lab-api")
+
+
+def remove(machine: Any, blocks: list[str]) -> None:
+    """Removing keeps settings and data; purging keeps the backups alone."""
+    removing, purging = blocks
+    kept = "ls -d /etc/lab-agent/lab-agent.toml /etc/lab-agent/mappings/codes.csv /var/lib/lab-agent/lab-agent.db 2>&1 || true"
+    machine.shell(removing)
+    assert "No such file" not in machine.shell(kept)
+    assert machine.shell("systemctl list-unit-files --no-legend 'lab-*'; systemctl list-units --no-legend 'lab-*' || true") == ""
+    assert machine.shell("ls /usr/bin /usr/sbin | grep lab-agent || true") == ""
+    machine.shell(purging)
+    assert machine.shell("ls -d /etc/lab-agent /var/lib/lab-agent /opt/lab-agent 2>&1 || true").count("No such file") == 3
+    assert machine.shell("ls /var/backups/lab-agent")

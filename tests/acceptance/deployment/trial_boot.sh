@@ -17,16 +17,14 @@ mount --make-rprivate / || fail "mounts cannot be made private"
 mount --bind "$folder/etc" /etc
 mount --bind "$folder/opt" /opt
 mount --bind "$folder/lib" /var/lib
-while read -r from to; do
-    mount --bind "$from" "$to"
-    mount -o remount,bind,ro "$to"
-done < "$folder/shown"
+mount -t overlay -o "lowerdir=/usr,upperdir=$folder/usr,workdir=$folder/work" overlay /usr || fail "/usr cannot be copied on write"
 mount -o remount,bind,ro / || fail "the file system cannot be made read-only"
-for place in /tmp /run /dev/shm /var/tmp /var/log /var/backups /usr/local/sbin /usr/lib/systemd/system-generators \
+for place in /tmp /run /dev/shm /var/tmp /var/log /var/cache /var/backups /usr/lib/systemd/system-generators \
     /usr/lib/systemd/system/sysinit.target.wants /usr/lib/systemd/system/sockets.target.wants \
     /usr/lib/systemd/system/timers.target.wants /usr/lib/systemd/system/local-fs.target.wants; do
     [ ! -d "$place" ] || mount -t tmpfs -o mode=1777 tmpfs "$place" || fail "cannot mount tmpfs on $place"
 done
+mkdir -p /var/cache/apt/archives/partial /var/log/apt
 mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys || fail "kernel variables cannot be protected"
 mount -o remount,bind,ro /sys || fail "/sys cannot be protected"
 # systemd sees its own control group as the root, and no controllers.
@@ -39,7 +37,7 @@ else
     mount -t cgroup2 cgroup2 /sys/fs/cgroup || fail "cannot mount separate control groups"
 fi
 
-for place in /usr /root /var /home; do
+for place in /root /var /home; do
     if touch "$place/.trial" 2>/dev/null; then fail "$place is writable"; fi
 done
 [ -z "$(ls -A /tmp)" ] || fail "/tmp is not separate"

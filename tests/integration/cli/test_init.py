@@ -1,11 +1,15 @@
 """`lab-agent init`: a file that holds, the sheet for the registration, and no surprise for what was there."""
 
+import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lab_agent.cli import init_systemd
 from lab_agent.cli.init import SETUP_QUESTIONS, validation_message
 from lab_agent.crypto import hash_token
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
@@ -228,3 +232,149 @@ def test_wrong_hl7v2_answer_is_wrong_usage(cli, tmp_path, wrong):
     hl7v2 = {"--adapter": "hl7v2", "--lis-host": "127.0.0.1", "--lis-port": "9"}
     assert cli("init", *words(COMMON | PASSWORD | hl7v2 | wrong), *CONTRACTS, "--no-ask").code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The root of a machine whose programs of systemd write down what they are told in `told`, and whose root has umask 077."""
+    root, programs = tmp_path / "machine", tmp_path / "programs"
+    sites = [f"{top}/{name}" for top in ("etc", "var/lib") for name in ("lab-agent", "lab-agent-stage")]
+    for folder in (*sites, "etc/lab-agent/credentials", "etc/lab-agent-stage/credentials", "run/systemd/system"):
+        (root / folder).mkdir(parents=True)
+    programs.mkdir()
+    for name in ("systemd-sysusers", "systemd-tmpfiles", "systemctl"):
+        (programs / name).write_text(f'#!/bin/sh\n{{ echo "{name} $*"; cat; }} >> {root}/told\n')
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(init_systemd, "ROOT", root)
+    before = os.umask(0o077)
+    yield root
+    os.umask(before)
+
+
+def init_site(cli: Any, options: dict[str, str], *more: str) -> Any:
+    without = {name: value for name, value in (COMMON | options).items() if name != "--catalogue"}
+    return cli("init", "--systemd", *words(without), *CONTRACTS, "--no-ask", *more)
+
+
+CREDENTIALS = {"--grant": "client_credentials", "--client-secret": "hunter4"}
+POSTGRESQL = "postgresql://lab:hunter5@db/lab"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (PASSWORD, {"exchange.oauth.password"}),
+        (CREDENTIALS, {"exchange.oauth.client_secret"}),
+        (PASSWORD | {"--client-secret": "hunter4"}, {"exchange.oauth.password", "exchange.oauth.client_secret"}),
+        (PASSWORD | {"--grant": "basic"}, {"exchange.oauth.password"}),
+        (CODE, set()),
+        (CODE | {"--store": POSTGRESQL}, {"store.url"}),
+        (CODE | {"--store": "postgresql://lab@db/lab"}, set()),
+    ],
+    ids=str,
+)
+def test_systemd_secrets_become_files_of_root(cli: Any, machine: Path, options: dict[str, str], names: set[str]) -> None:
+    done = init_site(cli, options)
+    assert done.code == 0, done.err
+    files = list((machine / "etc/lab-agent/credentials").iterdir())
+    assert {file.name for file in files} == names | {"store.encryption_keys"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    text = (machine / "etc/lab-agent/lab-agent.toml").read_text()
+    assert not [file.name for file in files if file.read_text().strip() in text]
+
+
+def test_systemd_settings_hold_with_their_credentials(cli: Any, machine: Path) -> None:
+    assert init_site(cli, PASSWORD | {"--username": "hunter2"}).code == 0  # the same text as the password
+    home = machine / "etc" / "lab-agent"
+    settings = load_settings(home / "lab-agent.toml", {"CREDENTIALS_DIRECTORY": str(home / "credentials")})
+    assert settings.exchange.oauth.username == "hunter2"
+    assert settings.worker.mode == "observe"
+    assert settings.backup.folder == machine / "var/backups/lab-agent"
+    assert settings.store.url == f"sqlite:///{machine}/var/lib/lab-agent/lab-agent.db"
+    readable = [settings.api.catalogue / "items.csv", settings.results.mappings / "codes.csv"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in readable] == [0o644, 0o644]
+
+
+def test_systemd_encryption_key_outlives_force(cli: Any, machine: Path) -> None:
+    assert init_site(cli, PASSWORD).code == 0
+    credentials = machine / "etc/lab-agent/credentials"
+    key = (credentials / "store.encryption_keys").read_text()
+    assert init_site(cli, PASSWORD).code == 1
+    assert init_site(cli, PASSWORD | {"--password": "another"}, "--force").code == 0
+    assert (credentials / "store.encryption_keys").read_text() == key
+    assert (credentials / "exchange.oauth.password").read_text() == "another\n"
+
+
+@pytest.mark.parametrize(
+    ("site", "name", "control", "target"),
+    [
+        ((), "lab-agent", "lab-agentctl check", "lab-agent.target"),
+        (("--site", "stage"), "lab-agent-stage", "lab-agentctl --site stage check", "lab-agent@stage.target"),
+    ],
+)
+def test_systemd_makes_user_and_folders(
+    cli: Any, machine: Path, site: tuple[str, ...], name: str, control: str, target: str
+) -> None:
+    done = init_site(cli, PASSWORD, *site)
+    assert done.code == 0, done.err
+    told = (machine / "told").read_text().splitlines()
+    assert f'u {name} - "{name}" /var/lib/{name} /usr/sbin/nologin' in told
+    assert f"d /etc/{name}/credentials 0700 root      root" in told
+    assert f"z {machine}/etc/{name}/lab-agent.toml 0640 root {name}" in told
+    assert f'd "{machine}/var/lib/{name}/lis/orders" 0770 {name} {name}' in told
+    assert told[-1] == "systemctl daemon-reload"
+    assert not (machine / "etc/systemd").exists(), "nothing is written elsewhere"
+    assert control in done.err
+    assert f"systemctl enable --now {target}" in done.err
+
+
+def test_systemd_drop_in_lets_agent_write_elsewhere(cli: Any, machine: Path) -> None:
+    there, missing = machine / "srv" / "orders", machine / "srv" / "100 % results"
+    there.mkdir(parents=True)
+    assert init_site(cli, PASSWORD | {"--orders": str(there), "--results": str(missing)}, "--site", "stage").code == 0
+    drop_in = machine / "etc/systemd/system/lab-agent@stage.service.d/lis.conf"
+    quoted = f"{machine}/srv/100 %% results"
+    assert drop_in.read_text() == f'[Service]\nReadWritePaths="{there}" "{quoted}"\n'
+    told = (machine / "told").read_text().splitlines()
+    assert f'd "{quoted}" 0770 lab-agent-stage lab-agent-stage' in told
+    assert not [line for line in told if str(there) in line], "a folder that is there is somebody's"
+
+
+def test_systemd_folder_of_hl7v2_adapter_is_made(cli: Any, machine: Path) -> None:
+    assert init_site(cli, PASSWORD | {"--adapter": "hl7v2", "--lis-host": "127.0.0.1", "--lis-port": "9"}).code == 0
+    assert f'd "{machine}/var/lib/lab-agent/lis/hl7v2" 0770 lab-agent lab-agent' in (machine / "told").read_text()
+
+
+@pytest.mark.parametrize("site", ["Stage", "9th", "a_b", "a b", "../x", "-a", "a-", "a--b", "a" * 21, "%i"])
+def test_systemd_site_no_unit_can_have_is_refused(cli: Any, machine: Path, site: str) -> None:
+    assert init_site(cli, PASSWORD, f"--site={site}").code == 2
+    assert not (machine / "told").exists()
+
+
+def test_site_without_systemd_is_wrong_usage(cli: Any, tmp_path: Path) -> None:
+    assert cli("init", *words(COMMON | PASSWORD), *CONTRACTS, "--no-ask", "--site", "stage").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_systemd_without_root_is_refused(cli: Any, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert init_site(cli, PASSWORD).code == 2
+    assert not (machine / "told").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [("#!/bin/sh\necho no such group >&2\nexit 73\n", 1), (None, 2)], ids=["fails", "none"]
+)
+def test_systemd_program_that_fails_is_told(cli: Any, machine: Path, monkeypatch: Any, program: str | None, code: int) -> None:
+    tmpfiles = machine.parent / "programs" / "systemd-tmpfiles"
+    if program:
+        tmpfiles.write_text(program)
+    else:
+        tmpfiles.unlink()
+        tmpfiles.with_name("systemd-sysusers").write_text("#!/bin/sh\n")
+        monkeypatch.setenv("PATH", str(tmpfiles.parent))
+    done = init_site(cli, PASSWORD)
+    assert done.code == code
+    assert "systemd-tmpfiles" in done.err
+    assert "no such group" in done.err or code == 2

@@ -1,5 +1,6 @@
 """Loading adapters: whatever is wrong becomes a status with a reason, and nothing is raised."""
 
+import os
 import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -116,6 +117,19 @@ def test_default_adapter_without_table_reported() -> None:
     adapters = load_adapters({"folder": {"orders": "/o", "results": "/r"}}, "foler")
     with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean 'folder'\?"):
         adapters.get()
+
+
+@pytest.mark.parametrize(("hidden", "told"), [(["mine-1.dist-info"], True), (["mine"], False), ([], False)], ids=str)
+def test_package_nobody_can_read_is_told(tmp_path: Path, monkeypatch: Any, hidden: list[str], told: bool) -> None:
+    """It was installed by root with umask 077, so the agent's user finds no entry points; root itself reads everything."""
+    for name in ("mine-1.dist-info", "mine"):
+        (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in hidden and access(path, mode))
+    (status,) = load_adapters({"mine": {}}, "mine").statuses
+    assert ("mine-1.dist-info" in (status.reason or "")) is told
+    assert (f"chmod -R go+rX {tmp_path}" in (status.reason or "")) is told
 
 
 def test_built_in_adapter_loaded_through_entry_point() -> None:
