@@ -12,7 +12,7 @@ home=/opt/lab-agent
 minor=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 glibc=$("$python" -c 'import platform; print(platform.libc_ver()[1])')
 version=$(basename "$wheelhouse"/lab_agent-*.whl | cut -d- -f2)
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2> /dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT

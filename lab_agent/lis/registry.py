@@ -212,9 +212,7 @@ def _entry_point_problem(where: str, kind: str, available: tuple[EntryPoint, ...
         return Problem(where, f"several packages provide an adapter {kind}: {', '.join(values)}", "uninstall all but one")
     names = sorted({entry.name for entry in available})
     if unreadable := _unreadable_packages():
-        hint = (
-            f"this user cannot read packages that are installed: `chmod -R go+rX {unreadable[0].parent}` ({unreadable[0].name})"
-        )
+        hint = f"this user cannot read {unreadable[0].name}, which is installed: `chmod -R go+rX {unreadable[0].parent}`"
         return Problem(where, f"no installed package provides an adapter {kind}", hint)
     hint = did_you_mean(kind, names) or f"install the package that provides it; installed are {', '.join(names) or 'none'}"
     return Problem(where, f"no installed package provides an adapter {kind}", hint)

@@ -86,8 +86,7 @@ class Settings(SettingsGroup):
 def load_settings(path: Path | None, environ: Mapping[str, str] | None = None, *, requires_login: bool = True) -> Settings:
     """Read and check everything. Raises `SettingsError` with all problems at once.
 
-    A program that never signs in at the service (`requires_login=False`) does not need the secret for it, and should not be
-    given it.
+    A program that never signs in at the service (`requires_login=False`) does not need the secret for it.
     """
     environ = os.environ if environ is None else environ
     groups = Settings.model_fields.keys()

@@ -22,6 +22,7 @@ _PARTS = (
     "config",
     "docs",
     "systemd",
+    "tools",
     "requirements",
     "pyproject.toml",
     "README.md",

@@ -162,7 +162,7 @@ PROOFS = (
             "acceptance/demo/test_transports.py",
             "acceptance/demo/test_runs.py",
         ),
-        about=("docs", "Dockerfile", ".dockerignore", "compose.yaml"),
+        about=("docs", "debian", "systemd", "Dockerfile", ".dockerignore", "compose.yaml"),
         short_seconds=25,
     ),
 )

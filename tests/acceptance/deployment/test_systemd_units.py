@@ -62,6 +62,14 @@ def test_unit_file_limit_covers_connection_limits(name: str):
     assert int(re.search(r"^LimitNOFILE=(\d+)$", text, flags=re.MULTILINE)[1]) >= 4 * MAX_CONNECTIONS  # type: ignore[index]
 
 
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_every_unit_gets_all_secrets(name: str) -> None:
+    """They read the same settings, which are invalid without the secrets that they ask for."""
+    folder = "/etc/lab-agent-%i" if name.endswith("@") else "/etc/lab-agent"
+    lines = (UNITS / f"{name}.service").read_text().splitlines()
+    assert [line for line in lines if "Credential" in line] == [f"LoadCredential=settings:{folder}/credentials"]
+
+
 def test_templates_are_current() -> None:
     """To update them: `python -m tools.docs`."""
     written = {each.name: each.read_text() for each in UNITS.iterdir() if each.stem.endswith("@")}
