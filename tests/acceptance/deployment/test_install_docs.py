@@ -55,7 +55,7 @@ def read_blocks(kind: str) -> dict[str, list[str]]:
 
 def test_every_command_block_says_who_can_run_it() -> None:
     fences = re.findall(r"^```(.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert set(fences) == {"sh", "sh network", "sh person", "ini", "toml"}
+    assert set(fences) == {"sh", "sh network", "sh person", "toml"}
 
 
 class Service:

@@ -264,21 +264,21 @@ POSTGRESQL = "postgresql://lab:hunter5@db/lab"
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        (PASSWORD, {"exchange.oauth.password"}),
-        (CREDENTIALS, {"exchange.oauth.client_secret"}),
-        (PASSWORD | {"--client-secret": "hunter4"}, {"exchange.oauth.password", "exchange.oauth.client_secret"}),
-        (PASSWORD | {"--grant": "basic"}, {"exchange.oauth.password"}),
-        (CODE, set()),
-        (CODE | {"--store": POSTGRESQL}, {"store.url"}),
-        (CODE | {"--store": "postgresql://lab@db/lab"}, set()),
+        (PASSWORD, ["exchange.oauth.password"]),
+        (CREDENTIALS, ["exchange.oauth.client_secret"]),
+        (PASSWORD | {"--client-secret": "hunter4"}, ["exchange.oauth.client_secret", "exchange.oauth.password"]),
+        (PASSWORD | {"--grant": "basic"}, ["exchange.oauth.password"]),
+        (CODE, []),
+        (CODE | {"--store": POSTGRESQL}, ["store.url"]),
+        (CODE | {"--store": "postgresql://lab@db/lab"}, []),
     ],
     ids=str,
 )
-def test_systemd_secrets_become_files_of_root(cli: Any, machine: Path, options: dict[str, str], names: set[str]) -> None:
+def test_systemd_secrets_become_files_of_root(cli: Any, machine: Path, options: dict[str, str], names: list[str]) -> None:
     done = init_site(cli, options)
     assert done.code == 0, done.err
     files = list((machine / "etc/lab-agent/credentials").iterdir())
-    assert {file.name for file in files} == names | {"store.encryption_keys"}
+    assert sorted(file.name for file in files) == sorted([*names, "store.encryption_keys"])
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     text = (machine / "etc/lab-agent/lab-agent.toml").read_text()
     assert not [file.name for file in files if file.read_text().strip() in text]
