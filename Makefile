@@ -49,7 +49,9 @@ deb: wheelhouse
 
 # What the program consists of, as CycloneDX: each package with version and hashes, from the lock file.
 sbom: build/supply-chain/.installed
-	build/supply-chain/bin/cyclonedx-py requirements requirements/run.txt --pyproject pyproject.toml --mc-type application \
+	sed "s/^dynamic = .*/version = \"$$($(PYTHON) -c 'from tools.version import build_version; print(build_version())')\"/" \
+		pyproject.toml > build/pyproject.toml
+	build/supply-chain/bin/cyclonedx-py requirements requirements/run.txt --pyproject build/pyproject.toml --mc-type application \
 		--output-reproducible --output-format JSON --output-file build/sbom.json
 	@echo 'build/sbom.json'
 

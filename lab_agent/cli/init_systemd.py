@@ -111,7 +111,8 @@ class SystemdSite:
     def hand_over(self, lis_folders: Sequence[Path]) -> None:
         """Let the programs read their settings, and use the folders of the laboratory system; those that are there are kept."""
         folders = [self.state / folder for folder in lis_folders]
-        made = [f"d {_quote(folder)} 0770 {self.name} {self.name}" for folder in folders if not folder.exists()]
+        missing = dict.fromkeys(each for folder in folders for each in self._missing(folder))
+        made = [f"d {_quote(folder)} 0770 {self.name} {self.name}" for folder in missing]
         _run(["systemd-tmpfiles", "--create", "-"], "\n".join([f"z {self.settings} 0640 root {self.name}", *made, ""]))
         elsewhere = [folder for folder in folders if not folder.is_relative_to(self.state)]
         if elsewhere:
@@ -121,6 +122,14 @@ class SystemdSite:
             write_atomically(drop_in, f"[Service]\nReadWritePaths={paths}\n".encode(), 0o644)
         if (ROOT / "run" / "systemd" / "system").is_dir():
             _run(["systemctl", "daemon-reload"], "")
+
+    def _missing(self, folder: Path) -> list[Path]:
+        """A folder of the laboratory system, and those of the programs that it is in, as far as they are missing; outermost first.
+
+        They are no part of `tmpfiles.conf`, which every boot applies: who lets a group in there is not locked out again.
+        """
+        chain = [each for each in (folder, *folder.parents) if each == folder or self.state in each.parents]
+        return [each for each in reversed(chain) if not each.exists()]
 
 
 def _quote(path: Path) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness.paths import ROOT
 from tests.harness.proof import in_full
+from tools.version import build_version
 
 
 @in_full
@@ -21,7 +22,8 @@ def test_bill_of_materials_lists_every_pinned_package() -> None:
         pytest.skip("no packages can be fetched here")
     assert made.returncode == 0, made.stderr
     bill = json.loads((ROOT / "build" / "sbom.json").read_text())
-    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "lab-agent")
+    component = bill["metadata"]["component"]
+    assert (bill["bomFormat"], component["name"], component["version"]) == ("CycloneDX", "lab-agent", build_version())
     listed = {(each["name"].lower(), each["version"]) for each in bill["components"]}
     pinned = re.findall(
         r"^([\w.\[\]-]+?)(?:\[\w+\])?==([^\s;\\]+)", (ROOT / "requirements" / "run.txt").read_text(), re.MULTILINE

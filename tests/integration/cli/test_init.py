@@ -322,7 +322,9 @@ def test_systemd_makes_user_and_folders(
     assert f'u {name} - "{name}" /var/lib/{name} /usr/sbin/nologin' in told
     assert f"d /etc/{name}/credentials 0700 root      root" in told
     assert f"z {machine}/etc/{name}/lab-agent.toml 0640 root {name}" in told
-    assert f'd "{machine}/var/lib/{name}/lis/orders" 0770 {name} {name}' in told
+    state = f"{machine}/var/lib/{name}"
+    made = [line for line in told if line.startswith('d "')]
+    assert made == [f'd "{state}/{folder}" 0770 {name} {name}' for folder in ("lis", "lis/orders", "lis/results")]
     assert told[-1] == "systemctl daemon-reload"
     assert not (machine / "etc/systemd").exists(), "nothing is written elsewhere"
     assert control in done.err
