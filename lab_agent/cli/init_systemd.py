@@ -124,7 +124,7 @@ class SystemdSite:
             _run(["systemctl", "daemon-reload"], "")
 
     def _missing(self, folder: Path) -> list[Path]:
-        """A folder of the laboratory system, and those of the programs that it is in, as far as they are missing; outermost first.
+        """What is missing of a folder of the laboratory system, and of folders of the programs that it is in; outermost first.
 
         They are no part of `tmpfiles.conf`, which every boot applies: who lets a group in there is not locked out again.
         """
