@@ -118,10 +118,13 @@ def with_lines_that_differ(scenario: Scenario) -> Callable[[], None]:
     return change_answers(scenario, is_search_with("part-of"), add_rows(lambda: [next(rows)]))
 
 
-def with_a_line_on_hold(scenario: Scenario) -> Callable[[], None]:
-    line = scenario.line_tasks[0]
-    scenario.world.force_task(line, status="on-hold")
-    return lambda: scenario.world.force_task(line, status="requested")
+def with_lines_on_hold(scenario: Scenario) -> Callable[[], None]:
+    def set_all(status: str) -> None:
+        for line in scenario.line_tasks:
+            scenario.world.force_task(line, status=status)
+
+    set_all("on-hold")
+    return lambda: set_all("requested")
 
 
 def without_catalogue(scenario: Scenario) -> Callable[[], None]:
@@ -130,7 +133,7 @@ def without_catalogue(scenario: Scenario) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    "spoil", [without_lines, with_unreadable_specimen, with_lines_that_differ, with_a_line_on_hold, without_catalogue]
+    "spoil", [without_lines, with_unreadable_specimen, with_lines_that_differ, with_lines_on_hold, without_catalogue]
 )
 async def test_waiting_order_is_read_ever_more_rarely(
     make_scenario: Callable[..., Scenario], spoil: Callable[[Scenario], Callable[[], None]]
