@@ -8,6 +8,7 @@ from datetime import timedelta
 from lab_agent.api_health import build_api_health
 from lab_agent.monitoring.api_callers import ApiCallersProbe
 from lab_agent.monitoring.api_probes import build_api_probes
+from lab_agent.monitoring.catalogue import CatalogueProbe
 from lab_agent.monitoring.monitor import Probe
 from lab_agent.monitoring.overdue import OverdueResultsProbe
 from lab_agent.ports.clock import Clock
@@ -27,5 +28,6 @@ def build_neighbour_probes(settings: Settings, store: Store, queries: Queries | 
     """Build the probes that look at what all machines share."""
     monitoring = settings.monitoring
     yield ApiCallersProbe(store, clock, monitoring.refused_callers_after)
+    yield CatalogueProbe(store, clock, is_production=settings.status.environment == "production")
     if queries is not None:
         yield OverdueResultsProbe(queries, clock, timedelta(seconds=monitoring.lis_silent_after))

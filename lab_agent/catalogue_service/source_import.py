@@ -1,33 +1,42 @@
-"""Imports the catalogue that the settings name, and tells by an alert where it has changed and is not valid."""
+"""Imports the catalogue that the settings name, and tells what becomes of it: replaced, not valid, or not in force."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
 
+import structlog
+
 from lab_agent.alert_log import close_alert, open_alert
-from lab_agent.catalogue_service.versions import INVALID_ALERT, import_if_changed
+from lab_agent.catalogue_service.versions import INVALID_ALERT, UNUSED_ALERT, SourceState, import_if_changed
+from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError
 from lab_agent.ports.repositories import Store, UnitOfWork
 
+log = structlog.get_logger(__name__)
+
 _MAX_DETAIL = 300
 
 
-async def import_source(store: Store, source: Path, *, now: datetime) -> bool:
+async def import_source(store: Store, source: Path, *, now: datetime) -> None:
     """Import a folder or workbook as `import_if_changed` does. Raises `CatalogueError`, and then an alert is open that says why.
 
-    Agent and API both import: the one that succeeds closes the alert of either.
+    Agent and API both import: the one that succeeds closes the alerts of either.
     """
     try:
-        activated = await import_if_changed(store, source, now=now)
+        done = await import_if_changed(store, source, now=now)
     except CatalogueError as exc:
-        alert = Alert(condition=INVALID_ALERT.condition, detail=_describe(exc), since=now, opened_at=now)
-        await store.run(lambda uow: _open(uow, alert))
+        await _update_alerts(store, INVALID_ALERT, _describe(exc), now)
         raise
-    if await store.run_read_only(lambda uow: uow.alerts.open_among([INVALID_ALERT])):
-        await store.run(lambda uow: _close(uow, now))
-    return activated
+    if done.former is not None:
+        log.warning(
+            "catalogue replaced by the one of the settings", action="catalogue_replaced", source=str(source), former=done.former
+        )
+    if done.state is SourceState.UNUSED:
+        await _update_alerts(store, UNUSED_ALERT, str(source), now)
+    else:
+        await _update_alerts(store, None, "", now)
 
 
 def _describe(error: CatalogueError) -> str:
@@ -36,11 +45,18 @@ def _describe(error: CatalogueError) -> str:
     return first if count == 1 else f"{count} problems, the first: {first}"
 
 
-def _open(uow: UnitOfWork, alert: Alert) -> None:
-    open_alert(uow, alert)
-    uow.commit()
+async def _update_alerts(store: Store, found: AlertKey | None, detail: str, now: datetime) -> None:
+    """Open the alert of what was found, and close the other ones."""
+    known = await store.run_read_only(lambda uow: uow.alerts.open_among([INVALID_ALERT, UNUSED_ALERT]))
+    if found is None and not known:
+        return
 
+    def work(uow: UnitOfWork) -> None:
+        for key in (INVALID_ALERT, UNUSED_ALERT):
+            if key == found:
+                open_alert(uow, Alert(condition=key.condition, detail=detail, since=now, opened_at=now))
+            else:
+                close_alert(uow, key, now)
+        uow.commit()
 
-def _close(uow: UnitOfWork, now: datetime) -> None:
-    close_alert(uow, INVALID_ALERT, now)
-    uow.commit()
+    await store.run(work)

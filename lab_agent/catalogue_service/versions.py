@@ -1,8 +1,8 @@
 """Catalogue versions: activated, stored as bytes, and kept for as long as orders may have been made by them.
 
 A catalogue is checked whole and replaced in one transaction; a change stamp notifies every process. A folder (or workbook) that
-the settings name is imported when it has changed since its last import, so a small installation needs no command, and an import
-by command is not undone by the next start.
+the settings name is imported by itself while the active version came from there, so a small installation needs no command. What
+a person imported is replaced by a person alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,12 @@ UNREADABLE_ALERT = AlertKey(ConditionId.CATALOGUE_UNREADABLE)
 """Key of the alert that the active version cannot be read; activating a catalogue closes it."""
 INVALID_ALERT = AlertKey(ConditionId.CATALOGUE_INVALID)
 """Key of the alert that what was changed is not valid; activating a catalogue closes it."""
+UNUSED_ALERT = AlertKey(ConditionId.CATALOGUE_FOLDER_UNUSED)
+"""Key of the alert that the folder of the settings holds another catalogue than a person imported; activating closes it."""
 FALLBACK_KEY = "catalogue.fallback"
 """Key of the time and the older version that the API serves since then, the active one being unreadable; empty if it does not."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 """Before every catalogue."""
-_SOURCE_KEY_PREFIX = "catalogue.source:"
 _SOURCE_HINT = "check its permissions and cells, or fill in the template again"
 _LONGEST_LIFETIME_KEY = "catalogue.longest_cache_lifetime"
 
@@ -106,52 +108,67 @@ def mark_changed(uow: UnitOfWork) -> None:
     uow.key_values.set(CATALOGUE_CHANGE_STAMP, uuid.uuid4().hex)
 
 
-async def activate(
-    store: Store,
-    tables: Mapping[str, SheetTable],
-    *,
-    origin: str,
-    by: str | None,
-    now: datetime,
-    configured_source: Path | None = None,
-) -> bool:
+async def activate(store: Store, tables: Mapping[str, SheetTable], *, origin: str, by: str | None, now: datetime) -> bool:
     """Replace the catalogue. False if it is active already. Raises `CatalogueError`, and then the old one stays.
 
-    `configured_source` is the folder (or workbook) of the settings: its present content counts as imported, so that no start
-    undoes this.
+    `by` is who asked for it: no folder replaces it by itself then.
     """
     made, catalogue = await asyncio.to_thread(_build_version, tables, origin, by, now)
-    passed = None if configured_source is None else await asyncio.to_thread(_source_digest, configured_source)
-
-    def work(uow: UnitOfWork) -> bool:
-        if configured_source is not None and passed is not None:
-            uow.key_values.set(_source_key(configured_source), passed)
-        return _activate(uow, made, catalogue)
-
-    return await store.run(work)
+    return await store.run(lambda uow: _activate(uow, made, catalogue, by))
 
 
-async def import_if_changed(store: Store, source: Path, *, now: datetime) -> bool:
-    """Import a folder or workbook if it has changed since its last import; whether it was activated.
+class SourceState(Enum):
+    """What has become of the folder (or workbook) of the settings."""
 
-    If it has not changed, but is the active version and that cannot be read, it repairs that one. Another active version is left
-    alone: an import by command is not undone. Raises `CatalogueError`, and then the old one stays.
+    IN_FORCE = "in force"  # it holds the active version
+    ACTIVATED = "activated"  # it does now
+    UNUSED = "unused"  # it holds another one than a person imported, which stays
+
+
+@dataclass(frozen=True, slots=True)
+class SourceImport:
+    """How an import of the settings' folder ended; `former` is the version that was replaced, None if there was none."""
+
+    state: SourceState
+    former: str | None = None
+
+
+async def import_if_changed(store: Store, source: Path, *, now: datetime) -> SourceImport:
+    """Import a folder or workbook if it holds another catalogue than the active one, and no person imported that.
+
+    If it holds the active version, and that cannot be read, it repairs it. Raises `CatalogueError` for a folder that should be
+    imported and is not valid, and then the old one stays.
     """
-    tables = await asyncio.to_thread(_read_source, source)
-    key, digest = _source_key(source), content_version(tables)
-    imported, newest = await store.run(lambda uow: (uow.key_values.get(key) == digest, uow.catalogues.newest()))
-    repairs = newest is not None and newest.version == digest and not await asyncio.to_thread(_is_readable, newest)
-    if imported and not repairs:
-        return False
+    newest = await store.run(lambda uow: uow.catalogues.newest())
+    try:
+        tables = await asyncio.to_thread(_read_source, source)
+    except CatalogueError:
+        if newest is not None and newest.by is not None:
+            return SourceImport(SourceState.UNUSED)
+        raise
+    digest = content_version(tables)
+    if newest is not None and newest.version == digest and await asyncio.to_thread(_is_readable, newest):
+        return SourceImport(SourceState.IN_FORCE)
+    if _is_kept(newest, digest):
+        return SourceImport(SourceState.UNUSED)
     made, catalogue = await asyncio.to_thread(_build_version_from_source, source, tables, now)
 
-    def work(uow: UnitOfWork) -> bool:
-        if uow.key_values.get(key) == digest and not repairs:  # another process was faster
-            return False
-        uow.key_values.set(key, digest)
-        return _activate(uow, made, catalogue)
+    def work(uow: UnitOfWork) -> SourceImport:
+        active = uow.catalogues.newest()  # another process may have been faster
+        if _is_kept(active, digest):
+            return SourceImport(SourceState.UNUSED)
+        if active is None or active.version != digest:
+            _activate(uow, made, catalogue, None)
+            return SourceImport(SourceState.ACTIVATED, None if active is None else active.version)
+        repaired = replace(made, origin=active.origin, by=active.by)
+        return SourceImport(SourceState.ACTIVATED if _activate(uow, repaired, catalogue, None) else SourceState.IN_FORCE)
 
     return await store.run(work)
+
+
+def _is_kept(active: CatalogueVersion | None, digest: str) -> bool:
+    """Whether a person imported the active version, and `digest` is another one."""
+    return active is not None and active.by is not None and active.version != digest
 
 
 async def activate_copy(store: Store, version: CatalogueVersion, notices: Iterable[TurnaroundNotice]) -> None:
@@ -161,7 +178,7 @@ async def activate_copy(store: Store, version: CatalogueVersion, notices: Iterab
     def work(uow: UnitOfWork) -> None:
         for notice in notices:
             uow.turnaround_notices.add(notice)
-        _activate(uow, version, catalogue)
+        _activate(uow, version, catalogue, version.by)
 
     await store.run(work)
 
@@ -191,13 +208,6 @@ def _build_version(
     digest = content_version(tables)
     catalogue = build_catalogue(tables, digest)
     return CatalogueVersion(version=digest, since=now, content=pack_tables(tables), origin=origin, by=by), catalogue
-
-
-def _source_digest(source: Path) -> str | None:
-    try:
-        return content_version(_read_source(source))
-    except CatalogueError:
-        return None  # nothing could be imported from it
 
 
 def _read_source(source: Path) -> dict[str, SheetTable]:
@@ -232,17 +242,14 @@ def _is_readable(stored: CatalogueVersion) -> bool:
     return True
 
 
-def _source_key(source: Path) -> str:
-    return f"{_SOURCE_KEY_PREFIX}{source.resolve()}"
-
-
-def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalogue) -> bool:
+def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalogue, by: str | None) -> bool:
+    """Activate it; `by` is who does so, which for a repair is not who imported it."""
     recorded = _record_fallback_period(uow)
     added = uow.catalogues.add(new_version) or recorded
-    uow.alerts.close_all([UNREADABLE_ALERT, INVALID_ALERT], now=new_version.since)
+    uow.alerts.close_all([UNREADABLE_ALERT, INVALID_ALERT, UNUSED_ALERT], now=new_version.since)
     if added:
         made = AuditAction.CATALOGUE_ACTIVATED
-        uow.audit.add(AuditEntry(at=new_version.since, action=made, subject=new_version.version, by=new_version.by))
+        uow.audit.add(AuditEntry(at=new_version.since, action=made, subject=new_version.version, by=by))
         store_longest_lifetime(uow, catalogue)
         mark_changed(uow)
     uow.commit()

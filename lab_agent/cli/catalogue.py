@@ -91,25 +91,27 @@ def import_catalogue(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     by: ByOption = None,
 ) -> None:
-    """Show what a catalogue changes, and activate it. It is served within seconds; an invalid one changes nothing."""
+    """Show what a catalogue changes, and activate it. It is served within seconds; an invalid one changes nothing.
+
+    What was imported so is replaced by the next import alone: the folder of the settings (`api.catalogue`) does so no more.
+    """
     new = _compare(source, config)
     tables, catalogue = new.tables, new.catalogue
-    if new.is_active:
-        print_line(f"{source} is active already; nothing to do.")
-        return
-    _print_changes(new)
-    for note in _notes(catalogue, config):
-        print_line(f"note: {note}")
-    if not yes:
-        typer.confirm(f"Activate {source}?", abort=True)
+    if not new.is_active:
+        _print_changes(new)
+        for note in _notes(catalogue, config):
+            print_line(f"note: {note}")
+        if not yes:
+            typer.confirm(f"Activate {source}?", abort=True)
 
     async def work(context: CommandContext) -> bool:
-        configured = context.settings.api.catalogue
-        return await activate(
-            context.store, tables, origin=str(source), by=operator_name(by), now=context.now, configured_source=configured
-        )
+        origin = str(source.absolute())
+        return await activate(context.store, tables, origin=origin, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
+    if new.is_active:
+        print_line(f"{source} is active already. From now on it is replaced by an import alone, and by no folder.")
+        return
     print_line(f"Version {catalogue.version} is active: {_describe_contracts(catalogue)}")
 
 

@@ -64,7 +64,9 @@ def check(
     ] = False,
     files: Annotated[
         bool,
-        typer.Option("--files", help="Check only settings, and the keys, tables and maps that they name."),
+        typer.Option(
+            "--files", help="Check only settings, and the keys, tables and maps that they name; the catalogue is compared."
+        ),
     ] = False,
     show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, with secrets masked.")] = False,
     as_json: JsonOption = False,

@@ -117,5 +117,8 @@ class ConditionId(StrEnum):
     API_CATALOGUE_OUTDATED = "api.catalogue_outdated"
     CATALOGUE_UNREADABLE = "catalogue.unreadable"
     CATALOGUE_INVALID = "catalogue.invalid"
+    CATALOGUE_FOLDER_UNUSED = "catalogue.folder_unused"
+    CATALOGUE_REPLACED = "catalogue.replaced"
+    CATALOGUE_SAMPLE = "catalogue.sample"
     LABELS_LOW = "labels.low"
     LABELS_EXHAUSTED = "labels.exhausted"

@@ -14,9 +14,10 @@ class CatalogueRepository(Protocol):
     """Imported catalogue versions."""
 
     def add(self, version: CatalogueVersion) -> bool:
-        """Activate a version. False, and nothing is written, where the active version is the same, byte for byte.
+        """Activate a version. False, and nothing is written, where the active version is the same, byte for byte, and somebody's.
 
         Where the same version is stored with other bytes, those are damaged: they are replaced, and the rest of its row stays.
+        An active version that nobody imported becomes that of whoever does.
         """
         ...
 

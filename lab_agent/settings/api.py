@@ -85,8 +85,8 @@ class ApiSettings(SettingsGroup):
     public_url: Basic[str | None] = None
     """Address under which the exchange service reaches the API, prefix included; it is printed on the registration sheet."""
     catalogue: Path | None = None
-    """Folder with the CSV files of the catalogue, or an XLSX workbook: imported at the start and on SIGHUP if it has changed
-    since its last import. If not set, the catalogue comes by `lab-agent catalogue import` only."""
+    """Folder with the CSV files of the catalogue, or an XLSX workbook: imported at the start and on SIGHUP if it has changed,
+    until a person imports a catalogue by `lab-agent catalogue import`. If not set, it comes by that command only."""
     tokens: tuple[ApiTokenSettings, ...] = ()
     """Clients with a bearer token."""
     basic: tuple[ApiBasicSettings, ...] = ()

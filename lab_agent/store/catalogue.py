@@ -58,11 +58,19 @@ class SqlCatalogueRepository(CatalogueRepository):
             self._connection.execute(text("LOCK TABLE catalogues IN SHARE ROW EXCLUSIVE MODE"))
         damaged = (catalogues.c.version == version.version) & (catalogues.c.content != version.content)
         healed = self._connection.execute(update(catalogues).where(damaged).values(content=version.content)).rowcount
-        newest = select(catalogues.c.version).order_by(catalogues.c.number.desc()).limit(1)
-        if self._connection.scalar(newest) == version.version:
-            return healed > 0
+        newest = select(catalogues.c.number, catalogues.c.version).order_by(catalogues.c.number.desc()).limit(1)
+        row = self._connection.execute(newest).one_or_none()
+        if row is not None and row.version == version.version:
+            return self._note_importer(row.number, version) or healed > 0
         self._connection.execute(insert(catalogues).values(**to_values(version)))
         return True
+
+    def _note_importer(self, number: int, version: CatalogueVersion) -> bool:
+        if version.by is None:
+            return False
+        nobodys = (catalogues.c.number == number) & catalogues.c.actor.is_(None)
+        values = {"origin": version.origin, "actor": version.by}
+        return self._connection.execute(update(catalogues).where(nobodys).values(**values)).rowcount > 0
 
     @override
     def newest(self) -> CatalogueVersion | None:

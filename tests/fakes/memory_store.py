@@ -751,6 +751,9 @@ class MemoryCatalogueRepository(CatalogueRepository):
         for at in damaged:
             kept[at] = replace(kept[at], content=version.content)
         if kept and kept[-1].version == version.version:
+            if version.by is not None and kept[-1].by is None:
+                kept[-1] = replace(kept[-1], origin=version.origin, by=version.by)
+                return True
             return bool(damaged)
         kept.append(version)
         return True

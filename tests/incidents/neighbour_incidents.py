@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 
 from lab_agent.conditions.ids import ConditionId
 from tests.harness.clock import DEADLINE
+from tests.harness.paths import ROOT
 from tests.incidents.catalogue_of_incidents import incident
 from tests.incidents.laboratory import Laboratory, wait_for
 
@@ -57,6 +60,40 @@ def laboratory_system_is_paused(lab: Laboratory) -> Iterator[None]:
     lab.place_order()
     yield
     lab.run("adapter", "resume", "folder", "--reason", "it runs").check_returncode()
+
+
+def change_catalogue(lab: Laboratory, folder: str, name: str) -> Path:
+    """Make a catalogue in this folder of the laboratory that differs by the name of a contract."""
+    target = lab.workspace.folder / folder
+    shutil.copytree(ROOT / "config" / "catalogue", target, dirs_exist_ok=True)
+    (target / "contracts.csv").write_text(f"contract,name\nC-100,{name}\nC-200,B\n", encoding="utf-8")
+    return target
+
+
+@incident(ConditionId.CATALOGUE_REPLACED, alone=True)
+def folder_replaces_the_catalogue(lab: Laboratory) -> Iterator[None]:
+    folder = change_catalogue(lab, "config/catalogue", "Changed")
+    lab.reload()
+    yield
+    lab.run("catalogue", "import", str(folder), "--yes").check_returncode()
+
+
+@incident(ConditionId.CATALOGUE_FOLDER_UNUSED, alone=True)
+def changed_folder_has_no_effect(lab: Laboratory) -> Iterator[None]:
+    lab.run("catalogue", "import", str(change_catalogue(lab, "own", "Ours")), "--yes").check_returncode()
+    lab.reload()
+    yield
+    lab.run("catalogue", "import", str(lab.workspace.folder / "config" / "catalogue"), "--yes").check_returncode()
+
+
+@incident(ConditionId.CATALOGUE_SAMPLE, alone=True)
+def sample_is_in_force(lab: Laboratory) -> Iterator[None]:
+    lab.run("catalogue", "import", str(change_catalogue(lab, "own", "Ours")), "--yes").check_returncode()
+    lab.set("status", environment="production")
+    lab.restart_agent()
+    yield
+    lab.set("status", environment="stage")
+    lab.restart_agent()
 
 
 @incident(ConditionId.API_NOT_ANSWERING)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue.turnaround import Available, Stopped
 from lab_agent.catalogue_service import cache as cache_module
@@ -23,6 +22,7 @@ from lab_agent.catalogue_service.fallback import load_newest_readable
 from lab_agent.catalogue_service.notices import Announcement, announce
 from lab_agent.catalogue_service.versions import (
     UNREADABLE_ALERT,
+    SourceState,
     VersionHorizon,
     activate,
     import_if_changed,
@@ -124,20 +124,53 @@ async def test_watch_detects_import_by_another_process(folder: Path, monkeypatch
 
 async def test_two_processes_import_folder_once(folder: Path) -> None:
     store, clock = MemoryStore(), VirtualClock(NOON)
-    assert [await import_if_changed(store, folder, now=clock.time) for _ in range(2)] == [True, False]
+    states = [(await import_if_changed(store, folder, now=clock.time)).state for _ in range(2)]
+    assert states == [SourceState.ACTIVATED, SourceState.IN_FORCE]
     assert len(await store.run(lambda uow: uow.catalogues.active_since(clock.time))) == 1
 
 
-async def test_imported_catalogue_not_overwritten_by_settings_folder(folder: Path, tmp_path: Path) -> None:
-    """An import by command is not undone by the folder of the settings."""
+@pytest.mark.parametrize(
+    ("imported", "folder_holds", "state"),
+    [
+        ([("folder", None)], "the same", SourceState.IN_FORCE),
+        ([("folder", None)], "another", SourceState.ACTIVATED),
+        ([("own", "anna")], "the same", SourceState.UNUSED),
+        ([("own", "anna")], "another", SourceState.UNUSED),
+        ([("own", "anna")], "mistakes", SourceState.UNUSED),
+        ([("own", "anna")], "nothing", SourceState.UNUSED),
+        ([("folder", None), ("own", "anna")], "the same", SourceState.UNUSED),
+        ([("folder", None), ("folder", "anna")], "the same", SourceState.IN_FORCE),
+        ([("folder", None), ("folder", "anna")], "another", SourceState.UNUSED),  # asked for, though it was active already
+        ([("folder", "anna"), ("own", "anna"), ("folder", "anna")], "the same", SourceState.IN_FORCE),
+    ],
+)
+async def test_folder_replaces_only_what_nobody_imported(
+    folder: Path, tmp_path: Path, imported: list[tuple[str, str | None]], folder_holds: str, state: SourceState
+) -> None:
     store, clock = MemoryStore(), VirtualClock(NOON)
-    await activate(store, read_tables(CATALOGUE), origin="x", by=None, now=clock.time, configured_source=tmp_path / "missing")
-    without(folder, "001.002")
-    tables = read_tables(CATALOGUE)
-    await activate(store, tables, origin="x", by=None, now=clock.time, configured_source=folder)  # never taken from there before
-    assert await import_if_changed(store, folder, now=clock.time) is False
-    without(folder, "001.001")
-    assert await import_if_changed(store, folder, now=clock.time) is True
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    without(own, "001.010")
+    for place, by in imported:
+        tables = read_tables(own if place == "own" else folder)
+        await activate(store, tables, origin=place, by=by, now=clock.time)
+        clock.advance(60)
+    in_force = await store.run(lambda uow: uow.catalogues.newest())
+    change_folder(folder, folder_holds)
+    done = await import_if_changed(store, folder, now=clock.time)
+    assert done.state is state
+    newest = await store.run(lambda uow: uow.catalogues.newest())
+    assert (newest == in_force) is (state is not SourceState.ACTIVATED)
+    assert done.former == (in_force.version if state is SourceState.ACTIVATED else None)
+
+
+def change_folder(folder: Path, holds: str) -> None:
+    match holds:
+        case "another":
+            without(folder, "001.002")
+        case "mistakes":
+            (folder / "items.csv").write_text("item\n")
+        case "nothing":
+            shutil.rmtree(folder)
 
 
 def test_packed_tables_unpack_without_loss() -> None:
@@ -248,20 +281,24 @@ async def test_stored_version_failing_to_parse_is_unreadable(
         await load_newest_readable(store)
 
 
-async def test_folder_repairs_own_version_but_reverts_no_import(folder: Path) -> None:
+@pytest.mark.parametrize("by", [None, "anna"])
+async def test_folder_repairs_version_that_it_holds(folder: Path, by: str | None) -> None:
+    """Whoever imported it: its importer stays, and no other content takes its place."""
     store, clock = MemoryStore(), VirtualClock(NOON)
-    assert await import_if_changed(store, folder, now=clock.time) is True
+    await activate(store, read_tables(folder), origin="own", by=by, now=clock.time)
     await damage(store, -1)
-    assert await import_if_changed(store, folder, now=clock.time + DAY) is True
-    assert await import_if_changed(store, folder, now=clock.time + DAY) is False
+    states = [(await import_if_changed(store, folder, now=clock.time + DAY)).state for _ in range(2)]
+    assert states == [SourceState.ACTIVATED, SourceState.IN_FORCE]
     (healed,) = await store.run(lambda uow: uow.catalogues.active_since(clock.time))
-    assert (healed.since, healed.content) == (clock.time, pack_tables(read_tables(folder)))
-    tables = read_tables(folder)
-    without(folder, "001.002")
-    await activate(store, read_tables(folder), origin="by command", by="anna", now=clock.time + DAY)
-    csv_files.write_csv_folder(folder, tables)
+    assert (healed.since, healed.content, healed.by) == (clock.time, pack_tables(read_tables(folder)), by)
+
+
+async def test_folder_leaves_damaged_import_alone(folder: Path) -> None:
+    store, clock = MemoryStore(), VirtualClock(NOON)
+    await activate(store, read_tables(folder), origin="own", by="anna", now=clock.time)
     await damage(store, -1)
-    assert await import_if_changed(store, folder, now=clock.time + DAY) is False
+    without(folder, "001.002")
+    assert (await import_if_changed(store, folder, now=clock.time + DAY)).state is SourceState.UNUSED
 
 
 def test_unpack_rejects_cells_that_are_not_text() -> None:

@@ -49,6 +49,7 @@ results = "results"
 catalogue = "{CATALOGUE}"
 [status]
 port = 0
+environment = "sandbox"
 """
 
 

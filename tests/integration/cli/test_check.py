@@ -16,6 +16,8 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import httpx
 import pytest
 
+from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tables
+from lab_agent.catalogue_service.versions import pack_tables
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import ResourceId, order_key
@@ -143,6 +145,42 @@ def test_pending_setup_steps_are_not_errors(cli, lab):
     assert done.code == 0
     assert "run `lab-agent db upgrade`" in done.out
     assert "api.catalogue" in done.out
+
+
+@pytest.mark.parametrize(
+    ("by", "change", "status", "says"),
+    [
+        (None, False, "ok", "as in force"),
+        (None, True, "to do", "which it replaces at the next start"),
+        ("anna", False, "ok", "as in force"),
+        ("anna", True, "to do", "which anna imported"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--files", "--offline"])
+def test_folder_compared_with_catalogue_in_force(cli, lab, tmp_path, by, change, status, says, option):
+    tables = read_tables(CATALOGUE)
+    stored = CatalogueVersion(
+        version=content_version(tables), since=datetime.now(UTC), content=pack_tables(tables), origin="x", by=by
+    )
+    lab.write(lambda uow: uow.catalogues.add(stored))
+    folder = Path(shutil.copytree(CATALOGUE, tmp_path / "folder"))
+    edit(lab, str(CATALOGUE), str(folder))
+    if change:
+        (folder / "contracts.csv").write_text("contract,name\nC-100,Ours\nC-200,B\n")
+    lines = {line["name"]: line for line in cli("check", option, "--json").json()["checks"]}
+    assert lines["catalogue"]["status"] == status
+    assert says in lines["catalogue"]["detail"]
+    assert stored.version in lines["active catalogue"]["detail"]
+
+
+@pytest.mark.parametrize(("environment", "is_told"), [("production", True), ("stage", False)])
+@pytest.mark.parametrize("has_database", [True, False])
+def test_sample_in_production_is_a_step_to_do(cli, lab, environment, is_told, has_database):
+    edit(lab, 'environment = "sandbox"', f'environment = "{environment}"')
+    if not has_database:
+        (lab.folder / "lab.db").unlink()
+    lines = {line["name"]: line["status"] for line in cli("check", "--files", "--json").json()["checks"]}
+    assert lines.get("sample") == ("to do" if is_told else None)
 
 
 @pytest.mark.parametrize(

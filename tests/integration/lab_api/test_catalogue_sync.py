@@ -128,9 +128,7 @@ async def open_alerts(store: MemoryStore) -> list[AlertKey]:
 async def second_version(store: MemoryStore, folder: Path, clock: Any) -> None:
     prices = folder / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "512.30"))
-    await activate(
-        store, read_tables(folder), origin="x", by=None, now=clock.now + timedelta(minutes=1), configured_source=folder
-    )
+    await activate(store, read_tables(folder), origin="x", by=None, now=clock.now + timedelta(minutes=1))
     clock.now += timedelta(hours=1)
 
 

@@ -17,6 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from lab_agent.accounts import ApiClients
+from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.notices import Announcement, announce, lift_notices
 from lab_agent.catalogue_service.versions import activate
@@ -97,21 +98,18 @@ async def test_invalid_import_keeps_current_catalogue(running: Running, folder: 
 
 
 async def test_changed_folder_activated_but_never_undoes_import(running: Running, folder: Path, tmp_path: Path) -> None:
-    """The folder is activated when it has changed since, and a restart never undoes an import."""
-    first = await running.store.run(lambda uow: uow.catalogues.newest())
+    """The folder is followed until a person imports: neither a restart nor a change there undoes that."""
+    (folder / "contracts.csv").write_text("contract,name\nC-100,Changed in the folder\nC-200,B\n")
+    await running.sync.reload()
+    followed = await running.store.run(lambda uow: uow.catalogues.newest())
+    assert (followed.origin, followed.version) == (str(folder), csv_files.content_version(read_tables(folder)))
     other = Path(shutil.copytree(CATALOGUE, tmp_path / "other"))
     (other / "contracts.csv").write_text("contract,name\nC-100,Another name\nC-200,B\n")
     await activate(running.store, read_tables(other), origin="command", by="anna", now=running.clock.now)
+    (folder / "contracts.csv").write_text("contract,name\nC-100,Changed once more\nC-200,B\n")
     await running.sync.reload()
-    again = CatalogueSync(running.store, folder, running.clock)
-    current = await again.open()  # a restart: the folder is as it was when it was taken over
-    assert first is not None
-    assert current.responses.catalogue.version != first.version
-    (folder / "contracts.csv").write_text("contract,name\nC-100,Changed in the folder\nC-200,B\n")
-    await running.sync.reload()
-    newest = await running.store.run(lambda uow: uow.catalogues.newest())
-    assert newest is not None
-    assert newest.origin == str(folder)
+    current = await CatalogueSync(running.store, folder, running.clock).open()
+    assert current.responses.catalogue.version == csv_files.content_version(read_tables(other))
 
 
 async def test_no_catalogue_reported_in_one_sentence(clock: Any, tmp_path: Path) -> None:

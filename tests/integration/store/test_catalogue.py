@@ -44,6 +44,17 @@ async def test_damaged_content_is_replaced_keeping_its_row(transact, factory):
     assert kept == (replace(a, since=factory.now + 4 * HOUR), b, a)
 
 
+@pytest.mark.parametrize(
+    ("former", "by", "kept"), [(None, "anna", "anna"), (None, None, None), ("boris", "anna", "boris"), ("boris", None, "boris")]
+)
+async def test_active_version_gets_first_importer(transact, factory, former, by, kept):
+    first = replace(version(factory, "a", 0), by=former)
+    await transact(lambda uow: uow.catalogues.add(first))
+    is_noted = await transact(lambda uow: uow.catalogues.add(replace(first, by=by, origin="y")))
+    newest = await transact(lambda uow: uow.catalogues.newest())
+    assert (newest.by, newest.origin, is_noted) == (kept, "y" if kept != former else "x", kept != former)
+
+
 async def test_notices_end_by_time_or_lift(transact, factory):
     def notice(key, **change):
         start = TurnaroundNotice(
