@@ -166,6 +166,10 @@ class SchemaMismatchError(StoreUnreachableError):
     default_fault = StoreFault.OTHER_SCHEMA
 
 
+class EmptyDatabaseError(SchemaMismatchError):
+    """The database is empty; run `lab-agent db upgrade`."""
+
+
 class SchemaInUseError(StoreError):
     """The database cannot be upgraded while programs work on it that the new schema does not serve."""
 

@@ -15,13 +15,14 @@ from pydantic import BaseModel
 from lab_agent.monitoring.machine import BackupProbe, DiskProbe, ListeningAddress, PortsProbe, SecretFilesProbe
 from lab_agent.monitoring.monitor import Probe
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
 from lab_agent.settings.secret_files import list_secret_files
 from lab_agent.store.engine import sqlite_file
 
 
 def build_machine_probes(
-    settings: Settings, config: Path | None, adapters: Mapping[str, BaseModel], clock: Clock
+    settings: Settings, config: Path | None, adapters: Mapping[str, BaseModel], clock: Clock, store: Store
 ) -> tuple[Probe, ...]:
     """Build them; `adapters` are the settings of the loaded adapters by name."""
     monitoring = settings.monitoring
@@ -32,7 +33,7 @@ def build_machine_probes(
         PortsProbe(tuple(list_addresses(settings, adapters)), config),
     ]
     if settings.backup.folder is not None:
-        probes.append(BackupProbe(settings.backup.folder, timedelta(seconds=settings.backup.max_age), clock))
+        probes.append(BackupProbe(settings.backup.folder, timedelta(seconds=settings.backup.max_age), clock, store))
     return tuple(probes)
 
 

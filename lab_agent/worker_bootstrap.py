@@ -229,7 +229,7 @@ def build_probes(components: Components, *, once: bool = False) -> tuple[Probe, 
     limits = AgentLimits.of(settings.monitoring, settings.worker)
     host, living = _name_shared_host(settings), LivingHosts(limits.stale_after)
     of_this_host: tuple[Probe, ...] = (
-        *build_machine_probes(settings, components.config, components.adapters.settings(), clock),
+        *build_machine_probes(settings, components.config, components.adapters.settings(), clock, store),
         *build_own_api_probes(settings, store, clock, once=once),
         SlownessProbe(components.call_durations, settings.monitoring.slow_after),
         SchemaProbe(store),

@@ -25,11 +25,12 @@ _DAILY = {
     ),
     "check": CommandSource(
         "lab_agent.cli.check:check",
-        "Check settings, connections and operation. Exit code 1 if something needs a person.",
+        "Check settings, connections and operation. Exit code 1 if a person is needed, 2 if something is critical.",
     ),
     "status": CommandSource(
         "lab_agent.cli.status:status",
-        "Show how operation is: what needs a person, what waits, what was done. Exit code 1 if something needs a person.",
+        "Show how operation is: what needs a person, what waits, what was done.\n\n"
+        "Exit code 1 if a person is needed, 2 if something is critical.",
     ),
     "login": CommandSource(
         "lab_agent.cli.login:login",

@@ -52,6 +52,11 @@ class CheckReport:
         return sum(line.status is CheckStatus.WRONG for line in self.checks)
 
     @property
+    def exit_code(self) -> int:
+        """2 while something is critical, 1 while a check is wrong or a person is needed otherwise, else 0."""
+        return max(0 if self.operation is None else self.operation.exit_code, int(self.wrong > 0))
+
+    @property
     def needing_person(self) -> int:
         """How many conditions a person has to see to."""
         return 0 if self.operation is None else len(self.operation.needing_person)
@@ -71,7 +76,7 @@ def check(
     show_settings: Annotated[bool, typer.Option("--settings", help="Print all settings first, with secrets masked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check settings, connections and operation. Exit code 1 if something needs a person."""
+    """Check settings, connections and operation. Exit code 1 if a person is needed, 2 if something is critical."""
     try:
         settings = load_settings(config)
     except SettingsError as exc:
@@ -84,8 +89,8 @@ def check(
         _print_json(report)
     else:
         _print_report(report)
-    if report.wrong or report.needing_person:
-        raise typer.Exit(1)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
 
 
 def _report_invalid_settings(error: SettingsError, config: Path | None) -> CheckReport:

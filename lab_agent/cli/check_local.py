@@ -13,7 +13,7 @@ from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, 
 from lab_agent.documents.service import DocumentService
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.programs import SchemaVersions
-from lab_agent.errors import CryptoError, Failure, LabAgentError, Problem, SettingsError
+from lab_agent.errors import CryptoError, EmptyDatabaseError, Failure, LabAgentError, Problem, SettingsError
 from lab_agent.mappings.loader import MappingsError, load_mapping_tables
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES, check_severities
@@ -23,12 +23,13 @@ from lab_agent.settings.root import Settings
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.integrity import check_integrity
 from lab_agent.store.key_rotation import count_older
-from lab_agent.store.missing_database import MissingDatabase, find_missing_database
+from lab_agent.store.missing_database import MissingDatabase, find_missing_database, find_remains
 from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
 _KEYS_OF_A_ROTATION = 2
+_MAKE_DATABASE = "run `lab-agent db upgrade`"
 _LOCK_PATIENCE = 2.0
 """Seconds that the check waits for a database that another program has locked: who looks wants to know."""
 
@@ -104,7 +105,7 @@ def _check_missing_database(missing: MissingDatabase) -> tuple[list[CheckResult]
         error = missing.to_error()
         return failed_checks("store", error), None, error
     return (
-        [CheckResult("store", CheckStatus.TODO, f"{missing.file} does not exist yet", "run `lab-agent db upgrade`")],
+        [CheckResult("store", CheckStatus.TODO, f"{missing.file} does not exist yet", _MAKE_DATABASE)],
         None,
         None,
     )
@@ -128,13 +129,23 @@ async def _check_store(
             keys = await _check_older_keys(settings, store)
         finally:
             await store.close()
-    except CryptoError as exc:
-        return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", exc)], None, exc
     except LabAgentError as exc:
-        return failed_checks("store", exc), None, exc
+        return _check_store_error(settings, exc)
     if (damage := await check_integrity(settings.store)) is not None:
         return failed_checks("store", damage), snapshot, damage
     return [CheckResult("store", CheckStatus.OK, f"{address}, whole, {_describe_schema(schema)}"), *keys], snapshot, None
+
+
+def _check_store_error(
+    settings: Settings, error: LabAgentError
+) -> tuple[list[CheckResult], StoreSnapshot | None, LabAgentError | None]:
+    """What an error says; that a database is new and empty is no error."""
+    address = mask_url_password(settings.store.url)
+    if isinstance(error, CryptoError):
+        return [CheckResult("store", CheckStatus.OK, address), *failed_checks("encryption key", error)], None, error
+    if isinstance(error, EmptyDatabaseError) and find_remains(settings) is None:
+        return [CheckResult("store", CheckStatus.TODO, f"{address} is new and empty", _MAKE_DATABASE)], None, None
+    return failed_checks("store", error), None, error
 
 
 async def _check_older_keys(settings: Settings, store: SqlStore) -> list[CheckResult]:

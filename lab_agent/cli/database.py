@@ -16,8 +16,10 @@ from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import StoreError
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.engine import sqlite_file
 from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
+from lab_agent.store.missing_database import find_missing_database
 from lab_agent.store.opening import open_store
 from lab_agent.store.progress import Tell
 from lab_agent.store.schema import upgrade as upgrade_schema
@@ -35,12 +37,19 @@ def db_callback() -> None:
 def upgrade(config: ConfigOption = None) -> None:
     """Create the database, or upgrade its schema. May be repeated, and run on several machines at once; no data is lost.
 
+    Where files are left of a former database, no new one is made in its place.
+
     Programs of the former version may go on meanwhile where the new schema serves them. Where it does not, nothing is changed as
     long as one of them runs.
     """
     settings = load_settings(config, requires_login=False)
+    if (missing := find_missing_database(settings)) is not None and missing.remains is not None:
+        raise missing.to_error()
     done, database = upgrade_schema(settings.store.url), mask_url_password(settings.store.url)
-    if done.is_newer:
+    if done.before is None:
+        file = sqlite_file(settings.store.url)
+        print_line(f"A new, empty database was made: {database if file is None else file.absolute()}")
+    elif done.is_newer:
         print_line(f"{database} has schema {done.after} of a newer program, which serves this one ({done.program}) too.")
     else:
         print_line(f"{database} has the current schema.")

@@ -14,7 +14,7 @@ from lab_agent.conditions.model import OpenCondition, Severity
 from lab_agent.domain.records import Alert
 from lab_agent.domain.store_health import StoreOutage
 from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import CryptoError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
+from lab_agent.errors import CryptoError, EmptyDatabaseError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
 from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
 from lab_agent.monitoring.machine import written_at
@@ -26,7 +26,8 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings
 from lab_agent.store.agent_lock import read_holder
 from lab_agent.store.engine import sqlite_file
-from lab_agent.store.missing_database import find_missing_database
+from lab_agent.store.missing_database import find_missing_database, find_remains
+from lab_agent.store.schema import check_schema
 from lab_agent.worker_bootstrap import build_probes
 from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
@@ -70,7 +71,13 @@ class Operation:
     store: StoreState | None
     living: tuple[WorkerRecord, ...] = ()
     is_new: bool = False
-    """Whether there is no database yet, and never was: the first step of the installation is still to be taken."""
+    """Whether the database is missing or empty, and always was: the first step of the installation is still to be taken."""
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command that shows it: 2 while something is critical, 1 while a person is needed otherwise, else 0."""
+        severities = {each.condition.severity for each in self.conditions}
+        return 2 if Severity.CRITICAL in severities else int(Severity.WARNING in severities)
 
     @property
     def needing_person(self) -> tuple[OpenCondition, ...]:
@@ -110,8 +117,18 @@ async def read_operation(
 
 
 def _is_new(settings: Settings) -> bool:
-    missing = find_missing_database(settings)
-    return missing is not None and missing.remains is None
+    """Whether the database is missing or empty because it was never used."""
+    return (find_missing_database(settings) is not None or _is_empty(settings.store.url)) and find_remains(settings) is None
+
+
+def _is_empty(url: str) -> bool:
+    try:
+        check_schema(url)
+    except EmptyDatabaseError:
+        return True
+    except StoreError:
+        return False
+    return False
 
 
 def _drop_unused(found: Iterable[Finding]) -> list[Finding]:

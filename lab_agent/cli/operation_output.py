@@ -26,7 +26,7 @@ def format_verdict(operation: Operation) -> str:
     if number:
         return f"{number} {'thing needs' if number == 1 else 'things need'} a person."
     if operation.is_new:
-        return "Nothing waits for a person. There is no database yet: run `lab-agent db upgrade`."
+        return "Nothing waits for a person. The database is still to be made: run `lab-agent db upgrade`."
     return "Works: nothing waits for a person." if operation.living else "Nothing waits for a person. The agent has not run yet."
 
 

@@ -29,7 +29,10 @@ EveryOption = Annotated[float, typer.Option("--every", min=0.5, metavar="SECONDS
 def status(
     config: ConfigOption = None, watch: WatchOption = False, every: EveryOption = 5.0, as_json: JsonOption = False
 ) -> None:
-    """Show how operation is: what needs a person, what waits, what was done. Exit code 1 if something needs a person."""
+    """Show how operation is: what needs a person, what waits, what was done.
+
+    Exit code 1 if a person is needed, 2 if something is critical.
+    """
     settings = load_settings(config)
     if watch and not as_json:
         _watch(settings, config, every)
@@ -41,8 +44,8 @@ def status(
         page = console()
         for line in _lines(operation, settings):
             page.print(line, soft_wrap=True)
-    if operation.needing_person:
-        raise typer.Exit(1)
+    if operation.exit_code:
+        raise typer.Exit(operation.exit_code)
 
 
 async def read_status(settings: Settings, config: Path | None) -> Operation:

@@ -7,6 +7,15 @@ from lab_agent.conditions.model import Affected, Condition, Severity
 
 _API_PROBE = "the agent asks it every `monitoring.api_interval`, without a token, where [api] names who may call it"
 
+_DATABASE_FAULTS = frozenset(
+    {
+        *(ConditionId.STORE_UNREACHABLE, ConditionId.STORE_LOCKED, ConditionId.STORE_DISK_FULL, ConditionId.STORE_READ_ONLY),
+        *(ConditionId.STORE_DELETED, ConditionId.STORE_LOG_DELETED, ConditionId.STORE_DAMAGED),
+        *(ConditionId.STORE_OTHER_KEY, ConditionId.STORE_OTHER_SCHEMA),
+    }
+)
+"""What the agent finds wrong with its database is so for the API, which has the same."""
+
 API_CONDITIONS = (
     Condition(
         id=ConditionId.API_NOT_ANSWERING,
@@ -33,7 +42,7 @@ API_CONDITIONS = (
         noticed=_API_PROBE,
         opens="after two failures in a row",
         ends="with the next answer that it is ready",
-        covered_by=frozenset({ConditionId.API_NOT_ANSWERING}),
+        covered_by=frozenset({ConditionId.API_NOT_ANSWERING, *_DATABASE_FAULTS}),
     ),
     Condition(
         id=ConditionId.API_NOT_PUBLIC,

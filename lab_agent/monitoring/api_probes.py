@@ -41,7 +41,7 @@ def build_api_probes(
     return (
         probe(ConditionId.API_NOT_ANSWERING, lambda: _find_own_problem(health), _NEEDED_FAILURES),
         probe(ConditionId.API_NOT_READY, lambda: _find_unreadiness(health), _NEEDED_FAILURES),
-        probe(ConditionId.API_NOT_PUBLIC, health.find_public_problem, _NEEDED_FAILURES),
+        probe(ConditionId.API_NOT_PUBLIC, lambda: _find_public_problem(health), _NEEDED_FAILURES),
         probe(ConditionId.API_CATALOGUE_OUTDATED, lambda: _find_old_catalogue(health, store), _NEEDED_DIFFERENCES),
     )
 
@@ -97,6 +97,15 @@ async def _find_own_problem(health: ApiHealth) -> str | None:
 async def _find_unreadiness(health: ApiHealth) -> str | None:
     """Why it cannot work although it answers; None also where it does not answer, which is told as such."""
     return (await health.ask_own()).unready
+
+
+async def _find_public_problem(health: ApiHealth) -> str | None:
+    """Raises `LabAgentError` where it does not answer at its own address either: that is told, and is the cause."""
+    if health.public is None:
+        return None
+    if (problem := (await health.ask_own()).problem) is not None:
+        raise LabAgentError(f"lab-api does not answer at all: {problem}")
+    return await health.find_public_problem()
 
 
 async def _find_old_catalogue(health: ApiHealth, store: Store) -> str | None:

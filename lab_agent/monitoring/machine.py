@@ -16,6 +16,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.monitoring.own_thread import in_own_thread
 from lab_agent.ports.clock import Clock
+from lab_agent.ports.event_repositories import CREATED_AT_KEY
+from lab_agent.ports.repositories import Store
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 
 _MEGABYTE = 1_000_000
@@ -134,20 +136,26 @@ class BackupProbe:
     folder: Path
     max_age: timedelta
     clock: Clock
+    store: Store
     conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.BACKUP_OLD})
 
     async def look(self) -> Sequence[Finding]:
-        """Look at the folder."""
-        finding = await in_own_thread(self._look)
+        """Look at the folder. Raises `StoreUnreachableError`."""
+        created = await self.store.run_read_only(lambda uow: uow.key_values.get(CREATED_AT_KEY))
+        due = None if created is None else datetime.fromisoformat(created) + self.max_age
+        finding = await in_own_thread(lambda: self._look(due))
         return () if finding is None else (finding,)
 
-    def _look(self) -> Finding | None:
-        if not self.folder.is_dir():
-            return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no folder {self.folder}")
+    def _look(self, due: datetime | None) -> Finding | None:
+        """Look at it; `due` is when the first backup of a new database has to be there, None for one that is not new."""
         newest = max(_modification_times(self.folder), default=None)
         if newest is None:
-            since = written_at(self.folder)
-            return Finding(condition=ConditionId.BACKUP_OLD, detail=f"there is no file in {self.folder}", since=since)
+            if due is not None and self.clock.now() <= due:
+                return None
+            is_there = self.folder.is_dir()
+            detail = f"there is no {'file in' if is_there else 'folder'} {self.folder}"
+            since = max((each for each in (written_at(self.folder), due) if each), default=None) if is_there else due
+            return Finding(condition=ConditionId.BACKUP_OLD, detail=detail, since=since)
         if self.clock.now() - newest <= self.max_age:
             return None
         detail = f"the newest is of {newest:%Y-%m-%d %H:%M} UTC"

@@ -75,6 +75,8 @@ class RejectionRepository(Protocol):
 
 INSTANCE_ID_KEY = "instance"
 """Key of the id that a database has from its creation on; a copy of it has the same one."""
+CREATED_AT_KEY = "created_at"
+"""Key of the time when a database was made, in ISO 8601; one that an older program made has none."""
 
 
 class KeyValueRepository(Protocol):

@@ -1,4 +1,4 @@
-"""Whether a database file that is missing was lost, or never made: a lost one has left something behind."""
+"""Whether a database that is missing or empty was lost, or is new: a lost one has left something behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,12 @@ def find_missing_database(settings: Settings) -> MissingDatabase | None:
     file = sqlite_file(settings.store.url)
     if file is None or file.exists():
         return None
-    return MissingDatabase(file, next(_remains(file, settings), None))
+    return MissingDatabase(file, find_remains(settings))
+
+
+def find_remains(settings: Settings) -> Path | None:
+    """Give a file that only a former database can have left; None where the database is missing or empty because it is new."""
+    return next(_remains(sqlite_file(settings.store.url), settings), None)
 
 
 def reject_lost(file: Path) -> None:
@@ -58,9 +63,10 @@ def reject_missing(file: Path) -> None:
         raise SchemaMismatchError(f"There is no database at {file}; {hint}.", StoreFault.DELETED)
 
 
-def _remains(file: Path, settings: Settings) -> Iterator[Path]:
+def _remains(file: Path | None, settings: Settings) -> Iterator[Path]:
     """Its log, the lock of an agent that worked on it, the marks of it and of the labels issued from it, its backups."""
-    yield from _beside(file, (*_LOG_ENDINGS, LOCK_ENDING))
+    if file is not None:
+        yield from _beside(file, (LOCK_ENDING,) if file.exists() else (*_LOG_ENDINGS, LOCK_ENDING))
     mark, backups = open_mark(settings.store), settings.backup.folder
     marks = (settings.api.label_mark, mark.path if mark is not None else None)
     yield from (each for each in marks if each is not None and each.exists())

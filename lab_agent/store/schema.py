@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, event, text
 
 from lab_agent.domain.programs import SchemaVersions
 from lab_agent.errors import SchemaInUseError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
-from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
+from lab_agent.ports.event_repositories import CREATED_AT_KEY, INSTANCE_ID_KEY
 from lab_agent.store import schema_versions
 from lab_agent.store.engine import create_file, open_engine, open_reading_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
@@ -126,6 +126,8 @@ def _upgrade(engine: Engine) -> UpgradeOutcome:
         config.attributes["connection"] = connection
         with _checked_references(connection):
             command.upgrade(config, "head")
+        if before is None:
+            insert_new(connection, key_values, {"key": CREATED_AT_KEY, "value": datetime.now(UTC).isoformat()})
         insert_new(connection, key_values, {"key": INSTANCE_ID_KEY, "value": uuid.uuid4().hex})
         if oldest_program(connection) != oldest:
             upsert(connection, key_values, {"key": SERVED_KEY, "value": write_served(program, oldest)}, "key")

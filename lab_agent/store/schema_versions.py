@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, select, text
 
 from lab_agent.domain.programs import SchemaVersions
-from lab_agent.errors import SchemaMismatchError
+from lab_agent.errors import EmptyDatabaseError, SchemaMismatchError
 from lab_agent.store.tables import key_values
 
 MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")
@@ -61,7 +61,7 @@ def check_revision(connection: Connection) -> SchemaVersions:
     """Give the schema of the database and ours. Raises `SchemaMismatchError` where this program cannot work on it."""
     have, want = current_revision(connection), head_revision()
     if have is None:
-        raise SchemaMismatchError(f"The database is empty; {_UPGRADE_HINT}.")
+        raise EmptyDatabaseError(f"The database is empty; {_UPGRADE_HINT}.")
     if have in known_revisions() and have != want:
         raise SchemaMismatchError(f"The database has the older schema {have}, and this program needs {want}; {_UPGRADE_HINT}.")
     reject_newer(connection, have)

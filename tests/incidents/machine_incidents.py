@@ -122,8 +122,9 @@ def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
     lab.reload()
 
 
-@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var"}})
+@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var", "max_age": 5}})
 def there_is_no_backup(lab: Laboratory) -> Iterator[None]:
+    """When the first one of a new database is due."""
     folder = lab.workspace.folder / "backups"
     folder.mkdir()
     lab.set("backup", folder="backups")

@@ -79,7 +79,7 @@ def score_page(lab: Laboratory, expected: Expected) -> Score:
 
 
 def score_check(lab: Laboratory, expected: Expected) -> Score:
-    """`lab-agent check --json` and `lab-agent check`, each with exit code 1."""
+    """`lab-agent check --json` and `lab-agent check`, each with the exit code of what is worst."""
     with ThreadPoolExecutor() as pool:
         done, text = pool.map(lambda words: lab.run("check", *words), (["--json"], []))
     found = [each for each in _json(done.stdout).get("conditions", []) if _key_of(each) == expected.key]
@@ -93,8 +93,9 @@ def score_check(lab: Laboratory, expected: Expected) -> Score:
 
 
 def _exit_code(expected: Expected, said: Mapping[str, Any]) -> int:
-    """1, but for a notice, for which nobody is needed: then what else was found decides."""
-    return 1 if expected.condition.severity is not Severity.NOTICE else int(bool(said.get("wrong") or said.get("needs_person")))
+    """2 for what is critical, also where something else is, 1 for a warning; for a notice, what else was found decides."""
+    severities = {expected.condition.severity, *(each["severity"] for each in said.get("conditions", []))}
+    return 2 if Severity.CRITICAL in severities else int(Severity.WARNING in severities or bool(said.get("wrong")))
 
 
 def score_readyz(lab: Laboratory, expected: Expected) -> Score:

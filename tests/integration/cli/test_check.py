@@ -211,7 +211,7 @@ def test_encryption_key_mismatch_detected(cli, lab):
     assert cli("check", "--offline").code == 0
     edit(lab, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk=")
     done = cli("check", "--offline")
-    assert done.code == 1
+    assert done.code == 2
     assert "not among those set" in done.out
 
 
@@ -244,7 +244,7 @@ def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab, wanted):
 def test_invalid_settings_listed_by_check(cli, lab):
     edit(lab, 'laboratory = "our-guid"', "")
     done = cli("check", "--json")
-    assert done.code == 1
+    assert done.code == 2
     assert verdicts(done) == {"settings": "WRONG"}
 
 

@@ -22,5 +22,5 @@ def test_check_says_soon_that_the_database_is_locked(lab: Any, cli: Callable[...
         done = cli("check", "--offline")
         assert time.monotonic() - began < SHORT
         other.execute("ROLLBACK")
-    assert done.code == 1
+    assert done.code == 2
     assert title(ConditionId.STORE_LOCKED) in done.out

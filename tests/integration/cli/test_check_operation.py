@@ -27,6 +27,7 @@ from lab_agent.domain.records import Alert, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import StoreUnreachableError
+from lab_agent.ports.event_repositories import CREATED_AT_KEY
 from lab_agent.store.agent_lock import AgentLock, LockHolder
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
@@ -115,7 +116,7 @@ def test_living_agent_is_nothing_wrong(cli: Any, lab: Any, words: tuple[str, ...
 def test_agent_without_heartbeat_is_told_since_the_last(cli: Any, lab: Any, words: tuple[str, ...]) -> None:
     gone = save(lab, make_worker(beat_at=datetime.now(UTC) - timedelta(minutes=12)))
     done = cli(*words)
-    assert done.code == 1
+    assert done.code == 2
     told = found(done)["agent.not_running"]
     assert (told["severity"], told["since"]) == ("critical", gone.beat_at.isoformat())
     assert told["command"] == "systemctl start lab-agent"
@@ -133,7 +134,7 @@ def test_agent_whose_process_lives_without_heartbeat_is_frozen(cli: Any, lab: An
         save(lab, make_worker(pid=pid, started_at=now, beat_at=now - timedelta(minutes=3)))
         done = cli("check", "--offline", "--json")
         assert process_lives(make_worker(pid=pid, started_at=now))
-    assert (done.code, list(found(done))) == (1, ["agent.frozen"])
+    assert (done.code, list(found(done))) == (2, ["agent.frozen"])
 
 
 def test_process_that_got_the_number_later_is_another() -> None:
@@ -181,7 +182,7 @@ def test_old_poll_is_told_while_the_agent_lives(cli: Any, lab: Any) -> None:
 def test_port_taken_by_another_program_is_told(cli: Any, lab: Any, port: int) -> None:
     with http_server(port, b"hello"):
         done = cli("status", "--json")
-    assert (done.code, found(done)["agent.port_taken"]["subject"]) == (1, f"127.0.0.1:{port}")
+    assert (done.code, found(done)["agent.port_taken"]["subject"]) == (2, f"127.0.0.1:{port}")
 
 
 def test_port_taken_by_another_agent_is_told(cli: Any, lab: Any, port: int) -> None:
@@ -275,7 +276,7 @@ def test_agent_tells_what_is_wrong_with_its_database(cli: Any, lab: Any, port: i
     with http_server(port, ALIVE, json.dumps(said).encode()):
         for command in ("check", "status"):
             done = cli(command, "--json")
-            assert (done.code, found(done)["store.deleted"]["since"]) == (1, since.isoformat())
+            assert (done.code, found(done)["store.deleted"]["since"]) == (2, since.isoformat())
             assert {"agent.not_running", "agent.port_taken"}.isdisjoint(found(done))
 
 
@@ -286,7 +287,7 @@ def test_damaged_database_is_told(cli: Any, lab: Any) -> None:
     file.write_bytes(content)
     for words in COMMANDS:
         done = cli(*words)
-        assert (done.code, [each for each in found(done) if each.startswith("store.")]) == (1, ["store.damaged"])
+        assert (done.code, [each for each in found(done) if each.startswith("store.")]) == (2, ["store.damaged"])
 
 
 def test_other_key_is_told(cli: Any, lab: Any) -> None:
@@ -294,7 +295,7 @@ def test_other_key_is_told(cli: Any, lab: Any) -> None:
     text = lab.config.read_text()
     lab.config.write_text(text.replace(KEY, "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk="))
     done = cli("check", "--offline", "--json")
-    assert (done.code, "store.other_key" in found(done)) == (1, True)
+    assert (done.code, "store.other_key" in found(done)) == (2, True)
 
 
 def test_status_is_read_while_another_program_writes(cli: Any, lab: Any) -> None:
@@ -353,6 +354,7 @@ def test_alert_of_a_probe_ends_when_the_command_finds_nothing(cli: Any, lab: Any
 def test_full_disk_and_equal_ports_are_found_at_once(cli: Any, lab: Any, port: int) -> None:
     text = f"[monitoring]\ndisk_reserve = {10**18}\n[backup]\nfolder = '{lab.folder}/backups'\n[api]\nport = {port}\n"
     lab.config.write_text(lab.config.read_text().replace("[api]\n", text))
+    lab.write(lambda uow: uow.key_values.set(CREATED_AT_KEY, "2026-01-01T00:00:00+00:00"))  # the first backup is overdue
     done = cli("check", "--offline", "--json")
     assert done.code == 1
     told = found(done)
@@ -378,6 +380,7 @@ def test_age_does_not_begin_anew_with_every_call(cli: Any, lab: Any, port: int) 
         os.utime(each, (then.timestamp(), then.timestamp()))
     low = Alert(condition=ConditionId.DISK_LOW, subject=str(lab.folder), since=then, opened_at=then)
     lab.write(lambda uow: uow.alerts.open(low))
+    lab.write(lambda uow: uow.key_values.set(CREATED_AT_KEY, "2026-01-01T00:00:00+00:00"))
     told = found(cli("check", "--offline", "--json"))
     assert {name: datetime.fromisoformat(each["since"]) for name, each in told.items()} == dict.fromkeys(
         ("disk.low", "settings.equal_ports", "backup.old"), then
@@ -443,7 +446,7 @@ def test_lost_database_is_told(cli: Any, lab: Any, words: tuple[str, ...], leave
         file.unlink()
     leave(lab)
     done = cli(*words)
-    assert (done.code, set(found(done))) == (1, {"store.deleted"})
+    assert (done.code, set(found(done))) == (2, {"store.deleted"})
     said = json.loads(done.out)
     assert said.get("operation", said)["numbers"] is None
 
@@ -454,6 +457,33 @@ def test_database_that_was_never_made_is_nothing_wrong(cli: Any, lab: Any, port:
     done = cli(*words)
     assert (done.code, found(done)) == (0, {})
     assert "run `lab-agent db upgrade`" in cli(words[0], *words[1:-1]).out
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_empty_database_file_is_one_step_to_do(cli: Any, lab: Any, port: int, words: tuple[str, ...]) -> None:
+    (lab.folder / "lab.db").write_bytes(b"")
+    done = cli(*words)
+    assert (done.code, found(done)) == (0, {})
+    assert cli(words[0], *words[1:-1]).out.count("run `lab-agent db upgrade`") == 1
+
+
+@pytest.mark.parametrize("leave", [leave_lock, leave_backup, leave_label_mark])
+def test_emptied_database_is_told(cli: Any, lab: Any, leave: Callable[[Any], None]) -> None:
+    (lab.folder / "lab.db").write_bytes(b"")
+    leave(lab)
+    done = cli("status", "--json")
+    assert (done.code, "store.other_schema" in found(done)) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("check", "--json"), ("status", "--json")], ids=" ".join)
+def test_empty_database_of_a_server_is_one_step_to_do(
+    cli: Any, lab: Any, port: int, postgres_url: str, words: tuple[str, ...]
+) -> None:
+    lab.config.write_text(lab.config.read_text().replace("sqlite:///lab.db", postgres_url) + "\n[backup]\nfolder = 'backups'\n")
+    assert found(cli(*words)) == {}
+    assert cli(*words[:-1]).out.count("run `lab-agent db upgrade`") == 1
+    assert cli("db", "upgrade").code == 0
+    assert found(cli(*words)) == {}
 
 
 def test_agent_without_a_database_leaves_nothing_of_one(tmp_path: Path) -> None:
@@ -470,7 +500,7 @@ def test_invalid_settings_are_told_since_their_file_was_changed(cli: Any, lab: A
     os.utime(lab.config, (since.timestamp(), since.timestamp()))
     done = cli("check", "--offline", "--json")
     told = found(done)["settings.invalid"]
-    assert (done.code, list(found(done)), told["since"]) == (1, ["settings.invalid"], since.isoformat())
+    assert (done.code, list(found(done)), told["since"]) == (2, ["settings.invalid"], since.isoformat())
     assert "worker.lease" in told["cause"]
 
 

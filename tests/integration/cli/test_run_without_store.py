@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.store.schema import upgrade
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.daemon import alerts, running, title, wait_told
 from tests.integration.cli.conftest import KEY
@@ -43,7 +44,9 @@ async def test_new_database_in_place_of_the_old_one_is_not_taken(lab: Any, cli: 
         for file in lab.folder.glob("lab.db*"):
             if not file.name.endswith(".lock"):
                 file.rename(file.with_name("old-" + file.name))
-        await asyncio.to_thread(cli, "db", "upgrade")
+        refused = await asyncio.to_thread(cli, "db", "upgrade")
+        assert (refused.code, "lab.db.lock" in refused.err) == (1, True)
+        await asyncio.to_thread(upgrade, lab.url)
         await wait_told(daemon, ConditionId.STORE_DELETED)
         with closing(sqlite3.connect(lab.folder / "lab.db")) as connection:
             assert connection.execute("SELECT count(*) FROM key_values WHERE key = 'store.probe'").fetchone() == (0,)

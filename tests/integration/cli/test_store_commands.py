@@ -247,6 +247,20 @@ def test_purge_is_counted_then_done(cli, lab):
     assert "Removed" not in cli("purge", "--yes").out
 
 
+def test_new_database_is_told_with_its_whole_path(cli, lab):
+    (lab.folder / "lab.db").unlink()
+    assert str(lab.folder / "lab.db") in cli("db", "upgrade").out
+    assert str(lab.folder) not in cli("db", "upgrade").out
+
+
+@pytest.mark.parametrize("left", ["lab.db.mark", "lab.db.lock", "lab.db-wal"])
+def test_no_new_database_in_place_of_a_lost_one(cli, lab, left):
+    (lab.folder / "lab.db").unlink()
+    (lab.folder / left).write_bytes(b"")
+    assert cli("db", "upgrade").code == 1
+    assert not (lab.folder / "lab.db").exists()
+
+
 def test_database_is_compacted(cli, lab):
     assert "has the current schema" in cli("db", "upgrade").out
     assert "bytes" in cli("db", "compact", "--yes").out

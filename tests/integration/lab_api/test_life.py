@@ -25,6 +25,7 @@ from tests.harness.programs import NotifySocket, free_port, running_api, write_s
 
 MINUTE = timedelta(minutes=1)
 SERVED = b'{"status":"ready","catalogue":"older"}'
+ALIVE = b'{"status":"ok","service":"lab-api"}'
 UNREADY = b'{"status":"not ready","catalogue":"older","title":"The database cannot be written"}'
 
 
@@ -110,6 +111,26 @@ async def test_public_address_judged_by_its_answer(answers: dict[str, Canned], d
     with canned_server(answers, default) as port:
         found = await ApiHealth(own="http://127.0.0.1:1/", public=f"http://127.0.0.1:{port}/lab/").find_public_problem()
     assert (problem in (found or "")) if problem else found is None
+
+
+@pytest.mark.parametrize(
+    ("own_answers", "public_answers", "told"),
+    [(True, True, 0), (True, False, 1), (False, False, 0), (False, True, 0)],
+)
+async def test_public_address_told_only_where_own_answers(own_answers: bool, public_answers: bool, told: int) -> None:
+    """An API that does not run is one condition, not two."""
+    clock, dead = VirtualClock(), f"http://127.0.0.1:{free_port()}/"
+    with canned_server({}, Canned(200, SERVED)) as own, canned_server({}, Canned(200, ALIVE)) as public:
+        health = ApiHealth(
+            own=f"http://127.0.0.1:{own}/" if own_answers else dead,
+            public=f"http://127.0.0.1:{public}/" if public_answers else dead,
+        )
+        probes = build_api_probes(health, MemoryStore(), clock, MINUTE, steady=steady_of(clock))
+        (probe,) = (each for each in probes if ConditionId.API_NOT_PUBLIC in each.conditions)
+        for _ in range(3):
+            found = await look(probe)
+            clock.advance(minutes=1)
+    assert len(found) == told
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ from lab_agent.monitoring.machine import (
     first_of_each_disk,
     is_readable_by_others,
 )
+from lab_agent.ports.event_repositories import CREATED_AT_KEY
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.secret_files import has_secret, list_secret_files
+from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
 from tests.harness.results import make_settings
 
@@ -146,15 +149,42 @@ async def test_backup_older_than_allowed_found(tmp_path: Path, age_hours: int, f
         file.write_bytes(b"x")
         at = (NOW - timedelta(hours=hours)).timestamp()
         os.utime(file, (at, at))
-    findings = await BackupProbe(tmp_path, timedelta(hours=26), VirtualClock(NOW)).look()
+    findings = await BackupProbe(tmp_path, timedelta(hours=26), VirtualClock(NOW), MemoryStore()).look()
     assert [each.since for each in findings] == [NOW - timedelta(hours=4)] * found
 
 
 @pytest.mark.parametrize("name", ["", "missing"])
 async def test_backups_that_are_not_there_found(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty.db").touch()
-    (finding,) = await BackupProbe(tmp_path / name, timedelta(hours=26), VirtualClock(NOW)).look()
+    (finding,) = await BackupProbe(tmp_path / name, timedelta(hours=26), VirtualClock(NOW), MemoryStore()).look()
     assert (finding.condition, str(tmp_path / name) in finding.detail) == (ConditionId.BACKUP_OLD, True)
+
+
+@pytest.mark.parametrize("name", ["", "missing"])
+@pytest.mark.parametrize(("age_hours", "found"), [(0, 0), (26, 0), (26.01, 1), (900, 1)])
+async def test_first_backup_expected_once_database_is_older(tmp_path: Path, name: str, age_hours: float, found: int) -> None:
+    store = await made_before(age_hours)
+    os.utime(tmp_path, (0, 0))
+    findings = await BackupProbe(tmp_path / name, timedelta(hours=26), VirtualClock(NOW), store).look()
+    assert [each.since for each in findings] == [NOW - timedelta(hours=age_hours - 26)] * found
+
+
+async def test_old_backup_of_new_database_found(tmp_path: Path) -> None:
+    """A file that is old says that whatever writes backups does not work."""
+    (tmp_path / "old.db").write_bytes(b"x")
+    os.utime(tmp_path / "old.db", (0, 0))
+    assert await BackupProbe(tmp_path, timedelta(hours=26), VirtualClock(NOW), await made_before(1)).look()
+
+
+async def made_before(hours: float) -> MemoryStore:
+    store, made = MemoryStore(), NOW - timedelta(hours=hours)
+
+    def work(uow: UnitOfWork) -> None:
+        uow.key_values.set(CREATED_AT_KEY, made.isoformat())
+        uow.commit()
+
+    await store.run(work)
+    return store
 
 
 # --- what the settings name
