@@ -29,8 +29,7 @@ _DAILY = {
     ),
     "status": CommandSource(
         "lab_agent.cli.status:status",
-        "Show how operation is: what needs a person, what waits, what was done.\n\n"
-        "Exit code 1 if a person is needed, 2 if something is critical.",
+        "Show how operation is: what needs a person, what waits, what was done.",
     ),
     "login": CommandSource(
         "lab_agent.cli.login:login",

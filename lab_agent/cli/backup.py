@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,12 +30,13 @@ from lab_agent.cli.output import print_fields, print_json, print_line, print_lis
 from lab_agent.cli.progress import progress_bar
 from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
 from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
-from lab_agent.errors import InputError
+from lab_agent.errors import InputError, LabAgentError
 from lab_agent.monitoring.agent import AgentLimits
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.sources import environment_of_others
 from lab_agent.store.audit_mark import accept_restore
 from lab_agent.store.backups import Backup, backup_time, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
@@ -43,6 +47,7 @@ from lab_agent.workflow.restored_store import advance_number, load_restoration, 
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
 FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]
+_STANDARD_ERROR = 2
 _COLUMNS = ("made_at", "file", "bytes", "encrypted")
 _LABELS_FORGOTTEN = (
     "Labels that were issued since the backup would be issued again: `api.label_mark` is not set. Give lab-api a pool of other "
@@ -69,6 +74,8 @@ def backup(
 ) -> None:
     """Copy the database while the programs run, read the copy whole, and delete what is older than is kept.
 
+    Then the command of `backup.after` is run, if there is one.
+
     The encryption keys are not in it: keep a copy of them elsewhere.
     """
     chosen = choose_columns(_COLUMNS, columns, wide=wide)
@@ -87,10 +94,26 @@ def backup(
         done = asyncio.run(_backup(settings, target, tell))
     if as_json:
         print_json(done)
-        return
-    print_line(f"{done.backup.path}: {done.backup.size:,} bytes, read whole and found in order.")
-    if done.deleted:
-        print_line(f"Deleted: {', '.join(each.path.name for each in done.deleted)}.")
+    else:
+        print_line(f"{done.backup.path}: {done.backup.size:,} bytes, read whole and found in order.")
+        if done.deleted:
+            print_line(f"Deleted: {', '.join(each.path.name for each in done.deleted)}.")
+    if settings.backup.after:
+        _run_after(settings.backup.after, done.backup.path)
+
+
+def _run_after(command: Sequence[str], file: Path) -> None:
+    """Run the command of the settings; what it prints goes to standard error. Raises `LabAgentError` if it fails."""
+    environment = environment_of_others(os.environ) | {"BACKUP_FILE": str(file.absolute())}
+    try:
+        done = subprocess.run(  # noqa: S603 - what the settings name, and no shell
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, check=False
+        )
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise LabAgentError(f"The backup was made; `backup.after` cannot be started: {command[0]}: {why}.") from exc
+    if done.returncode:
+        raise LabAgentError(f"The backup was made; `backup.after` failed: {command[0]} ended with exit code {done.returncode}.")
 
 
 def restore(

@@ -14,10 +14,7 @@ from lab_agent.notification.channel import NotificationNotSent
 from lab_agent.notification.message import Message
 from lab_agent.notification.payloads import to_json
 from lab_agent.settings.notify import CommandSettings
-from lab_agent.settings.sources import CREDENTIALS_VARIABLE, ENVIRONMENT_PREFIX
-
-_PRIVATE = frozenset({CREDENTIALS_VARIABLE, "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-"""Variables that are the agent's own: secrets, and systemd's."""
+from lab_agent.settings.sources import environment_of_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +67,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _environment(message: Message) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX) and name not in _PRIVATE}
-    return kept | {"NOTIFICATION_TITLE": message.title, "NOTIFICATION_SEVERITY": message.severity.value}
+    return environment_of_others(os.environ) | {
+        "NOTIFICATION_TITLE": message.title,
+        "NOTIFICATION_SEVERITY": message.severity.value,
+    }

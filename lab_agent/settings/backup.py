@@ -22,5 +22,9 @@ class BackupSettings(SettingsGroup):
     encrypt: bool = False
     """Whether backups are encrypted whole, with the first of `store.encryption_keys`. Names, documents and tokens always are; the
     rest, medical data without names, only with this."""
+    after: tuple[str, ...] = ()
+    """Program and its arguments that `lab-agent backup` runs once a backup was read whole and older ones are deleted: a copy to
+    another place, a ping. No shell reads them; the variable BACKUP_FILE has the path of the backup. Any exit code but 0 is one of
+    the backup."""
     max_age: Seconds = 93_600.0
     """Seconds that the newest file in `folder` may be old, whoever wrote it, before an alert opens: a day and two hours."""

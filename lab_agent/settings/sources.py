@@ -16,6 +16,8 @@ from lab_agent.errors import Problem, did_you_mean
 ENVIRONMENT_PREFIX = "LAB_AGENT_"
 CONFIG_VARIABLE = "LAB_AGENT_CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+_PRIVATE_VARIABLES = frozenset({CREDENTIALS_VARIABLE, "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""Variables that are our own: secrets, and systemd's."""
 _CERTIFICATE_SUFFIXES = frozenset({"cer", "crt", "der", "key", "p12", "pem", "pfx"})
 _LET_AGENT_READ = "let the user that the agent runs as read it"
 
@@ -27,6 +29,15 @@ class Source:
     table: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
+
+
+def environment_of_others(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that the settings name: without our settings and secrets."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(ENVIRONMENT_PREFIX) and name not in _PRIVATE_VARIABLES
+    }
 
 
 def read_toml_file(path: Path) -> Source:

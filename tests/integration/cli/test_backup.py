@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +54,41 @@ def test_restore_warns_of_labels_that_would_be_issued_again(
     restored = cli("restore", str(backup.path), "--yes")
     assert restored.code == 0
     assert ("api.label_mark" in restored.out) is not has_mark
+
+
+AFTER = """
+import os, pathlib, sys
+secrets = sorted(name for name in os.environ if name.startswith("LAB_AGENT_") or name == "CREDENTIALS_DIRECTORY")
+pathlib.Path("after.txt").write_text(f"{os.environ['BACKUP_FILE']} {secrets} {sys.argv[1:]}")
+print("copied")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def set_after(lab: LaboratoryFolder, *command: str) -> None:
+    lab.config.write_text(f"{lab.config.read_text()}\n[backup]\nfolder = 'backups'\nafter = {json.dumps(command)}\n")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_command_after_backup_gets_file_and_no_secret(cli: Cli, lab: LaboratoryFolder, monkeypatch: Any, code: int) -> None:
+    monkeypatch.setenv("LAB_AGENT_STORE__URL", f"sqlite:///{lab.folder}/lab.db")
+    set_after(lab, sys.executable, "-c", AFTER, str(code), "$HOME")
+    done = cli("backup", "--json")
+    (backup,) = list_backups(lab.folder / "backups")
+    assert (lab.folder / "after.txt").read_text() == f"{backup.path.absolute()} [] ['{code}', '$HOME']"
+    assert (done.code, json.loads(done.out)["backup"]["path"]) == (min(code, 1), f"backups/{backup.path.name}")
+    assert ("exit code 3" in done.err) is (code == 3)
+
+
+def test_missing_command_after_backup_is_told(cli: Cli, lab: LaboratoryFolder) -> None:
+    set_after(lab, "/no/such/program")
+    done = cli("backup")
+    assert (done.code, len(list_backups(lab.folder / "backups"))) == (1, 1)
+    assert "/no/such/program" in done.err
+
+
+def test_command_after_backup_not_run_for_list(cli: Cli, lab: LaboratoryFolder) -> None:
+    set_after(lab, sys.executable, "-c", AFTER, "0")
+    (lab.folder / "backups").mkdir()
+    assert cli("backup", "--list").code == 0
+    assert not (lab.folder / "after.txt").exists()
