@@ -20,6 +20,7 @@ from lab_agent.rules.engine import RULES, check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
+from lab_agent.shipped_files import shipped_path
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.integrity import check_integrity
 from lab_agent.store.key_rotation import count_older
@@ -168,13 +169,18 @@ def _describe_schema(schema: SchemaVersions) -> str:
 def _check_mappings(settings: Settings) -> list[CheckResult]:
     folder = settings.results.mappings
     if folder is None:
-        return []
+        return [CheckResult("mappings", CheckStatus.OK, "no tables are used: results.mappings is not set")]
     try:
         tables = load_mapping_tables(folder)
     except MappingsError as exc:
         return failed_checks("mappings", exc)
-    rows = sum(len(table or ()) for table in (tables.codes, tables.units, tables.answers))
-    return [CheckResult("mappings", CheckStatus.OK, f"{folder}, {rows} rows")]
+    by_name = {"codes.csv": tables.codes, "units.csv": tables.units, "answers.csv": tables.answers}
+    used = ", ".join(f"{name} is missing" if table is None else f"{name} {len(table)} rows" for name, table in by_name.items())
+    examples = load_mapping_tables(shipped_path("config/mappings")).codes or {}
+    if settings.status.environment == "production" and examples.items() <= (tables.codes or {}).items():
+        hint = "remove the rows that are not the laboratory's own codes"
+        return [CheckResult("mappings", CheckStatus.TODO, f"{folder}: {used}; codes.csv has those of the example", hint)]
+    return [CheckResult("mappings", CheckStatus.OK, f"{folder}: {used}")]
 
 
 def _check_printed_reports(settings: Settings) -> list[CheckResult]:

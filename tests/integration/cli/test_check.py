@@ -123,6 +123,7 @@ def test_offline_check_skips_network(cli, lab):
         "catalogue": "ok",
         "contracts": "ok",
         "API clients": "to do",
+        "mappings": "ok",
         "adapter folder": "ok",
         "notifications": "to do",
         "exchange": "skipped",
@@ -171,6 +172,30 @@ def test_folder_compared_with_catalogue_in_force(cli, lab, tmp_path, by, change,
     assert lines["catalogue"]["status"] == status
     assert says in lines["catalogue"]["detail"]
     assert stored.version in lines["active catalogue"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "environment", "status", "says"),
+    [
+        ({}, "production", "ok", "codes.csv is missing, units.csv is missing, answers.csv is missing"),
+        ({"units.csv": 99}, "production", "ok", "codes.csv is missing, units.csv 28 rows, answers.csv is missing"),
+        ({"codes.csv": 1, "units.csv": 2}, "production", "ok", "codes.csv 0 rows, units.csv 1 rows, answers.csv is missing"),
+        ({"codes.csv": 99}, "production", "to do", "codes.csv has those of the example"),
+        ({"codes.csv": 99}, "stage", "ok", "codes.csv "),
+        (None, "production", "ok", "no tables are used: results.mappings is not set"),
+    ],
+)
+def test_mapping_tables_in_use_are_named(cli, lab, kept, environment, status, says):
+    edit(lab, 'environment = "sandbox"', f'environment = "{environment}"')
+    if kept is not None:
+        (lab.folder / "tables").mkdir()
+        edit(lab, "[status]", '[results]\nmappings = "tables"\n[status]')
+    for name, lines in (kept or {}).items():
+        text = (CATALOGUE.parent / "mappings" / name).read_text(encoding="utf-8")
+        (lab.folder / "tables" / name).write_text("".join(text.splitlines(keepends=True)[:lines]), encoding="utf-8")
+    found = {line["name"]: line for line in cli("check", "--files", "--json").json()["checks"]}["mappings"]
+    assert found["status"] == status
+    assert says in found["detail"]
 
 
 @pytest.mark.parametrize(("environment", "is_told"), [("production", True), ("stage", False)])

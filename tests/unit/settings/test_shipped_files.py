@@ -114,6 +114,10 @@ def test_completed_template_is_valid(name, tmp_path):
     }
     settings = load_settings(path, secrets)
     assert settings.results.documents == ("none" if name == "stage" else "upload")
+    assert settings.worker.mode == "observe"
+    assert settings.status.environment == name
+    assert (settings.api.catalogue.name, settings.results.mappings.name) == ("catalogue", "mappings")
+    assert settings.api.catalogue.parent == settings.results.mappings.parent
 
 
 @pytest.mark.parametrize("name", ["stage", "production"])
