@@ -19,6 +19,7 @@ from lab_agent.cli.context import JsonOption
 from lab_agent.cli.init_files import (
     EXCHANGE_ANSWERS,
     OAUTH_ANSWERS,
+    contract_codes,
     create_catalogue,
     create_folder,
     create_hl7v2_map,
@@ -46,6 +47,7 @@ _SETTING_PATHS: Mapping[str, tuple[str, ...]] = {
     "public_url": ("api", "public_url"),
     "catalogue": ("api", "catalogue"),
     "store": ("store", "url"),
+    "contract": ("exchange", "contracts"),
 }
 """Answer to the setting that it becomes."""
 
@@ -158,13 +160,13 @@ def validation_message(question: SetupQuestion, answer: str) -> str:
     path = _SETTING_PATHS.get(question.name)
     if (message := _choice_message(question, answer)) or not answer or path is None:
         return message
-    table: Any = answer
+    table: Any = {code: {} for code in contract_codes({"contract": answer})} if question.name == "contract" else answer
     for name in reversed(path):
         table = {name: table}
     try:
         Settings.model_validate(table)
     except ValidationError as exc:
-        found = [each for each in to_problems(exc, Settings) if each.where == ".".join(path)]
+        found = [each for each in to_problems(exc, Settings) if f"{each.where}.".startswith(f"{'.'.join(path)}.")]
         return "; ".join(f"{each.what} ({each.hint})" if each.hint else each.what for each in found)
     return ""
 
@@ -202,6 +204,8 @@ def registration_sheet(settings: Settings, token: str) -> Row:
     }
 
 
+_PATH_ANSWERS = ("catalogue", "orders", "results", "hl7v2_folder")
+_SQLITE = "sqlite:///"
 _OAUTH_VARIABLE_PREFIX = "LAB_AGENT_EXCHANGE__OAUTH__"
 
 
@@ -270,9 +274,9 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
     output = installed.settings if installed else output
     reject_overwriting(output, force=force)
     codes = {"contract": " ".join(contract)} if contract else {}
-    sample = output.parent / "catalogue"
+    sample = output.parent.absolute() / "catalogue"
     defaults = {"catalogue": str(sample), **(installed.defaults() if installed else {})}
-    answers = collect_answers(given | codes, defaults, ask=sys.stdin.isatty() if ask is None else ask)
+    answers = _make_absolute(collect_answers(given | codes, defaults, ask=sys.stdin.isatty() if ask is None else ask))
     token = new_token()
     settings = _write_files(output, answers, hash_token(token), installed, force=force)
     if not as_json:
@@ -281,6 +285,15 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
     print_error(f"\n{output} was written, readable for {installed.name if installed else 'you'} alone. Next steps:")
     for number, step in enumerate(_next_steps(output, settings, installed), 1):
         print_error(f"  {number}. {step}")
+
+
+def _make_absolute(answers: Mapping[str, str]) -> dict[str, str]:
+    """Make the paths absolute, so that the programs find the same files and the same database wherever they are started."""
+    paths = {name: str(Path(answers[name]).absolute()) for name in _PATH_ANSWERS if answers.get(name)}
+    store = answers["store"]
+    if store.startswith(_SQLITE):
+        paths["store"] = f"{_SQLITE}{Path(store.removeprefix(_SQLITE)).absolute()}"
+    return {**answers, **paths}
 
 
 def _write_files(
@@ -292,7 +305,7 @@ def _write_files(
         installed.prepare()
         answers, variables = installed.store_secrets(answers, key)
         key, backups = "", installed.backups
-    sample, mappings, hl7v2_map = (output.parent / name for name in ("catalogue", "mappings", "hl7v2-map.toml"))
+    sample, mappings, hl7v2_map = (output.parent.absolute() / name for name in ("catalogue", "mappings", "hl7v2-map.toml"))
     text = settings_file_text(
         answers, encryption_key=key, token_hash=token_hash, mappings=mappings, hl7v2_map=hl7v2_map, backups=backups
     )

@@ -43,7 +43,6 @@ def _toml_value(value: Any) -> str:
 
 _FILE_HEADER = """# Settings of lab-agent, written by `lab-agent init`. Every key is explained in docs/configuration.md
 # and config/lab-agent.example.toml, below the folder that `lab-agent files` prints.
-# Paths are relative to the working directory.
 """
 _WITH_SECRETS = "# This file contains secrets: keep it readable for the agent's user alone.\n"
 _FIRST_START = (

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from lab_agent.domain.label_pools import LabelPool
-from lab_agent.settings.groups import Basic, Port, Seconds, SettingsGroup
+from lab_agent.settings.groups import AbsoluteUrl, Basic, Port, Seconds, SettingsGroup
 
 PositiveCount = Annotated[int, Field(ge=1)]
 
@@ -82,7 +82,7 @@ class ApiSettings(SettingsGroup):
     """Port to listen on."""
     prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     """Prefix of the paths: `/lab/v1` serves `/lab/v1/nomenclature`."""
-    public_url: Basic[str | None] = None
+    public_url: Basic[AbsoluteUrl | None] = None
     """Address under which the exchange service reaches the API, prefix included; it is printed on the registration sheet."""
     catalogue: Path | None = None
     """Folder with the CSV files of the catalogue, or an XLSX workbook: imported at the start and on SIGHUP if it has changed,

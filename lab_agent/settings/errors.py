@@ -26,7 +26,7 @@ def to_problems(
 
 def _to_problem(detail: ErrorDetails, root: type[BaseModel], origins: Mapping[str, str], prefix: str) -> Problem:
     location = detail["loc"]
-    where = ".".join(str(part) for part in (prefix, *location) if part != "") or "settings"
+    where = ".".join(str(part) for part in (prefix, *location) if part not in {"", "[key]"}) or "settings"
     if origin := origins.get(where.lower()):
         where += f" ({origin})"
     issue = issue_from_detail(detail, ())

@@ -5,11 +5,21 @@ from __future__ import annotations
 import string
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
+from pydantic import Field, FilePath, SecretStr, model_validator
 
-from lab_agent.errors import ForeignOrigin
-from lab_agent.settings.groups import Basic, Seconds, SettingsGroup
-from lab_agent.url_origin import is_loopback, origin_of
+from lab_agent.settings.groups import (
+    AbsoluteUrl,
+    BaseUrl,
+    Basic,
+    CodeSystem,
+    ContractCode,
+    Guid,
+    HttpAddress,
+    NotPlaceholder,
+    Seconds,
+    SettingsGroup,
+)
+from lab_agent.url_origin import is_loopback
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 
@@ -34,20 +44,6 @@ _PLACEHOLDERS = {
 }
 
 
-def _require_absolute_url(value: str) -> str:
-    try:
-        origin_of(value)
-    except ForeignOrigin as exc:
-        raise ValueError("is not an http or https address; write it as https://host/path, without a user name") from exc
-    return value
-
-
-AbsoluteUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(value).rstrip("/"))]
-"""An absolute http or https address, kept without a slash at its end."""
-BaseUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(value).rstrip("/") + "/")]
-"""An absolute http or https address, kept with one slash at its end."""
-
-
 class OAuthSettings(SettingsGroup):
     """How the laboratory signs in at the exchange service (interface: Authentication)."""
 
@@ -56,15 +52,15 @@ class OAuthSettings(SettingsGroup):
     once)."""
     auth_url: Basic[AbsoluteUrl | None] = None
     """Address of the authorization site. Needed by every grant but `basic`."""
-    client_id: Basic[str | None] = None
+    client_id: Basic[Annotated[str, NotPlaceholder] | None] = None
     """Client id that the service issued. Needed by every grant but `basic`."""
     client_secret: Basic[SecretStr | None] = None
     """Client secret that the service issued."""
-    username: Basic[str | None] = None
+    username: Basic[Annotated[str, NotPlaceholder] | None] = None
     """Login, for the grants `password` and `basic`."""
     password: Basic[SecretStr | None] = None
     """Password, for the grants `password` and `basic`."""
-    redirect_uri: Basic[Annotated[str, AfterValidator(_require_absolute_url)] | None] = None
+    redirect_uri: Basic[HttpAddress | None] = None
     """Registered callback address, for the grant `authorization_code`; `login` listens there if it is on this machine."""
     scope: str = "offline_access"
     """Scope to request; empty requests none. Many services issue a refresh token for `offline_access` only."""
@@ -94,7 +90,7 @@ class OAuthSettings(SettingsGroup):
 class ContractSettings(SettingsGroup):
     """What is agreed about one contract; its code is the name of the group."""
 
-    counterparty: str | None = None
+    counterparty: Guid | None = None
     """Guid of the counterparty that may read our uploads. If not set, the owner of the order's ProcedureRequest."""
     adapter: Basic[str | None] = None
     """LIS adapter that takes this contract's orders, by its name in [lis]. If not set, the default adapter."""
@@ -136,9 +132,9 @@ class ExchangeSettings(SettingsGroup):
     """API address of the service ({base_url} in the interface document), of stage or of production."""
     lab_codes_url: Basic[AbsoluteUrl]
     """Address that the laboratory-side code systems begin with ({lab_codes_url} in the interface document)."""
-    second_labels_system: Basic[str | None] = None
+    second_labels_system: Basic[CodeSystem | None] = None
     """System of the second barcode of the studies that need two ({second_labels_system} in the interface document)."""
-    laboratory: Basic[str]
+    laboratory: Basic[Guid]
     """The laboratory's own counterparty guid."""
     allow_plain_http: bool = False
     """Whether tokens may travel unencrypted to another machine. Only for a closed test network; https is the rule."""
@@ -186,7 +182,7 @@ class ExchangeSettings(SettingsGroup):
     """Addresses at the service, where an installation differs from the interface document."""
     oauth: OAuthSettings
     """How to sign in."""
-    contracts: dict[str, ContractSettings] = Field(default_factory=dict)
+    contracts: dict[ContractCode, ContractSettings] = Field(default_factory=dict)
     """The contracts of the orders, by their codes."""
 
     @model_validator(mode="after")

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from lab_agent.errors import ForeignOrigin
 from lab_agent.settings.introspection import BASIC
+from lab_agent.url_origin import origin_of
 
 T = TypeVar("T")
 Basic = Annotated[T, BASIC]
@@ -24,6 +26,59 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 takes a free one."""
 Days = Annotated[int, Field(ge=1, le=36500)]
 SeveritySetting = Literal["refuse", "hold", "warn", "off"]
+
+
+_PLACEHOLDER = re.compile(r"<[^<>]*>")
+_GUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
+
+
+def _reject_placeholder(text: str) -> str:
+    if _PLACEHOLDER.search(text):
+        raise ValueError("is still a placeholder; write your own value in its place, without angle brackets")
+    return text
+
+
+def _require_absolute_url(value: str) -> str:
+    try:
+        origin_of(_reject_placeholder(value))
+    except ForeignOrigin as exc:
+        raise ValueError("is not an http or https address; write it as https://host/path, without a user name") from exc
+    return value
+
+
+def _require_guid(value: str) -> str:
+    if not _GUID.fullmatch(_reject_placeholder(value)):
+        raise ValueError("is no guid; it has letters, digits and hyphens alone, such as 8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002")
+    return value
+
+
+def _require_uri(value: str) -> str:
+    if not _URI.fullmatch(_reject_placeholder(value)):
+        raise ValueError("is no address of a code system; write it whole, such as https://host/path or urn:oid:1.2.3")
+    return value
+
+
+def _require_contract_code(value: str) -> str:
+    if not value.strip() or any(mark in _reject_placeholder(value) for mark in ("://", "<", ">")):
+        raise ValueError("is no contract; the name of this table is the code of the contract, such as C-100")
+    return value
+
+
+NotPlaceholder = AfterValidator(_reject_placeholder)
+"""Refuses what a template has in angle brackets."""
+HttpAddress = Annotated[str, AfterValidator(_require_absolute_url)]
+"""An absolute http or https address, kept as it is."""
+AbsoluteUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(value).rstrip("/"))]
+"""An absolute http or https address, kept without a slash at its end."""
+BaseUrl = Annotated[str, AfterValidator(lambda value: _require_absolute_url(value).rstrip("/") + "/")]
+"""An absolute http or https address, kept with one slash at its end."""
+CodeSystem = Annotated[str, AfterValidator(_require_uri)]
+"""A URI that names a code system."""
+Guid = Annotated[str, AfterValidator(_require_guid)]
+"""The guid of a counterparty."""
+ContractCode = Annotated[str, AfterValidator(_require_contract_code)]
+"""The code of a contract."""
 
 
 def _check_regex(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, FilePath
 
-from lab_agent.settings.groups import Seconds, SettingsGroup
+from lab_agent.settings.groups import HttpAddress, Seconds, SettingsGroup
 
 
 class MonitoringSettings(SettingsGroup):
@@ -32,7 +32,7 @@ class MonitoringSettings(SettingsGroup):
     api_interval: Seconds = 60.0
     """Seconds between two looks whether the laboratory's API answers. It is looked at where `api.public_url`, `api.tokens` or
     `api.basic` is set."""
-    api_address: str | None = None
+    api_address: HttpAddress | None = None
     """Address at which the agent reaches lab-api, without the prefix, such as http://10.0.0.5:8482. If not set, `api.host` and
     `api.port` on this machine."""
     public_api: bool = True

@@ -11,8 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FilePath, SecretStr, field_validator, model_validator
 
 from lab_agent.errors import ForeignOrigin
-from lab_agent.settings.exchange import AbsoluteUrl
-from lab_agent.settings.groups import Basic, Port, Seconds, SettingsGroup
+from lab_agent.settings.groups import AbsoluteUrl, Basic, Port, Seconds, SettingsGroup
 from lab_agent.url_origin import is_loopback, origin_of
 
 SeverityName = Literal["critical", "warning", "notice"]

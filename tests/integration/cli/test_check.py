@@ -216,14 +216,21 @@ def test_sample_in_production_is_a_step_to_do(cli, lab, environment, is_told, ha
         ("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "short", "encryption key"),
         ("[api]", '[rules.severities]\n"tube.lable" = "warn"\n[api]', "tube.lable"),
         ('results = "results"', 'reslts = "results"', "lis.folder"),
+        ('"our-guid"', '"<our guid>"', "exchange.laboratory: is still a placeholder"),
+        ('"our-guid"', '"https://exchange.example/"', "exchange.laboratory: is no guid"),
+        ("contracts.C-200]", 'contracts."https://exchange.example"]', "contracts.https://exchange.example: is no contract"),
+        ("contracts.C-200]", 'contracts."<contract code>"]', "exchange.contracts.<contract code>: is still a placeholder"),
+        ("[api]", '[api]\npublic_url = "C-100"', "api.public_url: is not an http or https address"),
+        ("[api]", '[monitoring]\napi_address = "<address>"\n[api]', "monitoring.api_address: is still a placeholder"),
+        ('"http://codes.lab.example/second-labels"', '"second labels"', "exchange.second_labels_system: is no address"),
         ("[api]", "[[api.tokens]]\nname='x'\nsha256='" + "0" * 64 + "'\ncontracts=['C-9']\n[api]", "C-9"),
         ("[api]", "[[lis.routes]]\ngroups=['Chemistri']\nadapter='folder'\n[api]", "lis.routes.0.groups"),
     ],
 )
-def test_failed_check_exits_with_code_1(cli, lab, before, after, says):
+def test_failed_check_is_told_by_exit_code(cli, lab, before, after, says):
     edit(lab, before, after)
     done = cli("check", "--offline")
-    assert done.code == 1
+    assert done.code == (2 if "The settings are not valid" in done.out else 1)
     assert [line for line in done.out.splitlines() if line.startswith("WRONG") and says in line]
 
 

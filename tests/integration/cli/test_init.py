@@ -109,6 +109,45 @@ def test_invalid_answers_leave_no_file(cli, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong", "where"),
+    [
+        ("--laboratory", "<our guid>", "exchange.laboratory"),
+        ("--laboratory", "https://exchange.example/", "exchange.laboratory"),
+        ("--contract", "https://exchange.example/", "exchange.contracts"),
+        ("--auth-url", "C-100", "exchange.oauth.auth_url"),
+        ("--public-url", "<public address of our API>", "api.public_url"),
+        ("--client-id", "<our client id>", "exchange.oauth.client_id"),
+        ("--second-labels-system", "second labels", "exchange.second_labels_system"),
+    ],
+)
+def test_answer_of_another_form_leaves_no_file(cli, tmp_path, option, wrong, where):
+    done = cli("init", *words(COMMON | PASSWORD | {option: wrong}), *CONTRACTS, "--no-ask")
+    assert (done.code, where in done.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_written_are_absolute(cli, tmp_path):
+    given = {"--catalogue": "ours", "--orders": "out", "--store": "sqlite:///data/lab.db"}
+    assert cli("init", *words(COMMON | PASSWORD | given), *CONTRACTS, "--no-ask").code == 0
+    settings = load_settings(tmp_path / "lab-agent.toml", {})
+    assert settings.store.url == f"sqlite:///{tmp_path}/data/lab.db"
+    assert (settings.api.catalogue, settings.results.mappings) == (tmp_path / "ours", tmp_path / "mappings")
+    assert {key: settings.lis.tables["folder"][key] for key in ("orders", "results")} == {
+        "orders": str(tmp_path / "out"),
+        "results": str(tmp_path / "lis" / "results"),
+    }
+
+
+def test_hl7v2_paths_and_other_stores_are_kept_right(cli, tmp_path):
+    hl7v2 = {"--adapter": "hl7v2", "--lis-host": "127.0.0.1", "--lis-port": "9", "--store": "postgresql://lab@localhost/lab"}
+    assert cli("init", *words(COMMON | PASSWORD | hl7v2), *CONTRACTS, "--no-ask").code == 0
+    settings = load_settings(tmp_path / "lab-agent.toml", {})
+    assert settings.store.url == "postgresql://lab@localhost/lab"
+    assert settings.lis.tables["hl7v2"]["folder"] == str(tmp_path / "lis" / "hl7v2")
+    assert settings.lis.tables["hl7v2"]["mapping"] == str(tmp_path / "hl7v2-map.toml")
+
+
 def test_existing_file_survives_invalid_answers(cli, tmp_path):
     there = tmp_path / "lab-agent.toml"
     there.write_text("precious")
@@ -174,7 +213,14 @@ def test_missing_values_prompted(cli):
     ("name", "wrong"),
     [
         *(("base_url", "exchange.example"), ("lab_codes_url", "codes"), ("auth_url", "ftp://auth.example"), ("grant", "magic")),
-        *(("store", "mysql://lab"), ("base_url", "http://host:99999/")),
+        *(
+            ("store", "mysql://lab"),
+            ("base_url", "http://host:99999/"),
+            ("base_url", "C-100"),
+            ("base_url", "https://<address>/"),
+        ),
+        *(("laboratory", "<our guid>"), ("laboratory", "https://exchange.example/"), ("client_id", "<our client id>")),
+        *(("contract", "<contract code>"), ("contract", "C-100 https://exchange.example/"), ("public_url", "C-100")),
     ],
 )
 def test_answer_is_checked_as_the_setting_is(name: str, wrong: str) -> None:
@@ -183,7 +229,13 @@ def test_answer_is_checked_as_the_setting_is(name: str, wrong: str) -> None:
     assert wrong not in validation_message(question, wrong)
 
 
-@pytest.mark.parametrize(("name", "right"), [("base_url", "https://h/api"), ("store", "sqlite:///a.db"), ("grant", "basic")])
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        *(("base_url", "https://h/api"), ("store", "sqlite:///a.db"), ("grant", "basic"), ("contract", "C-100, 12/2024")),
+        ("laboratory", "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"),
+    ],
+)
 def test_right_answer_is_taken(name: str, right: str) -> None:
     (question,) = [each for each in SETUP_QUESTIONS if each.name == name]
     assert validation_message(question, right) == ""
@@ -204,7 +256,7 @@ def test_files_named_are_created_beside_settings(cli, tmp_path):
     hl7v2 = {"--adapter": "hl7v2", "--lis-host": "127.0.0.1", "--lis-port": "9", "--output": "conf/lab-agent.toml"}
     assert cli("init", *words(without | PASSWORD | hl7v2), *CONTRACTS).code == 0
     settings = load_settings(Path("conf/lab-agent.toml"), {})
-    assert settings.api.catalogue == Path("conf/catalogue")
+    assert settings.api.catalogue == tmp_path / "conf" / "catalogue"
     assert (settings.api.catalogue / "items.csv").read_bytes() == (CATALOGUE / "items.csv").read_bytes()
     assert (settings.results.mappings / "codes.csv").read_text().splitlines() == ["code,loinc,display,system"]
     assert load_field_map(Path(settings.lis.tables["hl7v2"]["mapping"])) == default_field_map()

@@ -89,3 +89,31 @@ def test_secrets_are_hidden() -> None:
 @pytest.mark.parametrize("group", [ExchangeSettings, OAuthSettings, ContractSettings, UrlTemplateSettings])
 def test_every_key_has_description(group: type[BaseModel]) -> None:
     assert [name for name, field in group.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_valid"),
+    [
+        ({"laboratory": "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"}, True),
+        ({"laboratory": "LAB_1.a"}, True),
+        ({"laboratory": ""}, False),
+        ({"laboratory": "our guid"}, False),
+        ({"laboratory": "guid/1"}, False),
+        ({"laboratory": "-guid"}, False),
+        ({"second_labels_system": "urn:oid:1.2.3"}, True),
+        ({"second_labels_system": "second"}, False),
+        ({"second_labels_system": "http://codes example"}, False),
+        ({"contracts": {"12/2024 (A)": {"counterparty": "guid-1"}}}, True),
+        ({"contracts": {" ": {}}}, False),
+        ({"contracts": {"<contract": {}}}, False),
+        ({"contracts": {"code>": {}}}, False),
+        ({"contracts": {"C-1": {"counterparty": "<guid>"}}}, False),
+        ({"base_url": "https://a.example/<api>"}, False),
+    ],
+)
+def test_values_of_another_form_are_refused(changes: dict[str, Any], is_valid: bool) -> None:
+    if is_valid:
+        assert settings(**changes)
+        return
+    with pytest.raises(ValidationError):
+        settings(**changes)
