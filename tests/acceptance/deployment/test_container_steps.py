@@ -58,7 +58,7 @@ def test_each_service_has_the_secrets_that_it_needs(prepared: Path) -> None:
     lab_agent("db upgrade", prepared, "upgrade")
     assert (prepared / "state" / "of-the-secret.db").is_file(), "the secret wins over the file"
     assert "WRONG" not in lab_agent("check --offline", prepared, "agent")
-    assert "exchange.oauth.client_secret" in lab_agent("check --offline", prepared, "upgrade", code=1)
+    assert "exchange.oauth.client_secret" in lab_agent("check --offline", prepared, "upgrade", code=2)
 
 
 def test_tables_are_beside_settings_and_state_apart(prepared: Path) -> None:
