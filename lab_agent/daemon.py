@@ -18,6 +18,7 @@ import structlog
 from lab_agent import bootstrap, logs, result_bootstrap, sd_notify, web_server, worker_bootstrap
 from lab_agent.accounts import Accounts
 from lab_agent.alert_log import close_alert, open_alert
+from lab_agent.audit_origin import find_origin
 from lab_agent.bootstrap import Components
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
@@ -35,7 +36,6 @@ from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.agent_lock import AgentLock
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.opening import build_cipher
 from lab_agent.store_start import StoreStart
 from lab_agent.worker.store_watch import record_outages

@@ -6,6 +6,7 @@ Which folders and ports a laboratory system has, its adapter's settings say: eve
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
 from lab_agent.settings.secret_files import list_secret_files
 from lab_agent.store.engine import sqlite_file
+from lab_agent.systemd_units import BACKUP, site_of, unit_name
 
 
 def build_machine_probes(
@@ -32,9 +34,16 @@ def build_machine_probes(
         SecretFilesProbe(lambda: list_secret_files(config)),
         PortsProbe(tuple(list_addresses(settings, adapters)), config),
     ]
-    if settings.backup.folder is not None:
-        probes.append(BackupProbe(settings.backup.folder, timedelta(seconds=settings.backup.max_age), clock, store))
+    unit = _backup_unit(config)
+    if settings.backup.folder is not None or unit is not None:
+        probes.append(BackupProbe(settings.backup.folder, timedelta(seconds=settings.backup.max_age), clock, store, unit))
     return tuple(probes)
+
+
+def _backup_unit(config: Path | None) -> str | None:
+    """The unit that makes backups; None where no unit of systemd reads these settings."""
+    site = site_of(config)
+    return None if site is None or shutil.which("systemctl") is None else unit_name(BACKUP, site)
 
 
 def list_folders(settings: Settings, adapters: Mapping[str, BaseModel]) -> Iterator[Path]:

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from lab_agent import logs
+from lab_agent.audit_origin import find_origin
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
 from lab_agent.crypto import Passwords, hash_token, new_token
@@ -22,9 +23,8 @@ from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.repositories import Store
 from lab_agent.result_bootstrap import SystemClock
-from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.root import ApiGroups, load_groups
 from lab_agent.stop_signals import StopSignals
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.opening import open_store
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.worker.store_watch import StoreWatch
@@ -57,13 +57,13 @@ _stderr = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 def run(config: ConfigOption) -> None:
     """Serve until SIGTERM. A new catalogue is served once it is imported; SIGHUP checks for one at once."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
-    settings = load_settings(config, requires_login=False)
+    settings = load_groups(ApiGroups, config)
     logs.configure(settings.logging)
     with closing(listen(settings.api)) as sock:
         asyncio.run(_run(settings, sock))
 
 
-async def _run(settings: Settings, sock: socket.socket) -> None:
+async def _run(settings: ApiGroups, sock: socket.socket) -> None:
     with StopSignals() as signals:
         if not await wait_for_store(settings.store, settings.api.prefix, sock, signals.received):
             return
@@ -76,7 +76,7 @@ async def _run(settings: Settings, sock: socket.socket) -> None:
             await store.close()
 
 
-async def _build_server(settings: Settings, store: Store) -> ApiServer:
+async def _build_server(settings: ApiGroups, store: Store) -> ApiServer:
     api = settings.api
     sync = CatalogueSync(store, api.catalogue, _now)
     current_catalogue = await sync.open()
@@ -108,7 +108,7 @@ async def _take_up_again() -> None:
     """Nothing has to be done when the database works again: each part tries it by itself, every few seconds."""
 
 
-def _log_warnings(settings: Settings, sync: CatalogueSync, disagreements: list[str]) -> None:
+def _log_warnings(settings: ApiGroups, sync: CatalogueSync, disagreements: list[str]) -> None:
     log = logs.get_logger(__name__)
     for reason in disagreements:
         log.warning("settings and catalogue contradict each other", action="api.contracts", reason=reason)

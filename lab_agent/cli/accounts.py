@@ -11,7 +11,7 @@ import typer
 
 from lab_agent.accounts import Account, Accounts, ApiClients, Role, generate_password
 from lab_agent.cli.columns import choose_columns
-from lab_agent.cli.context import ColumnsOption, CommandContext, ConfigOption, JsonOption, WideOption, run_with_store
+from lab_agent.cli.context import ByOption, ColumnsOption, CommandContext, ConfigOption, JsonOption, WideOption, run_with_store
 from lab_agent.cli.output import Row, print_json, print_line, print_list
 from lab_agent.crypto import Passwords
 from lab_agent.domain.catalogue_records import ApiToken
@@ -30,6 +30,7 @@ def create(
     days: Annotated[
         int | None, typer.Option("--days", min=1, max=36500, help="Days until the token expires. Default: never.")
     ] = None,
+    by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token. It is shown only once; only its hash is stored.
@@ -44,7 +45,7 @@ def create(
             name, tuple(contract) if contract else None, now=context.now, expires_at=expires_at
         )
 
-    made, token = run_with_store(config, work)
+    made, token = run_with_store(config, work, by)
     if as_json:
         print_json({"id": made.id, "name": made.name, "token": token, "contracts": made.contracts, "expires_at": made.expires_at})
         return
@@ -75,13 +76,14 @@ def list_tokens(
 def revoke(
     which: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, or a name for all its tokens.")],
     config: ConfigOption = None,
+    by: ByOption = None,
 ) -> None:
     """Revoke a token. It becomes invalid within seconds, as do short-lived tokens requested with it."""
 
     async def work(context: CommandContext) -> int:
         return await ApiClients(context.store).revoke(which, now=context.now)
 
-    revoked = run_with_store(config, work)
+    revoked = run_with_store(config, work, by)
     if not revoked:
         raise StoreError(f"No valid token {which}; `lab-agent api-token list` lists them.")
     print_line(f"{revoked} token{'s' if revoked > 1 else ''} of {which} revoked.")
@@ -111,6 +113,7 @@ def add(
         Role, typer.Option("--role", help="viewer may look; operator may also retry and release; admin may do everything.")
     ] = Role.VIEWER,
     generate: GenerateOption = False,
+    by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a user. The password is prompted for, or read from standard input if that is not a terminal.
@@ -123,7 +126,7 @@ def add(
         accounts = Accounts(context.store, Passwords())
         return await accounts.add(name, password, role, now=context.now, must_change_password=generate)
 
-    account = run_with_store(config, work)
+    account = run_with_store(config, work, by)
     if as_json:
         print_json({**asdict(account), **({"password": password} if generate else {})})
         return
@@ -133,7 +136,7 @@ def add(
 
 
 @user_app.command()
-def password(name: UserNameArgument, config: ConfigOption = None, generate: GenerateOption = False) -> None:
+def password(name: UserNameArgument, config: ConfigOption = None, generate: GenerateOption = False, by: ByOption = None) -> None:
     """Set a new password; it is prompted for, or read from standard input. That user's sessions end.
 
     With --generate it is made and shown once; whoever signs in with it has to choose another one first.
@@ -144,7 +147,7 @@ def password(name: UserNameArgument, config: ConfigOption = None, generate: Gene
         accounts = Accounts(context.store, Passwords())
         await accounts.set_password(name, new_password, now=context.now, must_change_password=generate)
 
-    run_with_store(config, work)
+    run_with_store(config, work, by)
     print_line(f"{name} has a new password.")
     if generate:
         print_line(f"password: {new_password}")
@@ -155,13 +158,14 @@ def change_role(
     name: UserNameArgument,
     role: Annotated[Role, typer.Argument(metavar="ROLE", help="viewer, operator or admin.")],
     config: ConfigOption = None,
+    by: ByOption = None,
 ) -> None:
     """Change a user's role. That user's sessions end."""
 
     async def work(context: CommandContext) -> None:
         await Accounts(context.store, Passwords()).set_role(name, role, now=context.now)
 
-    run_with_store(config, work)
+    run_with_store(config, work, by)
     print_line(f"{name} is {role.value} now.")
 
 
@@ -170,13 +174,14 @@ def change_reveal(
     name: UserNameArgument,
     on: Annotated[bool, typer.Option("--on/--off", help="Give the right, or take it.")],
     config: ConfigOption = None,
+    by: ByOption = None,
 ) -> None:
     """Give a user the right to search for patients and to see their names, or take it. That user's sessions end."""
 
     async def work(context: CommandContext) -> None:
         await Accounts(context.store, Passwords()).set_reveal(name, may_reveal=on, now=context.now)
 
-    run_with_store(config, work)
+    run_with_store(config, work, by)
     print_line(f"{name} {'may' if on else 'may not'} reveal patients now.")
 
 
@@ -199,13 +204,13 @@ def list_users(
 
 
 @user_app.command()
-def remove(name: UserNameArgument, config: ConfigOption = None) -> None:
+def remove(name: UserNameArgument, config: ConfigOption = None, by: ByOption = None) -> None:
     """Remove a user; that user's sessions end."""
 
     async def work(context: CommandContext) -> bool:
         return await Accounts(context.store, Passwords()).remove(name, now=context.now)
 
-    if not run_with_store(config, work):
+    if not run_with_store(config, work, by):
         raise StoreError(f"No user {name}; `lab-agent user list` lists them.")
     print_line(f"{name} was removed.")
 

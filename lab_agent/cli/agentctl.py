@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lab_agent.audit_origin import find_person
 from lab_agent.errors import InputError, LabAgentError
+from lab_agent.systemd_units import (
+    SETTINGS_FOLDER,
+    SETTINGS_NAME,
+    WORKER,
+    Service,
+    parse_unit,
+    read_unit,
+    settings_file,
+    unit_name,
+)
 
-SETTINGS_FOLDER = Path("/etc/lab-agent")
-"""The folder of the only site; that of the site `stage` is `/etc/lab-agent-stage`."""
-SETTINGS_NAME = "lab-agent.toml"
 _PASSED_ON = frozenset({
     "User", "Group", "SupplementaryGroups", "WorkingDirectory", "UMask", "StateDirectory", "StateDirectoryMode", "LoadCredential",
     "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted", "Environment", "EnvironmentFile",
 })  # fmt: skip
 """Settings of the unit that the command gets."""
-_CONFIG = re.compile(r"--config[ =](\S+)")
 
 
 def main() -> None:
@@ -38,18 +43,14 @@ def main() -> None:
     given = parser.parse_args()
     try:
         site = given.site or find_site(SETTINGS_FOLDER)
-        unit = unit_name(site)
+        unit = unit_name(WORKER, site)
         settings = parse_unit(read_unit(unit), site or "")
-        command = build_command(unit, settings, given.command or ["--help"], os.environ, is_terminal=_is_terminal())
+        environment = {**os.environ, "SUDO_USER": find_person()}
+        command = build_command(unit, settings, given.command or ["--help"], environment, is_terminal=_is_terminal())
     except LabAgentError as exc:
         print(exc, file=sys.stderr)  # noqa: T201 - a program of its own, before anything else is loaded
         raise SystemExit(1) from exc
     os.execvp(command[0], command)  # noqa: S606 - this process is the command from here on
-
-
-def unit_name(site: str | None) -> str:
-    """The worker's unit."""
-    return "lab-agent.service" if site is None else f"lab-agent@{site}.service"
 
 
 def find_site(folder: Path) -> str | None:
@@ -65,44 +66,15 @@ def find_site(folder: Path) -> str | None:
     raise InputError(f"There are several sites: name one with --site ({', '.join(sites)}).")
 
 
-def read_unit(unit: str) -> str:
-    """The text of a unit with its drop-ins. Raises `InputError` where there is none."""
-    try:
-        asked = ["systemctl", "cat", "--no-pager", unit]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603 - the unit's name is one argument
-    except FileNotFoundError as exc:
-        raise InputError("There is no systemd here; use `lab-agent` itself.") from exc
-    except subprocess.CalledProcessError as exc:
-        raise InputError(f"systemd knows no unit {unit}: install the units first (docs/install.md).") from exc
-    return done.stdout
-
-
-def parse_unit(text: str, site: str) -> Mapping[str, Sequence[str]]:
-    """The values of each setting of `[Service]`, in their order; an empty one takes those before it back."""
-    found: dict[str, list[str]] = {}
-    section = ""
-    for line in text.replace("\\\n", " ").splitlines():
-        if line.startswith("["):
-            section = line.strip()
-        name, equals, value = line.partition("=")
-        if section != "[Service]" or not equals or line.startswith(("#", ";")):
-            continue
-        if value.strip():
-            found.setdefault(name.strip(), []).append(value.strip().replace("%i", site))
-        else:
-            found.pop(name.strip(), None)
-    return found
-
-
 def build_command(
-    unit: str, service: Mapping[str, Sequence[str]], words: Sequence[str], environment: Mapping[str, str], *, is_terminal: bool
+    unit: str, service: Service, words: Sequence[str], environment: Mapping[str, str], *, is_terminal: bool
 ) -> list[str]:
     """The `systemd-run` that runs `lab-agent WORDS` as the unit. Raises `InputError` for a unit that names no settings."""
-    settings = _CONFIG.search(" ".join(service.get("ExecStart", ())))
+    settings = settings_file(service)
     if settings is None:
         raise InputError(f"The unit {unit} names no settings: its ExecStart has no --config.")
-    person = environment.get("SUDO_USER") or environment.get("LOGNAME") or "root"
-    variables = {"LAB_AGENT_CONFIG": settings[1], "LOGNAME": person, "TERM": environment.get("TERM", "dumb")}
+    person = environment.get("SUDO_USER") or "root"
+    variables = {"LAB_AGENT_CONFIG": str(settings), "SUDO_USER": person, "TERM": environment.get("TERM", "dumb")}
     run = ["systemd-run", "--quiet", "--wait", "--collect", "--pty" if is_terminal else "--pipe", "--service-type=exec"]
     run += [f"--property={name}={value}" for name, values in service.items() if name in _PASSED_ON for value in values]
     run += [f"--setenv={name}={value}" for name, value in variables.items()]

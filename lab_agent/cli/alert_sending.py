@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from pydantic import Field
 from typing_extensions import override
 
 from lab_agent.cli.context import ConfigOption, JsonOption
@@ -19,8 +20,13 @@ from lab_agent.notification.building import build_channels, laboratory_name
 from lab_agent.notification.channel import Channel, NotificationNotSent
 from lab_agent.notification.message import Message
 from lab_agent.ports.clock import Clock
+from lab_agent.settings.groups import SettingsGroup
 from lab_agent.settings.notify import NotifySettings
-from lab_agent.settings.root import load_settings
+from lab_agent.settings.root import load_groups
+
+
+class _NotifyGroups(SettingsGroup):
+    notify: NotifySettings = Field(default_factory=NotifySettings)
 
 
 class _MachineClock(Clock):
@@ -37,7 +43,7 @@ def send_test(
     as_json: JsonOption = False,
 ) -> None:
     """Send a test through each notification channel, and say what happened. Exit code 1 if one fails."""
-    settings = load_settings(config, requires_login=False).notify
+    settings = load_groups(_NotifyGroups, config).notify
     channels = _choose(build_channels(settings, _MachineClock(), shows_errors=True), channel or ())
     results = asyncio.run(_send_all(settings, channels))
     rows = [

@@ -17,13 +17,14 @@ import typer
 
 from lab_agent.atomic_file import temporary_file
 from lab_agent.audit_log import record
+from lab_agent.audit_origin import find_origin
 from lab_agent.cli.columns import choose_columns
-from lab_agent.cli.context import ColumnsOption, ConfigOption, JsonOption, LimitOption, OffsetOption, WideOption
+from lab_agent.cli.context import ByOption, ColumnsOption, ConfigOption, JsonOption, LimitOption, OffsetOption, WideOption
 from lab_agent.cli.output import Row, print_fields, print_json, print_line, print_list
 from lab_agent.domain.audit import AuditAction, AuditEntry, AuditRecord
 from lab_agent.errors import InputError, StoreError
 from lab_agent.settings.groups import StoreSettings
-from lab_agent.settings.root import load_settings
+from lab_agent.settings.root import StoreGroups, load_groups
 from lab_agent.store.audit import read_notes
 from lab_agent.store.audit_mark import AuditMark
 from lab_agent.store.audit_verification import (
@@ -75,6 +76,7 @@ def list_audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     ] = False,
     limit: LimitOption = 50,
     offset: OffsetOption = 0,
+    by: ByOption = None,
     columns: ColumnsOption = None,
     wide: WideOption = False,
     as_json: JsonOption = False,
@@ -82,7 +84,7 @@ def list_audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """List the records, newest first."""
     chosen = choose_columns(_COLUMNS if notes else _COLUMNS[:-1], columns, wide=wide)
     wanted = _filter(since, until, actor, action, subject)
-    settings = load_settings(config, requires_login=False).store
+    settings = load_groups(StoreGroups, config).store
 
     async def work(store: SqlStore) -> list[Row]:
         found = await store.read(lambda connection: list_records(connection, wanted, limit=limit, offset=offset))
@@ -93,12 +95,12 @@ def list_audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
         written = await store.read(lambda connection: read_notes(connection, cipher, numbers))
         return [{**_row(each), "note": written.get(each.number)} for each in found]
 
-    rows = _run(settings, work)
+    rows = _run(settings, work, by)
     print_list(rows, as_json=as_json, columns=chosen, empty_text="Nothing was recorded.")
 
 
 @audit_app.command()
-def export(
+def export(  # noqa: PLR0913, PLR0917 - each is an option of the command
     config: ConfigOption = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FILE", help="File to write; it must not exist yet. Default: standard output.")
@@ -109,18 +111,19 @@ def export(
     actor: ActorOption = None,
     action: ActionOption = None,
     subject: SubjectOption = None,
+    by: ByOption = None,
 ) -> None:
     """Write the records, oldest first, each with its hash. That it was exported is recorded."""
     if to is not None and to.exists():
         raise InputError(f"{to} exists already; name another file with --to.")
     wanted = _filter(since, until, actor, action, subject)
-    settings = load_settings(config, requires_login=False).store
+    settings = load_groups(StoreGroups, config).store
 
     async def work(store: SqlStore) -> int:
         await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.AUDIT_EXPORTED))
         return await store.read(lambda connection: _write_export(iterate_records(connection, wanted), to, as_format))
 
-    written = _run(settings, work)
+    written = _run(settings, work, by)
     if to is not None:
         print_line(f"{to} was written: {written} records.")
 
@@ -128,7 +131,7 @@ def export(
 @audit_app.command()
 def verify(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Read the whole audit, and say the first record that was changed, is missing or was cut off. Exit code 1 if one was."""
-    settings = load_settings(config, requires_login=False).store
+    settings = load_groups(StoreGroups, config).store
     verdict = _run(settings, lambda store: verify_store(store, settings))
     if as_json:
         print_json(verdict)
@@ -152,9 +155,9 @@ def _read_mark(store: SqlStore) -> AuditMark | None:
     return None if store.audit_mark is None else store.audit_mark.read()
 
 
-def _run(settings: StoreSettings, work: Callable[[SqlStore], Awaitable[T]]) -> T:
+def _run(settings: StoreSettings, work: Callable[[SqlStore], Awaitable[T]], by: str | None = None) -> T:
     async def whole() -> T:
-        store = open_store(settings)
+        store = open_store(settings, origin=find_origin(by=by))
         try:
             return await work(store)
         finally:

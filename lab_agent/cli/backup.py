@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
 from lab_agent.audit_log import record
+from lab_agent.audit_origin import find_origin
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -33,9 +35,11 @@ from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, 
 from lab_agent.errors import InputError, LabAgentError
 from lab_agent.monitoring.agent import AgentLimits
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.settings.groups import StoreSettings
+from lab_agent.settings.api import ApiSettings
+from lab_agent.settings.groups import StoreSettings, WorkerSettings
 from lab_agent.settings.introspection import mask_url_password
-from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.monitoring import MonitoringSettings
+from lab_agent.settings.root import BackupGroups, StoreGroups, load_groups
 from lab_agent.settings.sources import environment_of_others
 from lab_agent.store.audit_mark import accept_restore
 from lab_agent.store.backups import Backup, backup_time, list_backups, make_backup, prune_backups, restore_backup
@@ -56,6 +60,14 @@ _LABELS_FORGOTTEN = (
 _NO_FOLDER = "There is no folder for backups: set `backup.folder`, or name one with --folder."
 
 
+class _RestoreGroups(StoreGroups):
+    """What `lab-agent restore` reads: also when another agent counts as gone, and whether labels may be issued twice."""
+
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
+    api: ApiSettings = Field(default_factory=ApiSettings)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupDone:
     """What `lab-agent backup` did."""
@@ -70,6 +82,7 @@ def backup(
     show: Annotated[bool, typer.Option("--list", help="List the backups that are there, and make none.")] = False,
     columns: ColumnsOption = None,
     wide: WideOption = False,
+    by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Copy the database while the programs run, read the copy whole, and delete what is older than is kept.
@@ -79,7 +92,7 @@ def backup(
     The encryption keys are not in it: keep a copy of them elsewhere.
     """
     chosen = choose_columns(_COLUMNS, columns, wide=wide)
-    settings = load_settings(config, requires_login=False)
+    settings = load_groups(BackupGroups, config)
     target = folder or settings.backup.folder
     if target is None:
         raise InputError(_NO_FOLDER)
@@ -91,7 +104,7 @@ def backup(
         print_list(rows, as_json=as_json, columns=chosen, empty_text=f"There is no backup in {target}.")
         return
     with progress_bar("Backing up", as_json=as_json) as tell:
-        done = asyncio.run(_backup(settings, target, tell))
+        done = asyncio.run(_backup(settings, target, by, tell))
     if as_json:
         print_json(done)
     else:
@@ -119,6 +132,7 @@ def _run_after(command: Sequence[str], file: Path) -> None:
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
     config: ConfigOption = None,
+    by: ByOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,7 +141,7 @@ def restore(
     A SQLite database that was there stays beside it. The agent then starts held: it compares its open orders with the exchange
     service, and tells laboratory systems nothing until `lab-agent restored release`.
     """
-    settings = load_settings(config, requires_login=False)
+    settings = load_groups(_RestoreGroups, config)
     address = mask_url_password(settings.store.url)
     if not yes and not typer.confirm(f"Put {file} in the place of the database {address}?", err=True):
         raise typer.Exit(1)
@@ -136,7 +150,7 @@ def restore(
     def prepare(url: str) -> None:
         """So that no agent ever finds a backup there that does not say what it is."""
         upgrade(url)
-        noted.append(asyncio.run(_note_restored(settings.store, url, now, backup_time(file.name))))
+        noted.append(asyncio.run(_note_restored(settings.store, url, now, backup_time(file.name), by)))
 
     stale_after = AgentLimits.of(settings.monitoring, settings.worker).stale_after
     with progress_bar("Restoring", as_json=as_json) as tell:
@@ -199,24 +213,24 @@ def release(
     print_line("Released. Handovers that nobody can verify wait for you: `lab-agent outbox list`.")
 
 
-async def _backup(settings: Settings, folder: Path, tell: Tell) -> BackupDone:
+async def _backup(settings: BackupGroups, folder: Path, by: str | None, tell: Tell) -> BackupDone:
     """Make a backup; then the database is advanced, so that it is noticed where the backup is put back."""
     now = datetime.now(UTC)
-    store = open_store(settings.store)
+    store = open_store(settings.store, origin=find_origin(by=by))
     try:
         encrypt = settings.backup.encrypt
         made = await asyncio.to_thread(make_backup, settings.store, folder, now, encrypt=encrypt, tell=tell)
         details = {"encrypted": "yes" if made.is_encrypted else "no", "bytes": made.size}
         await record(store, AuditEntry(at=now, action=AuditAction.BACKUP_MADE, details=details))
-        await _advance(settings, store, now)
+        await _advance(settings.store, store, now)
         deleted = await asyncio.to_thread(prune_backups, settings.backup, folder, now)
     finally:
         await store.close()
     return BackupDone(backup=made, deleted=deleted)
 
 
-async def _advance(settings: Settings, store: Store, now: datetime) -> None:
-    mark = open_mark(settings.store)
+async def _advance(settings: StoreSettings, store: Store, now: datetime) -> None:
+    mark = open_mark(settings)
     if mark is None:
         return
     known = await asyncio.to_thread(mark.read)
@@ -232,9 +246,11 @@ async def _advance(settings: Settings, store: Store, now: datetime) -> None:
         await asyncio.to_thread(mark.write, reached)
 
 
-async def _note_restored(settings: StoreSettings, url: str, now: datetime, made_at: datetime | None) -> Restoration:
+async def _note_restored(
+    settings: StoreSettings, url: str, now: datetime, made_at: datetime | None, by: str | None
+) -> Restoration:
     """Note it in the database at `url`, which is the one of the settings, or is about to be put in its place."""
-    store = open_store(settings.model_copy(update={"url": url}), marked_as=settings)
+    store = open_store(settings.model_copy(update={"url": url}), origin=find_origin(by=by), marked_as=settings)
     ends_at = await asyncio.to_thread(accept_restore, settings)
     details: dict[str, AuditValue] = {"audit_known_to": ends_at}
     if made_at is not None:

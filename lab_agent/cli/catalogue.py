@@ -128,12 +128,12 @@ def diff(source: SourceArgument, config: ConfigOption = None, as_json: JsonOptio
 
 
 @catalogue_app.command()
-def export(target: TargetArgument, config: ConfigOption = None, force: ForceOption = False) -> None:
+def export(target: TargetArgument, config: ConfigOption = None, force: ForceOption = False, by: ByOption = None) -> None:
     """Write the active catalogue as a workbook or a folder of CSV files; importing it again changes nothing.
 
     If it is unreadable, the newest readable version is written instead, with a note.
     """
-    tables = run_with_store(config, _tables_to_export)
+    tables = run_with_store(config, _tables_to_export, by)
     if tables is None:
         raise CatalogueError((Problem("store", "has no catalogue yet", "run `lab-agent catalogue import SOURCE`"),))
     _write_tables(target, tables, force=force)

@@ -19,6 +19,7 @@ from lab_agent.cli.agent_life import is_asked_offline
 from lab_agent.cli.check_exchange import SKIPPED, check_service
 from lab_agent.cli.check_local import check_files, check_local
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
+from lab_agent.cli.check_units import check_units
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.operation import Operation, read_operation
 from lab_agent.cli.operation_output import condition_lines, format_worker, number_lines, operation_to_json
@@ -102,15 +103,17 @@ def _report_invalid_settings(error: SettingsError, config: Path | None) -> Check
 
 
 async def _check_files(settings: Settings, config: Path | None) -> CheckReport:
-    return CheckReport([_settings_result(config), *await check_files(settings)])
+    return CheckReport([*await _check_settings(config), *await check_files(settings)])
 
 
-def _settings_result(config: Path | None) -> CheckResult:
-    return CheckResult("settings", CheckStatus.OK, str(config or "from the environment"))
+async def _check_settings(config: Path | None) -> list[CheckResult]:
+    """That they are valid for the worker, which was tried before, and whether they are for the other units."""
+    own = CheckResult("settings", CheckStatus.OK, str(config or "from the environment"))
+    return [own, *await asyncio.to_thread(check_units, config)]
 
 
 async def _run_checks(settings: Settings, config: Path | None, *, offline: bool) -> CheckReport:
-    found = [_settings_result(config)]
+    found = await _check_settings(config)
     local = await check_local(settings, offline=offline)
     try:
         async with (

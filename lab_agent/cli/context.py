@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
+from lab_agent.audit_origin import find_origin, find_person
 from lab_agent.cli.lazy_commands import paused_garbage_collection
 from lab_agent.ports.queries import Queries
 from lab_agent.ports.repositories import Store
-from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.groups import StoreSettings
+from lab_agent.settings.root import Settings, StoreGroups, load_groups, load_settings
 from lab_agent.settings.sources import CONFIG_VARIABLE
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CommandContext:
-    """What a command works with."""
+    """What a command works with: its settings are read, and checked, when it asks for them."""
 
-    settings: Settings
+    config: Path | None
     store: Store
     queries: Queries
+
+    @cached_property
+    def settings(self) -> Settings:
+        """All settings, without the secret of the sign-in. Raises `SettingsError`."""
+        return load_settings(self.config, requires_login=False)
 
     @property
     def now(self) -> datetime:
@@ -36,26 +43,26 @@ class CommandContext:
         return datetime.now(UTC)
 
 
-def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitable[T]]) -> T:
-    """Load the settings, open the store, run `work`, and close the store."""
-    settings = load_settings(config)
+def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitable[T]], by: str | None = None) -> T:
+    """Open the store, run `work`, and close the store. What is recorded without a name is of `by`."""
+    settings = load_groups(StoreGroups, config).store
 
     async def whole() -> T:
-        async with _open_context(settings) as opened:
+        async with _open_context(config, settings, by) as opened:
             return await work(opened)
 
     return asyncio.run(whole())
 
 
 @asynccontextmanager
-async def _open_context(settings: Settings) -> AsyncIterator[CommandContext]:
+async def _open_context(config: Path | None, settings: StoreSettings, by: str | None) -> AsyncIterator[CommandContext]:
     with paused_garbage_collection():  # a command without a store, such as a trial, does not import the database library
         from lab_agent.store.opening import open_store  # noqa: PLC0415
         from lab_agent.store.queries import SqlQueries  # noqa: PLC0415
 
-    store = open_store(settings.store)
+    store = open_store(settings, origin=find_origin(by=by))
     try:
-        yield CommandContext(settings, store, SqlQueries(store))
+        yield CommandContext(config, store, SqlQueries(store))
     finally:
         await store.close()
 
@@ -71,12 +78,11 @@ ColumnsOption = Annotated[
     str | None, typer.Option("--columns", metavar="A,B,C", help="Only these columns of the table, in this order.")
 ]
 WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, however wide the terminal is.")]
-ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides. Default: the current system user.")]
+ByOption = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who decides. Default: whoever signed in to this machine.")
+]
 
 
 def operator_name(by: str | None) -> str:
-    """Who decides: as given, else the current system user."""
-    try:
-        return by or getpass.getuser()
-    except (KeyError, OSError):
-        return "command line"
+    """Who decides: as given, else whoever signed in to this machine."""
+    return by or find_person()

@@ -8,14 +8,16 @@ from datetime import UTC, datetime
 import typer
 
 from lab_agent.audit_log import record
-from lab_agent.cli.context import ConfigOption, JsonOption
+from lab_agent.audit_origin import find_origin
+from lab_agent.cli.context import ByOption, ConfigOption, JsonOption
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_json, print_line
 from lab_agent.cli.progress import progress_bar
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import StoreError
+from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.introspection import mask_url_password
-from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.root import StoreGroups, UpgradeGroups, load_groups
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
@@ -42,12 +44,13 @@ def upgrade(config: ConfigOption = None) -> None:
     Programs of the former version may go on meanwhile where the new schema serves them. Where it does not, nothing is changed as
     long as one of them runs.
     """
-    settings = load_settings(config, requires_login=False)
+    settings = load_groups(UpgradeGroups, config)
     if (missing := find_missing_database(settings)) is not None and missing.remains is not None:
         raise missing.to_error()
-    done, database = upgrade_schema(settings.store.url), mask_url_password(settings.store.url)
+    url = settings.store.url
+    done, database = upgrade_schema(url), mask_url_password(url)
     if done.before is None:
-        file = sqlite_file(settings.store.url)
+        file = sqlite_file(url)
         print_line(f"A new, empty database was made: {database if file is None else file.absolute()}")
     elif done.is_newer:
         print_line(f"{database} has schema {done.after} of a newer program, which serves this one ({done.program}) too.")
@@ -56,21 +59,21 @@ def upgrade(config: ConfigOption = None) -> None:
 
 
 @db_app.command("compact")
-def compact_database(config: ConfigOption = None, yes: YesOption = False) -> None:
+def compact_database(config: ConfigOption = None, by: ByOption = None, yes: YesOption = False) -> None:
     """Write the database anew without its free room. With SQLite: stop lab-agent and lab-api first.
 
     A SQLite database made by an older version gives room back by itself from then on. PostgreSQL runs a plain VACUUM meanwhile.
     """
-    settings = load_settings(config, requires_login=False)
-    address = mask_url_password(settings.store.url)
+    settings = load_groups(StoreGroups, config).store
+    address = mask_url_password(settings.url)
     if not yes and not typer.confirm(f"Write {address} anew?", err=True):
         raise typer.Exit(1)
-    compact(settings.store.url, datetime.now(UTC))
-    print_line(f"{address} has {asyncio.run(_note_compacted(settings))} bytes.")
+    compact(settings.url, datetime.now(UTC))
+    print_line(f"{address} has {asyncio.run(_note_compacted(settings, by))} bytes.")
 
 
-async def _note_compacted(settings: Settings) -> int:
-    store = open_store(settings.store)
+async def _note_compacted(settings: StoreSettings, by: str | None) -> int:
+    store = open_store(settings, origin=find_origin(by=by))
     try:
         await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.DATABASE_COMPACTED))
         return (await store.read(read_space)).size
@@ -79,14 +82,14 @@ async def _note_compacted(settings: Settings) -> int:
 
 
 @db_app.command("rotate-keys")
-def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def rotate_keys(config: ConfigOption = None, by: ByOption = None, as_json: JsonOption = False) -> None:
     """Re-encrypt all stored data with the first of `store.encryption_keys`, and say when the older keys can be removed.
 
     It works in batches while the programs run. It may be interrupted and repeated: data under the newest key is skipped.
     """
-    settings = load_settings(config)
+    settings = load_groups(StoreGroups, config).store
     with progress_bar("Encrypting anew", as_json=as_json) as tell:
-        done = asyncio.run(_rotate_keys(settings, tell))
+        done = asyncio.run(_rotate_keys(settings, by, tell))
     if as_json:
         print_json(done)
     else:
@@ -108,8 +111,8 @@ def rotate_keys(config: ConfigOption = None, as_json: JsonOption = False) -> Non
         )
 
 
-async def _rotate_keys(settings: Settings, tell: Tell) -> KeyRotation:
-    store = open_store(settings.store)
+async def _rotate_keys(settings: StoreSettings, by: str | None, tell: Tell) -> KeyRotation:
+    store = open_store(settings, origin=find_origin(by=by))
     try:
         done = await rotate_store_keys(store, tell)
         details = {"reencrypted": done.reencrypted, "added_meanwhile": done.added_meanwhile, "unreadable": done.unreadable}

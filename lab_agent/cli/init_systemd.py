@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lab_agent.atomic_file import write_atomically
-from lab_agent.cli.agentctl import SETTINGS_NAME, unit_name
 from lab_agent.errors import InputError, LabAgentError
 from lab_agent.settings.sources import ENVIRONMENT_PREFIX
 from lab_agent.shipped_files import shipped_path
+from lab_agent.systemd_units import SETTINGS_NAME, WORKER, unit_name
 
 ROOT = Path("/")
 _SITE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -116,7 +116,7 @@ class SystemdSite:
         _run(["systemd-tmpfiles", "--create", "-"], "\n".join([f"z {self.settings} 0640 root {self.name}", *made, ""]))
         elsewhere = [folder for folder in folders if not folder.is_relative_to(self.state)]
         if elsewhere:
-            drop_in = ROOT / "etc" / "systemd" / "system" / f"{unit_name(self.site)}.d" / "lis.conf"
+            drop_in = ROOT / "etc" / "systemd" / "system" / f"{unit_name(WORKER, self.site)}.d" / "lis.conf"
             drop_in.parent.mkdir(parents=True, exist_ok=True)
             paths = " ".join(map(_quote, elsewhere))
             write_atomically(drop_in, f"[Service]\nReadWritePaths={paths}\n".encode(), 0o644)

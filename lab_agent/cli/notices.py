@@ -21,6 +21,7 @@ from lab_agent.catalogue_service.notices import (
 from lab_agent.catalogue_service.notices import lift_notices as clear_notices
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
+    ByOption,
     ColumnsOption,
     CommandContext,
     ConfigOption,
@@ -50,18 +51,19 @@ def stop(
     since: FromOption = None,
     contract: ContractOption = None,
     caption: CaptionOption = "",
+    by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Announce that a test is temporarily not performed."""
 
     async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
-        return await _announce(context, _build_announcement(item, contract, caption, since, until, context.now))
+        return await _announce(context, by, _build_announcement(item, contract, caption, since, until, context.now))
 
     _print_notice(*run_with_store(config, work), "stopped", as_json=as_json)
 
 
 @app.command()
-def delay(
+def delay(  # noqa: PLR0913, PLR0917 - each is an option of the command
     item: ItemArgument,
     hours: Annotated[str, typer.Option("--hours", help="Delay in hours.")],
     until: UntilOption,
@@ -69,6 +71,7 @@ def delay(
     since: FromOption = None,
     contract: ContractOption = None,
     caption: CaptionOption = "",
+    by: ByOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Announce that a test temporarily takes longer."""
@@ -76,6 +79,7 @@ def delay(
     async def work(context: CommandContext) -> tuple[TurnaroundNotice, NoticeOverview]:
         return await _announce(
             context,
+            by,
             _build_announcement(item, contract, caption, since, until, context.now, notices.parse_hours("--hours", hours)),
         )
 
@@ -83,11 +87,11 @@ def delay(
 
 
 @app.command()
-def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOption = None) -> None:
+def clear(item: ItemArgument, config: ConfigOption = None, contract: ContractOption = None, by: ByOption = None) -> None:
     """Lift the notices of a test made by `stop` and `delay`, and show what still applies, such as the sheet notices."""
 
     async def work(context: CommandContext) -> tuple[int, NoticeOverview]:
-        lifted = await clear_notices(context.store, item, contract, now=context.now)
+        lifted = await clear_notices(context.store, item, contract, by=operator_name(by), now=context.now)
         return lifted, await NoticeBoard(context.store).load_overview(context.now)
 
     lifted, seen = run_with_store(config, work)
@@ -124,10 +128,12 @@ def list_notices(
     print_list([_notice_row(each) for each in seen.notices], as_json=as_json, columns=chosen, empty_text=empty_text)
 
 
-async def _announce(context: CommandContext, announcement: Announcement) -> tuple[TurnaroundNotice, NoticeOverview]:
+async def _announce(
+    context: CommandContext, by: str | None, announcement: Announcement
+) -> tuple[TurnaroundNotice, NoticeOverview]:
     if warning := await load_staleness_warning(context.store):
         print_error(warning)
-    notice = await announce(context.store, announcement, by=operator_name(None), now=context.now)
+    notice = await announce(context.store, announcement, by=operator_name(by), now=context.now)
     return notice, await NoticeBoard(context.store).load_overview(context.now)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lab_agent import result_bootstrap
-from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, run_with_store
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, run_with_store
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import Row, print_fields, print_json, print_line, print_list
 from lab_agent.errors import StoreError
@@ -46,6 +46,7 @@ class Purgeable:
 def purge(
     config: ConfigOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much of what would go. Nothing is changed.")] = False,
+    by: ByOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,7 +66,7 @@ def purge(
         if not sys.stdin.isatty():
             raise typer.BadParameter("this removes it for good; add --yes if you are sure", param_hint="--yes")
         typer.confirm("Remove it?", abort=True)
-    removed = run_with_store(config, _purge)
+    removed = run_with_store(config, _purge, by)
     if as_json:
         print_json(removed)
     else:

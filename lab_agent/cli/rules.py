@@ -27,7 +27,7 @@ def list_rules(
 
 def _configured_severities(config: Path | None) -> dict[str, str]:
     """The severities set in the settings, if a settings file is given."""
-    return dict(load_settings(config).rules.severities) if config else {}
+    return dict(load_settings(config, requires_login=False).rules.severities) if config else {}
 
 
 def _rule_row(rule: Rule, configured_severity: str | None) -> Row:

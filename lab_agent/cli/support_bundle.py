@@ -24,7 +24,7 @@ import typer
 from pydantic import BaseModel, SecretStr
 
 from lab_agent.audit_log import record
-from lab_agent.cli.context import CommandContext, ConfigOption, run_with_store
+from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, run_with_store
 from lab_agent.cli.operation import Operation
 from lab_agent.cli.operation_output import operation_to_json
 from lab_agent.cli.output import print_line, to_plain
@@ -54,6 +54,7 @@ def support_bundle(
         Path | None,
         typer.Option("--log", metavar="FILE", help="Log whose end to add. Default: in `monitoring.log_folder`."),
     ] = None,
+    by: ByOption = None,
 ) -> None:
     """Write settings, versions, conditions, counts and the end of the log to one file, without patient data or secrets."""
     settings = load_settings(config, requires_login=False)
@@ -65,7 +66,7 @@ def support_bundle(
         "versions.json": _to_json(_versions()),
         "schema.json": _to_json(_schema(settings)),
         "status.json": _to_json(_status(settings, config)),
-        "store.json": _to_json(_store_state(config)),
+        "store.json": _to_json(_store_state(config, by)),
         "log.txt": "".join(f"{line}\n" for line in lines),
     }
     secrets = sorted(set(find_secrets(settings)), key=len, reverse=True)
@@ -152,7 +153,7 @@ def _status(settings: Settings, config: Path | None) -> dict[str, Any]:
     return operation_to_json(operation)
 
 
-def _store_state(config: Path | None) -> dict[str, Any]:
+def _store_state(config: Path | None, by: str | None) -> dict[str, Any]:
     """Counts by state, and the alerts; only the problem where the store cannot be read."""
 
     async def work(context: CommandContext) -> tuple[Overview, tuple[Alert, ...]]:
@@ -163,7 +164,7 @@ def _store_state(config: Path | None) -> dict[str, Any]:
         return await queries.overview(now=context.now), alerts.items
 
     try:
-        overview, alerts = run_with_store(config, work)
+        overview, alerts = run_with_store(config, work, by)
     except (StoreError, CryptoError) as exc:
         return {"problem": mask_url_password(str(exc))}
     return {"counts": overview, "alerts": alerts}

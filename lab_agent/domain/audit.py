@@ -97,10 +97,14 @@ class AuditAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditOrigin:
-    """Who runs a process: by which channel it acts, and the user of the operating system with the host, `user@host`."""
+    """Who runs a process: by which channel it acts, and the user of the operating system with the host, `user@host`.
+
+    `person` is who does what it records; empty for a program that acts by itself.
+    """
 
     channel: AuditChannel
     user: str
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from lab_agent.monitoring.own_thread import in_own_thread
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.event_repositories import CREATED_AT_KEY
 from lab_agent.ports.repositories import Store
+from lab_agent.systemd_units import find_failure
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 
 _MEGABYTE = 1_000_000
@@ -131,12 +132,13 @@ def _equal_ports(group: Sequence[ListeningAddress], since: datetime | None) -> F
 
 @dataclass(frozen=True, slots=True)
 class BackupProbe:
-    """Looks at the age of the newest file in the folder of backups, and in the folders in it."""
+    """Looks whether the unit that makes backups failed, and at the age of the newest file in their folder and those in it."""
 
-    folder: Path
+    folder: Path | None
     max_age: timedelta
     clock: Clock
     store: Store
+    unit: str | None = None
     conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.BACKUP_OLD})
 
     async def look(self) -> Sequence[Finding]:
@@ -148,13 +150,19 @@ class BackupProbe:
 
     def _look(self, due: datetime | None) -> Finding | None:
         """Look at it; `due` is when the first backup of a new database has to be there, None for one that is not new."""
-        newest = max(_modification_times(self.folder), default=None)
+        if failure := find_failure(self.unit) if self.unit else None:
+            detail = f"{failure.unit} failed: {failure.result}"
+            return Finding(condition=ConditionId.BACKUP_OLD, detail=detail, since=failure.since)
+        return None if self.folder is None else self._look_at_files(self.folder, due)
+
+    def _look_at_files(self, folder: Path, due: datetime | None) -> Finding | None:
+        newest = max(_modification_times(folder), default=None)
         if newest is None:
             if due is not None and self.clock.now() <= due:
                 return None
-            is_there = self.folder.is_dir()
-            detail = f"there is no {'file in' if is_there else 'folder'} {self.folder}"
-            since = max((each for each in (written_at(self.folder), due) if each), default=None) if is_there else due
+            is_there = folder.is_dir()
+            detail = f"there is no {'file in' if is_there else 'folder'} {folder}"
+            since = max((each for each in (written_at(folder), due) if each), default=None) if is_there else due
             return Finding(condition=ConditionId.BACKUP_OLD, detail=detail, since=since)
         if self.clock.now() - newest <= self.max_age:
             return None

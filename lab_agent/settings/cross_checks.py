@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lab_agent.errors import Problem, did_you_mean
@@ -24,26 +24,10 @@ _FOLDER_RESULTS = ("results", "done", "failed")
 _FIRST_COUNTS = "the first route that a line fits counts: remove the name here, or put this route first"
 
 
-def find_contradictions(
-    exchange: ExchangeSettings,
-    worker: WorkerSettings,
-    lis: LisSettings,
-    results: ResultsSettings,
-    api: ApiSettings,
-    rules: RulesSettings,
-) -> tuple[Problem, ...]:
-    """Find settings that contradict each other."""
-    together = (
-        *_check_intervals(worker),
-        *_check_lease(exchange, worker, lis),
-        *_check_adapters(exchange, lis),
-        *_check_route_contracts(exchange, lis),
-        *_check_route_overlaps(lis),
-        *_check_shared_systems(lis),
-        *_check_result_folders(lis),
-        *_check_hosting(results, api),
-    )
-    return (*together, *_check_pool_names(api), *_check_pool_labels(api, rules))
+def find_contradictions(groups: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """Find settings that contradict each other, in the groups that were read; each by its name."""
+    fitting = [(check, names) for check, names in _CHECKS if all(name in groups for name in names)]
+    return tuple(problem for check, names in fitting for problem in check(*(groups[name] for name in names)))
 
 
 def find_missing_login_secret(exchange: ExchangeSettings) -> Iterator[Problem]:
@@ -166,3 +150,18 @@ def _value_at(table: Mapping[str, Any], key: str) -> str:
     for name in key.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
     return "" if found is None else os.path.normpath(str(found))
+
+
+_CHECKS: tuple[tuple[Callable[..., Iterator[Problem]], tuple[str, ...]], ...] = (
+    (_check_intervals, ("worker",)),
+    (_check_lease, ("exchange", "worker", "lis")),
+    (_check_adapters, ("exchange", "lis")),
+    (_check_route_contracts, ("exchange", "lis")),
+    (_check_route_overlaps, ("lis",)),
+    (_check_shared_systems, ("lis",)),
+    (_check_result_folders, ("lis",)),
+    (_check_hosting, ("results", "api")),
+    (_check_pool_names, ("api",)),
+    (_check_pool_labels, ("api", "rules")),
+)
+"""Each check, with the groups that it compares."""

@@ -6,7 +6,7 @@ A source never stops at the first thing that it cannot read: it gives what it co
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,9 @@ _OF_FOLDER = "settings_"
 """What systemd puts before the name of each file of a folder, with `LoadCredential=settings:/etc/lab-agent/credentials`."""
 
 
-def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
+def read_credentials(
+    folder: Path | None, groups: Collection[str], is_given: Callable[[str], bool] = lambda _file: True
+) -> Source:
     """Read files named like `exchange.oauth.password`; a final line end is no part of the value.
 
     A credential that a unit names itself wins over that of its folder. Files that do not begin with a table's name are left
@@ -87,7 +89,7 @@ def read_credentials(folder: Path | None, groups: Collection[str]) -> Source:
     if folder is None:
         return Source()
     try:
-        files = sorted(path for path in folder.iterdir() if not path.is_dir())
+        files = sorted(path for path in folder.iterdir() if not path.is_dir() and is_given(path.name))
         files.sort(key=lambda file: not file.name.startswith(_OF_FOLDER))
     except OSError as exc:
         what = f"the credentials folder cannot be read: {exc.strerror}"

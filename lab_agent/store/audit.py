@@ -168,7 +168,7 @@ class SqlAuditRepository(AuditRepository):
             "at": entry.at,
             "action": entry.action.value,
             "channel": channel.value,
-            "actor": _name(entry.by or ("" if channel is AuditChannel.PAGE else self._origin.user)),
+            "actor": _name(entry.by or ("" if channel is AuditChannel.PAGE else self._origin.person or self._origin.user)),
             "origin": _name(entry.address or ("" if channel is AuditChannel.PAGE else self._origin.user)),
             "subject": _name(entry.subject),
             "details": storable_text(pack_details(entry.details)),

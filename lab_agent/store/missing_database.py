@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
-from lab_agent.settings.root import Settings
+from lab_agent.settings.root import Settings, UpgradeGroups
 from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.store_mark import open_mark
@@ -33,7 +33,7 @@ class MissingDatabase:
         )
 
 
-def find_missing_database(settings: Settings) -> MissingDatabase | None:
+def find_missing_database(settings: Settings | UpgradeGroups) -> MissingDatabase | None:
     """Give the database that is missing; None where there is one, and for a database server."""
     file = sqlite_file(settings.store.url)
     if file is None or file.exists():
@@ -41,7 +41,7 @@ def find_missing_database(settings: Settings) -> MissingDatabase | None:
     return MissingDatabase(file, find_remains(settings))
 
 
-def find_remains(settings: Settings) -> Path | None:
+def find_remains(settings: Settings | UpgradeGroups) -> Path | None:
     """Give a file that only a former database can have left; None where the database is missing or empty because it is new."""
     return next(_remains(sqlite_file(settings.store.url), settings), None)
 
@@ -63,7 +63,7 @@ def reject_missing(file: Path) -> None:
         raise SchemaMismatchError(f"There is no database at {file}; {hint}.", StoreFault.DELETED)
 
 
-def _remains(file: Path | None, settings: Settings) -> Iterator[Path]:
+def _remains(file: Path | None, settings: Settings | UpgradeGroups) -> Iterator[Path]:
     """Its log, the lock of an agent that worked on it, the marks of it and of the labels issued from it, its backups."""
     if file is not None:
         yield from _beside(file, (LOCK_ENDING,) if file.exists() else (*_LOG_ENDINGS, LOCK_ENDING))

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
+from lab_agent.audit_origin import find_origin
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import AuditHead, AuditOrigin
 from lab_agent.domain.job_records import FailureGroup, JobKind
@@ -34,7 +35,6 @@ from lab_agent.store.all_groups import load_all_groups
 from lab_agent.store.api_refusals import SqlApiRefusalRepository
 from lab_agent.store.audit import SqlAuditRepository
 from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
 from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlSessionRepository, SqlUserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files

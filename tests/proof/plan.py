@@ -157,6 +157,7 @@ PROOFS = (
         claim="Installed by its pages on a real systemd, built as the Dockerfile says, and run by every transport",
         tests=(
             "acceptance/deployment/test_install_docs.py",
+            "acceptance/deployment/test_failed_units.py",
             "acceptance/deployment/test_dockerfile.py",
             "acceptance/deployment/test_sbom.py",
             "acceptance/demo/test_transports.py",

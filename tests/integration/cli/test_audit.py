@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import pwd
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -12,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from lab_agent.audit_origin import find_origin
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.report_records import ReportRecord
-from lab_agent.store.audit_origin import find_origin
+from tests.harness.paths import CATALOGUE
 
 PASSWORD = "correct horse battery\n"
 
@@ -44,9 +47,69 @@ def test_commands_are_recorded_with_user_and_host(cli: Any, used: Any) -> None:
     found = cli("audit", "list", "--json").json()
     assert [each["action"] for each in found] == ["api_token_created", "user_role_changed", "user_added"]
     assert {(each["actor"], each["origin"], each["channel"]) for each in found} == {
-        (find_origin().user, find_origin().user, "command")
+        (find_origin().person, find_origin().user, "command")
     }
     assert (found[1]["subject"], found[1]["details"]) == ("anna", '{"role":"admin"}')
+
+
+@pytest.mark.parametrize(
+    ("signed_in", "sudo_user", "person"),
+    [(None, "anna", "anna"), ("4294967295", "anna", "anna"), ("0", "anna", "root"), ("0", None, "root")],
+)
+def test_person_is_who_signed_in(
+    cli: Any, lab: Any, monkeypatch: pytest.MonkeyPatch, signed_in: str | None, sudo_user: str | None, person: str
+) -> None:
+    """The kernel says it, and the environment where it does not: in the unit of `lab-agentctl`."""
+    uid = lab.folder / "loginuid"
+    if signed_in is not None:
+        uid.write_text(signed_in)
+    monkeypatch.setattr("lab_agent.audit_origin._LOGIN_UID", uid)
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    if sudo_user:
+        monkeypatch.setenv("SUDO_USER", sudo_user)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert cli("user", "add", "bob", stdin=PASSWORD).code == 0
+    (found,) = cli("audit", "list", "--json").json()
+    assert found["actor"] == person
+    assert found["origin"].partition("@")[0] == (user if person == user else f"{person}/{user}")
+
+
+RECORDED = {
+    "user_added": "user add bob",
+    "user_password_changed": "user password anna",
+    "user_role_changed": "user role anna viewer",
+    "user_reveal_changed": "user reveal anna --on",
+    "user_removed": "user remove anna",
+    "api_token_created": "api-token create other",
+    "api_token_revoked": "api-token revoke clinic",
+    "keys_rotated": "db rotate-keys",
+    "database_compacted": "db compact --yes",
+    "backup_made": "backup --folder backups",
+    "catalogue_exported": "catalogue export tables",
+    "support_bundle_written": "support-bundle --to bundle.tar.gz",
+    "audit_exported": "audit export",
+    "audit_notes_shown": "audit list --notes",
+}
+
+
+@pytest.mark.parametrize("action", RECORDED)
+def test_command_records_the_person_that_by_names(cli: Any, used: Any, action: str) -> None:
+    cli(*RECORDED[action].split(), "--by", "carla", stdin=PASSWORD)
+    (found,) = cli("audit", "list", "--action", action, "--actor", "carla", "--json").json()
+    assert found["origin"] == find_origin().user
+
+
+def test_notices_and_restores_are_of_the_person(cli: Any, used: Any) -> None:
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes", "--by", "carla").code == 0
+    item = "001.001"
+    for command in (["stop", item, "--until", "12h"], ["delay", item, "--hours", "2", "--until", "12h"], ["clear", item]):
+        done = cli("eta", *command, "--by", "carla")
+        assert done.code == 0, done.err
+    assert cli("backup", "--folder", "backups").code == 0
+    (made,) = (used.folder / "backups").iterdir()
+    assert cli("restore", str(made), "--yes", "--by", "carla").code == 0
+    found = actions(cli, "--actor", "carla")
+    assert found == ["backup_restored", "notices_lifted", "notice_announced", "notice_announced", "catalogue_activated"]
 
 
 def test_list_is_filtered(cli: Any, used: Any) -> None:

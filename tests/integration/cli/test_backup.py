@@ -92,3 +92,10 @@ def test_command_after_backup_not_run_for_list(cli: Cli, lab: LaboratoryFolder) 
     (lab.folder / "backups").mkdir()
     assert cli("backup", "--list").code == 0
     assert not (lab.folder / "after.txt").exists()
+
+
+def test_backup_needs_no_secret_of_the_worker(cli: Cli, lab: LaboratoryFolder) -> None:
+    settings = lab.config.read_text().replace('password = "hunter2"\n', "")
+    lab.config.write_text(settings + '[notify.webhook.chat]\ntemplate = "mattermost"\n')
+    assert cli("backup", "--folder", "first").code == 0
+    assert cli("check", "--offline").code == 1

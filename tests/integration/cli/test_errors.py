@@ -11,7 +11,7 @@ from lab_agent.cli import app as cli_app
 
 def test_invalid_settings_reported_all_at_once(cli, lab):
     lab.config.write_text(lab.config.read_text().replace('laboratory = "our-guid"', "") + "[worker]\nmod = 1\n")
-    done = cli("orders", "list")
+    done = cli("run")
     assert (done.code, done.out) == (1, "")
     assert "exchange.laboratory: is missing" in done.err
     assert "did you mean 'mode'?" in done.err

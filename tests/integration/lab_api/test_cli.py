@@ -28,6 +28,13 @@ def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
     notices.sock.close()
 
 
+def test_process_needs_no_secret_of_the_worker(folder: Path, systemd: NotifySocket) -> None:
+    config = write_settings_file(folder, free_port())
+    config.write_text(config.read_text() + '[notify.webhook.chat]\ntemplate = "mattermost"\n')
+    with running_api(config, systemd.environ):
+        systemd.wait_for("READY=1")
+
+
 def test_process_starts_reloads_and_stops_gracefully(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"

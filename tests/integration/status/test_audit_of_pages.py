@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import text
 
 from lab_agent.accounts import Role
+from lab_agent.audit_origin import find_origin
 from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.domain.job_records import JobKind, ServiceMessage
 from lab_agent.domain.refused_messages import RefusedContent
 from lab_agent.errors import StoreFault, StoreUnreachableError
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.audit_verification import iterate_records, verify_audit
 from lab_agent.workflow.refused_messages import record_refusal
 from tests.harness import status_pages

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import text
 
 from lab_agent.accounts import Role
+from lab_agent.audit_origin import find_origin
 from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry
 from lab_agent.status import audit_page
 from lab_agent.status.audit_words import ACTION_WORDS, CHANNEL_WORDS, read_details, subject_page
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.audit_verification import iterate_records
 from tests.integration.status.conftest import GOOD, HOSTILE, NOW, SECRETS
 

@@ -58,7 +58,7 @@ async def test_overview_tells_cause_age_affected_and_mend_of_each(seeded: Any):
         ["critical", "The exchange service does not answer"],
         ["critical", "Rule line.specimen rejected too many orders and was stopped"],
         ["critical", "The laboratory system folder does not answer"],
-        ["warning", "The last backup is old"],
+        ["warning", "The last backup failed, or is old"],
     ]
     entry = CONDITIONS[ConditionId.EXCHANGE_UNAVAILABLE]
     shown = unescape(text[text.index('id="exchange.unavailable"') :].partition("</li>")[0])

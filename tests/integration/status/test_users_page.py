@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
+from lab_agent.audit_origin import find_origin
 from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.status import account_page, audit_page, users_page
 from lab_agent.status.auth import require_admin, require_own_action
 from lab_agent.status.forms import verify_csrf_token
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.audit_verification import iterate_records
 from tests.integration.status.conftest import PASSWORD, SECRETS, form_token
 

@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, insert, select, text, update
 
+from lab_agent.audit_origin import find_origin
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry, AuditOrigin
 from lab_agent.domain.ids import OrderKey
 from lab_agent.errors import StoreError
 from lab_agent.store.audit_mark import AuditMarkFile
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
 from lab_agent.store.audit_verification import AuditBreak, AuditFilter, head_mark, iterate_records, list_records, verify_audit
 from lab_agent.store.engine import open_engine
@@ -130,7 +130,7 @@ async def test_page_command_and_agent_are_told_apart(sql_url, cipher):
         ("page", "anna", ""),
         ("agent", "svc@lab", "svc@lab"),
         ("page", "", "10.0.0.1"),
-        ("command", me, me),
+        ("command", find_origin().person, me),
         ("command", "anna", me),
     ]
     await store.close()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.cli.agentctl import build_command, find_site, parse_unit, unit_name
+from lab_agent.cli.agentctl import build_command, find_site
 from lab_agent.errors import InputError
+from lab_agent.systemd_units import WORKER, parse_unit, unit_name
 from tests.harness.paths import ROOT
 
 UNITS = ROOT / "systemd"
@@ -38,7 +39,7 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("site", [None, "stage"])
 def test_command_runs_as_the_unit(site: str | None) -> None:
-    text = (UNITS / unit_name(site).replace("@stage", "@")).read_text()
+    text = (UNITS / unit_name(WORKER, site).replace("@stage", "@")).read_text()
     name = "lab-agent" if site is None else "lab-agent-stage"
     service = parse_unit(text, site or "")
     command = build_command("unit", service, ["orders", "list"], {"SUDO_USER": "anna"}, is_terminal=False)
@@ -47,7 +48,7 @@ def test_command_runs_as_the_unit(site: str | None) -> None:
     assert f"--property=User={name}" in command
     assert f"--property=LoadCredential=settings:/etc/{name}/credentials" in command
     assert f"--setenv=LAB_AGENT_CONFIG=/etc/{name}/lab-agent.toml" in command
-    assert "--setenv=LOGNAME=anna" in command
+    assert "--setenv=SUDO_USER=anna" in command
     assert not any("Exec" in word or "Watchdog" in word for word in command)
 
 

@@ -187,6 +187,38 @@ async def made_before(hours: float) -> MemoryStore:
     return store
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("ActiveState=failed\nResult=exit-code\nExecMainStatus=1\nStateChangeTimestamp=@1700000000\n", "exit-code, status 1"),
+        ("ActiveState=failed\nResult=resources\nExecMainStatus=0\nStateChangeTimestamp=n/a\n", "resources"),
+        ("ActiveState=inactive\nResult=success\nExecMainStatus=0\n", None),
+        ("ActiveState=activating\nResult=exit-code\nExecMainStatus=1\n", None),
+    ],
+)
+@pytest.mark.parametrize("has_folder", [False, True])
+async def test_failed_unit_of_backups_found_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, found: str | None, has_folder: bool
+) -> None:
+    (tmp_path / "new.db").write_bytes(b"x")
+    (tmp_path / "systemctl").write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    probe = BackupProbe(
+        tmp_path if has_folder else None, timedelta(days=9999), VirtualClock(NOW), MemoryStore(), "lab-agent-backup.service"
+    )
+    details = [each.detail for each in await probe.look()]
+    assert details == ([] if found is None else [f"lab-agent-backup.service failed: {found}"])
+
+
+async def test_unit_that_systemd_does_not_tell_leaves_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(OSError, match="lab-agent-backup"):
+        await BackupProbe(None, timedelta(days=1), VirtualClock(NOW), MemoryStore(), "lab-agent-backup.service").look()
+
+
 # --- what the settings name
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab_agent.errors import SettingsError
 from lab_agent.settings.introspection import MASK, iter_masked_values, mask_secrets, mask_url_password
-from lab_agent.settings.root import Settings, load_settings
+from lab_agent.settings.root import ApiGroups, BackupGroups, Settings, StoreGroups, load_groups, load_settings
 from lab_agent.settings.sources import deep_merge
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -281,3 +281,43 @@ def test_settings_are_immutable(tmp_path):
     settings = load_settings(written(tmp_path, VALID), {})
     with pytest.raises(ValueError, match="frozen"):
         settings.worker.mode = "observe"
+
+
+OF_THE_WORKER = {
+    "webhook without its address": '[notify.webhook.chat]\ntemplate = "mattermost"\n',
+    "mail without its password": '[notify.email.it]\nhost = "m"\nuser = "u"\nsender = "a@b.test"\nrecipients = ["a@b.test"]\n',
+    "identity provider without its client": '[status.oidc]\nissuer = "https://id.example"\n',
+    "certificate of the worker's unit": '[notify.ping]\nca_file = "/run/credentials/lab-agent.service/ca.pem"\n',
+    "interval that contradicts another": "[worker]\npoll_interval = 60\npoll_longest = 1\n",
+}
+
+
+@pytest.mark.parametrize("model", [ApiGroups, BackupGroups, StoreGroups])
+@pytest.mark.parametrize("case", OF_THE_WORKER)
+def test_program_checks_the_groups_it_reads(tmp_path, case, model):
+    path = written(tmp_path, VALID.replace('password = "from-file"\n', "") + OF_THE_WORKER[case])
+    assert load_groups(model, path, {}).store.encryption_keys
+    assert problems(path)
+
+
+@pytest.mark.parametrize("model", [ApiGroups, BackupGroups])
+def test_unknown_table_is_told_to_every_program(tmp_path, model):
+    with pytest.raises(SettingsError) as caught:
+        load_groups(model, written(tmp_path, VALID + "[notifi]\nx = 1\n"), {})
+    assert [each.where for each in caught.value.problems] == ["notifi"]
+
+
+def test_contradiction_is_told_to_whoever_reads_both(tmp_path):
+    pool = '[[api.pools]]\nname = "p"\npattern = "##"\nlast = 9\n'
+    path = written(tmp_path, VALID + pool + '[rules]\nlabel_pattern = "[A-Z]+"\n')
+    with pytest.raises(SettingsError) as caught:
+        load_groups(ApiGroups, path, {})
+    assert [each.where for each in caught.value.problems] == ["api.pools.0.pattern"]
+    assert load_groups(BackupGroups, path, {})
+
+
+def test_credentials_that_are_not_given_do_not_count(tmp_path):
+    environ = credentials(tmp_path, exchange__oauth__client_secret="c", exchange__oauth__password="p")
+    found = load_groups(ApiGroups, without_password(tmp_path), environ, is_given=lambda name: name.endswith("secret"))
+    assert found.exchange.oauth.client_secret is not None
+    assert found.exchange.oauth.password is None

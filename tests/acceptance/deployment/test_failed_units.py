@@ -1,0 +1,81 @@
+"""What the agent learns of its other units from a real systemd, out of its own sandbox."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lab_agent.crypto import new_key
+from tests.harness.paths import ROOT
+from tests.harness.proof import in_full
+
+SETTINGS = """
+[exchange]
+base_url = "http://127.0.0.1:9/"
+lab_codes_url = "http://codes.lab.example"
+laboratory = "our-guid"
+[exchange.oauth]
+grant = "client_credentials"
+auth_url = "http://127.0.0.1:9"
+client_id = "client"
+[store]
+url = "sqlite:////var/lib/lab-agent/lab-agent.db"
+[lis.folder]
+orders = "/var/lib/lab-agent/orders"
+results = "/var/lib/lab-agent/results"
+[backup]
+folder = "/var/backups/lab-agent"
+[notify.webhook.chat]
+template = "mattermost"
+"""
+LOOK = "from lab_agent.systemd_units import find_failure; print('FOUND', find_failure('lab-agent-backup.service'))"
+CREDENTIALS = ("store.encryption_keys", "exchange.oauth.client_secret", "notify.webhook.chat.url")
+
+
+def prepare(machine: Any) -> None:
+    machine.run("useradd", "--system", "--home-dir", "/var/lib/lab-agent", "lab-agent")
+    machine.shell("install -d -o lab-agent -g lab-agent /var/lib/lab-agent /var/backups/lab-agent")
+    folder = machine.folder / "etc" / "lab-agent"
+    (folder / "credentials").mkdir(parents=True)
+    (folder / "lab-agent.toml").write_text(SETTINGS)
+    for name, value in zip(CREDENTIALS, (new_key(), "a secret", "https://chat.example/hook"), strict=True):
+        (folder / "credentials" / name).write_text(value)
+    units = machine.folder / "etc" / "systemd" / "system"
+    for each in ("lab-agent", "lab-api", "lab-agent-backup"):
+        (units / f"{each}.service").write_text((ROOT / "systemd" / f"{each}.service").read_text())
+        (units / f"{each}.service.d").mkdir()
+        (units / f"{each}.service.d" / "trial.conf").write_text("[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n")
+    url = "[Service]\nLoadCredential=notify.webhook.chat.url:/etc/lab-agent/credentials/notify.webhook.chat.url\n"
+    (units / "lab-agent.service.d" / "webhook.conf").write_text(url)
+    own = (ROOT / "systemd" / "lab-agent.service").read_text().replace("Type=notify", "Type=oneshot").splitlines()
+    dropped = ("ExecStart", "ExecReload", "Restart", "Watchdog", "StartLimit")
+    kept = [line for line in own if not line.startswith(dropped)]
+    program = f'[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\nExecStart=/opt/lab-agent/bin/python -c "{LOOK}"'
+    (units / "look.service").write_text("\n".join(kept).replace("[Service]", program))
+    machine.run("systemctl", "daemon-reload")
+    machine.run("ln", "-s", "/opt/lab-agent/bin/lab-agentctl", "/usr/local/sbin/lab-agentctl")
+
+
+def look(machine: Any) -> str:
+    machine.run("systemctl", "start", "look.service")
+    return str(machine.log("look").rpartition("FOUND ")[2])
+
+
+@pytest.mark.timeout(600)
+@in_full
+@pytest.mark.proof
+def test_failed_backup_is_seen_from_the_sandbox(machine: Any) -> None:
+    """The webhook's address is the worker's alone; the backup fails for want of its database, and then succeeds."""
+    prepare(machine)
+    machine.shell("systemctl start lab-agent-backup || true")
+    assert "result='exit-code, status" in look(machine)
+    assert "since=datetime" in look(machine)
+    machine.shell("SUDO_USER=anna lab-agentctl db upgrade; systemctl start lab-agent-backup")
+    assert look(machine).startswith("None")
+    machine.shell("yes 'a good password' | SUDO_USER=anna lab-agentctl user add bob")
+    recorded = json.loads(machine.shell("lab-agentctl audit list --action user_added --json"))
+    assert [(each["actor"], each["origin"].partition("@")[0]) for each in recorded] == [("anna", "anna/lab-agent")]
+    checked = machine.shell("lab-agentctl check --files || true")
+    assert checked.count("the settings are valid with what the unit gets") == 2
