@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
+from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import Alert
 from lab_agent.monitoring.report import list_conditions, to_open_condition
@@ -83,7 +84,8 @@ def make_plan(
     dropped = tuple(each for each in book.values() if _is_over_untold(each, policy, now))
     gone = {each.key for each in dropped}
     rest = {key: each for key, each in book.items() if key not in gone}
-    items = _choose_items(channel, rest, tellable, policy, now) if _may_send(channel, policy, now) else ()
+    may_try = channel.retry_at is None or channel.retry_at <= now
+    items = _choose_items(channel, rest, tellable, policy, now) if may_try else ()
     return Plan(
         tuple(each for each in changed if each.key not in gone), tuple(each for each in dropped if each.key in known), items
     )
@@ -169,10 +171,6 @@ def _is_over_untold(each: Notification, policy: Policy, now: datetime) -> bool:
     return each.ended_at - each.noticed_at < policy.first_after and now - each.ended_at >= policy.ended_after
 
 
-def _may_send(channel: ChannelRecord, policy: Policy, now: datetime) -> bool:
-    return (channel.retry_at is None or channel.retry_at <= now) and len(_recent(channel, now)) < policy.at_most
-
-
 def _recent(channel: ChannelRecord, now: datetime) -> tuple[str, ...]:
     """What was sent within the last hour; a time that lies ahead was told by another clock, and does not count."""
     return tuple(each for each in channel.sent_at if timedelta() <= now - datetime.fromisoformat(each) < RATE_PERIOD)
@@ -185,12 +183,15 @@ def _choose_items(
     policy: Policy,
     now: datetime,
 ) -> tuple[Item, ...]:
+    """What is told now, all in one message. Once `at_most` were sent within an hour, only what is critical lets one go."""
     starts = [each for key, each in book.items() if each.told_at is None and each.ended_at is None and key in tellable]
     ends = [each for each in book.values() if each.ended_at is not None and now - each.ended_at >= policy.ended_after]
-    is_due = any(now - each.noticed_at >= policy.first_after for each in starts)
+    is_full = len(_recent(channel, now)) >= policy.at_most
+    due = (*(each for each in starts if now - each.noticed_at >= policy.first_after), *ends)
+    lets_go = any(not is_full or CONDITIONS[each.condition].severity is Severity.CRITICAL for each in due)
     still = [each for key, each in book.items() if each.told_at is not None and each.ended_at is None and key in tellable]
     reminds = _is_reminder_due(channel, still, policy, now)
-    if not (is_due or ends or reminds):
+    if not (lets_go or (reminds and not is_full)):
         return ()
     return (
         *(Item(change=Change.STARTED, condition=tellable[each.key]) for each in starts),

@@ -177,7 +177,8 @@ class NotifySettings(SettingsGroup):
     remind_every: Seconds = 86_400.0
     """Seconds between two reminders of all that still holds."""
     at_most: Annotated[int, Field(ge=1, le=1000)] = 12
-    """Notifications that a channel sends within an hour. What is more waits, and is one notification then."""
+    """Notifications that a channel sends within an hour. What is more waits, and is one notification then; what is critical never
+    waits."""
     email: dict[ChannelName, EmailSettings] = Field(default_factory=dict)
     """Channels that send mail."""
     webhook: dict[ChannelName, WebhookSettings] = Field(default_factory=dict)

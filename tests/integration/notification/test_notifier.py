@@ -160,6 +160,17 @@ async def test_thousands_of_alerts_are_one_message(office: Office) -> None:
     assert len(message.items) == 2000
 
 
+async def test_critical_passes_a_channel_that_is_full(office: Office) -> None:
+    channel, worker_of = RecordingChannel(), office.worker
+    for number in range(SETTINGS.at_most + 1):
+        await office.open(make_alert(ConditionId.LABELS_LOW, f"{number}", at=office.clock.now()))
+        await office.looks(worker_of(channel), 0, 60)
+    assert len(channel.sent) == SETTINGS.at_most
+    await office.open(make_alert(at=office.clock.now()))
+    await office.looks(worker_of(channel), 0, 60)
+    assert [len(each.items) for each in channel.sent] == [1] * SETTINGS.at_most + [2]
+
+
 async def test_channel_that_fails_is_told_by_the_others(office: Office) -> None:
     broken, other = RecordingChannel("email.it", reason="the mail server is down"), RecordingChannel()
     worker = office.worker(broken, other)

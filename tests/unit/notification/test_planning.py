@@ -30,6 +30,10 @@ POLICY = Policy(
 )
 
 
+LABELS_LOW = ConditionId.LABELS_LOW
+"""A warning."""
+
+
 @dataclass
 class Desk:
     """A channel with what it has told, and a clock."""
@@ -130,13 +134,58 @@ def test_reminder_a_day_has_all_that_is_open_oldest_first():
 def test_more_than_the_rate_waits_for_the_hour_and_is_one_message():
     desk, alerts, told = Desk(), [], []
     for number in range(30):
-        alerts.append(make_alert(LIS_DOWN, f"{number:02}", at=desk.now))
+        alerts.append(make_alert(LABELS_LOW, f"{number:02}", at=desk.now))
         told.append(desk.look(alerts, 61))
     sent = [each for each in told if each]
     assert len(sent) == 3
     rest = desk.look(alerts, 3600)
     assert rest is not None
     assert sum(len(each.items) for each in sent) + len(rest.items) == 30
+
+
+def full_desk() -> tuple[Desk, list[Alert]]:
+    """A channel that has sent as many as it may within an hour, of what is no more than a warning."""
+    desk, alerts = Desk(), list[Alert]()
+    for number in range(POLICY.at_most + 1):
+        alerts.append(make_alert(LABELS_LOW, f"{number:02}", at=desk.now))
+        sent = desk.look(alerts, 61)
+    assert sent is None
+    return desk, alerts
+
+
+def test_critical_is_told_however_many_were_sent():
+    """At its start, with all that waits, and at its end; a repetition of it too."""
+    desk, alerts = full_desk()
+    for round_ in range(2):
+        critical = make_alert(SERVICE_DOWN, at=desk.now)
+        assert desk.look([*alerts, critical]) is None, "no earlier than any other"
+        started = desk.look([*alerts, critical], 60)
+        assert started is not None
+        assert len(started.items) == (1 if round_ else 2)
+        assert desk.look(alerts, 1) is None
+        ended = desk.look(alerts, 300)
+        assert ended is not None
+        assert [each.change for each in ended.items] == [Change.ENDED]
+
+
+def test_warning_waits_beside_a_critical_that_was_told():
+    desk, alerts = full_desk()
+    critical = make_alert(SERVICE_DOWN, at=desk.now)
+    assert desk.look([*alerts, critical], 60) is not None
+    alerts = [*alerts, critical, make_alert(LABELS_LOW, "new", at=desk.now)]
+    assert desk.look(alerts, 61) is None
+    assert desk.look(alerts[1:], 600) is None, "nor is the end of one told"
+    assert desk.look(alerts[1:], 3600) is not None
+
+
+def test_reminder_waits_for_the_hour():
+    desk = Desk(policy=replace(POLICY, remind_every=timedelta(seconds=400)))
+    alerts = [make_alert(SERVICE_DOWN)]
+    for number in range(POLICY.at_most):
+        assert desk.look([*alerts, *(make_alert(LABELS_LOW, str(each)) for each in range(number))], 61) is not None
+    seen = [*alerts, *(make_alert(LABELS_LOW, str(each)) for each in range(POLICY.at_most - 1))]
+    assert desk.look(seen, 500) is None
+    assert desk.look(seen, 3600) is not None
 
 
 def test_channel_that_is_down_for_hours_tells_once_when_it_works_again():
