@@ -55,7 +55,7 @@ def try_messages(  # noqa: PLR0913, PLR0917 - one option for each thing that a t
     assignments: SetOption = None,
     write: Annotated[bool, typer.Option("--write", help="Ask for what is missing, and add the lines to their files.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --write: add what is certain, without asking.")] = False,
-    show_patient: Annotated[bool, typer.Option("--show-patient", help="Show segments that name the patient.")] = False,
+    show_patient: Annotated[bool, typer.Option("--show-patient", help="Show what names the patient.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

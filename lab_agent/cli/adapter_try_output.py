@@ -107,7 +107,7 @@ def _message_json(message: TriedMessage, *, show_patient: bool) -> Row:
 
 def _shown_text(line: TraceLine, *, show_patient: bool) -> str:
     if line.personal and not show_patient:
-        return f"{line.place:<7} {_HIDDEN}"
+        return f"{line.place:<7} {shorten(line.open_text, _LONGEST_LINE) + ' ' if line.open_text else ''}{_HIDDEN}"
     return f"{line.place:<7} {shorten(line.text, _LONGEST_LINE)}"
 
 

@@ -7,9 +7,10 @@ read the same, and under the same id.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -22,6 +23,9 @@ from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceL
 from lab_agent.serialization import load_message
 
 _MAX_TRACE_TEXT = 300
+_SHORTEST_NAME = 3
+_MAX_NAMES = 40
+_PATIENT = "patient"
 _KINDS: Mapping[str, type[LabReport | LabRejection | AccessionUpdate]] = {
     "report": LabReport,
     "rejection": LabRejection,
@@ -47,26 +51,65 @@ def parse_json_message(raw: bytes, name: str, *, zone: ZoneInfo | None, table: s
     except DataInvalidError as exc:
         content, problem = None, format_problems(exc)
     part = ParsedPart(message_id=message_id(name, raw), content=content, problem=problem)
-    return ParsedMessage(parts=(part,), trace=trace_json(raw, content), suggestions=_suggest_time_zone(raw, part, zone, table))
+    tree = _load_object(raw)
+    return ParsedMessage(
+        parts=(part,),
+        trace=tuple(_trace_members(tree, content)),
+        suggestions=_suggest_time_zone(raw, part, zone, table),
+        names=_names_in(tree),
+    )
 
 
-def trace_json(raw: bytes, content: LabMessage | None) -> tuple[TraceLine, ...]:
-    """The members of a JSON object and what was read of each; lists of objects entry by entry. Empty if it is no JSON object."""
+def name_words(texts: Iterable[str]) -> frozenset[str]:
+    """The words of names by which other texts are searched; the empty one, which is in each, where there are too many."""
+    words = (word.strip(".,;:").casefold() for text in texts for word in text.split())
+    names = frozenset(islice((word for word in words if len(word) >= _SHORTEST_NAME), _MAX_NAMES + 1))
+    return names if len(names) <= _MAX_NAMES else frozenset({""})
+
+
+def names_somebody(text: str, names: frozenset[str]) -> bool:
+    """Whether one of the names is in a text."""
+    return any(name in text.casefold() for name in names)
+
+
+def _load_object(raw: bytes) -> Mapping[str, Any]:
+    """The JSON object; empty if it is none."""
     try:
         tree = exact_json.loads(exact_json.strip_byte_order_mark(raw))
     except DataInvalidError:
-        return ()
-    return tuple(_trace_members(tree, content)) if isinstance(tree, dict) else ()
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def _names_in(tree: Mapping[str, Any]) -> frozenset[str]:
+    patient = tree.get(_PATIENT)
+    return name_words(_texts([patient.get(name) for name in ("family", "given")] if isinstance(patient, dict) else patient))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
 
 
 def _trace_members(tree: Mapping[str, Any], content: LabMessage | None) -> Iterator[TraceLine]:
-    known = _known_members(tree)
+    """The members, and what was read of each; lists of objects entry by entry. One that nobody reads may name the patient."""
+    known, names = _known_members(tree), _names_in(tree)
     for place, value in _members(tree):
         name, _, index = place.partition("[")
         meaning = ""
         if name == "observations" and isinstance(content, LabReport):
             meaning = describe_observation(content.observations[int(index[:-1])])
-        yield TraceLine(place=shorten(place), text=_text(value), meaning=meaning, skipped=name not in known or value is None)
+        text = _text(value)
+        yield TraceLine(
+            place=shorten(place),
+            text=text,
+            meaning=meaning,
+            skipped=name not in known or value is None,
+            personal=name == _PATIENT or (name not in known and value is not None) or names_somebody(text, names),
+        )
 
 
 def _known_members(tree: Mapping[str, Any]) -> frozenset[str]:

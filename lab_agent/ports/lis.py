@@ -107,7 +107,8 @@ class ParsedPart:
 class TraceLine:
     """One element of a raw message (a segment, a row, a member) and what was read from it; `skipped`: nothing was.
 
-    `personal`: `text` may identify the patient, and is shown on request alone; `meaning` never does.
+    `personal`: `text` may identify the patient, and is shown on request alone; else `open_text`, which is what of it does not.
+    `meaning` never identifies anybody.
     """
 
     place: str
@@ -115,6 +116,7 @@ class TraceLine:
     meaning: str = ""
     skipped: bool = False
     personal: bool = False
+    open_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

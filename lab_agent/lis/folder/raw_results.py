@@ -19,7 +19,15 @@ from lab_agent.lis.folder.csv_table import detect_encoding
 from lab_agent.lis.folder.documents import DocumentReader, MissingDocuments
 from lab_agent.lis.folder.files import SettleTracker, matches_pattern
 from lab_agent.lis.folder.settings import CsvSettings, FolderSettings
-from lab_agent.lis.raw_messages import describe_observation, format_problems, message_id, parse_json_message
+from lab_agent.lis.patient_columns import PATIENT_FIELDS
+from lab_agent.lis.raw_messages import (
+    describe_observation,
+    format_problems,
+    message_id,
+    name_words,
+    names_somebody,
+    parse_json_message,
+)
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 from lab_agent.serialization import load_message
 
@@ -152,8 +160,16 @@ def parsed_csv(results: CsvResults, file_id: str, suggestions: tuple[MapSuggesti
         )
         for report in results.reports
     )
-    rows = sorted((line for report in results.reports for line in _trace_report(results, report)), key=lambda line: line[0])
-    return ParsedMessage(parts=parts, trace=(*_trace_headings(results), *(line for _, line in rows)), suggestions=suggestions)
+    names = _names_in(results)
+    traced = (line for report in results.reports for line in _trace_report(results, report, names))
+    rows = sorted(traced, key=lambda line: line[0])
+    trace = (*_trace_headings(results), *(line for _, line in rows))
+    return ParsedMessage(parts=parts, trace=trace, suggestions=suggestions, names=names)
+
+
+def _names_in(results: CsvResults) -> frozenset[str]:
+    table = results.table
+    return name_words(table.cell(row, field) for _, row in table.rows for field in ("patient_family", "patient_given"))
 
 
 def _trace_headings(results: CsvResults) -> Iterator[TraceLine]:
@@ -163,14 +179,25 @@ def _trace_headings(results: CsvResults) -> Iterator[TraceLine]:
         yield TraceLine(place=f"column {index + 1}", text=heading, meaning=name or "", skipped=name is None)
 
 
-def _trace_report(results: CsvResults, report: CsvReport) -> Iterator[tuple[int, TraceLine]]:
+def _trace_report(results: CsvResults, report: CsvReport, names: frozenset[str]) -> Iterator[tuple[int, TraceLine]]:
     """The rows of a report; its observations are in the sequence of the rows that have one."""
     observations = iter(report.message.observations if isinstance(report.message, LabReport) else ())
     table = results.table
+    is_open = {index for name, index in table.columns.items() if name not in PATIENT_FIELDS}
     for number, cells in report.rows:
         observation = next(observations, None) if has_value(table.cells(cells)) else None
         words = [describe_observation(observation)] if observation else []
         words += ["not performed"] if table.cell(cells, "not_performed") else []
-        text = table.layout.delimiter.join(cells)
-        skipped = report.message is not None and not words
-        yield number, TraceLine(place=f"row {number}", text=text, meaning=", ".join(words), skipped=skipped)
+        # What is in a column that nobody reads may name the patient.
+        shown = [each if index in is_open and not names_somebody(each, names) else "…" for index, each in enumerate(cells)]
+        yield (
+            number,
+            TraceLine(
+                place=f"row {number}",
+                text=table.layout.delimiter.join(cells),
+                meaning=", ".join(words),
+                skipped=report.message is not None and not words,
+                personal=any(each != seen and each.strip() for each, seen in zip(cells, shown, strict=True)),
+                open_text=table.layout.delimiter.join(shown),
+            ),
+        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
 from lab_agent.domain.text import shorten
@@ -17,7 +16,6 @@ from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.parser import (
-    HL7_NULL,
     InvalidMessageError,
     Message,
     Segment,
@@ -37,16 +35,15 @@ from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
 from lab_agent.lis.hl7v2.transport.mllp import FS, VT, describe_too_long
+from lab_agent.lis.raw_messages import name_words, names_somebody
 from lab_agent.lis.value_reading import UnreadableValueError
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})
 _GROUPED_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE"})
 _SPECIMEN_SEGMENTS = frozenset({"SPM", "SAC"})
-_SHORTEST_NAME = 3
 _MAX_TRACED = 2_000
 """Segments of a message that are shown: a person reads no more, and the whole is read by `parse_results` in any case."""
-_MAX_NAMES = 40
 _SHOWN_VALUES = (
     ("line", "line"),
     ("order", "order"),
@@ -117,7 +114,7 @@ def trace_segments(message: Message, settings: Hl7v2Settings) -> Iterator[TraceL
             text=segment.separators.field.join(segment.fields if segment.name != "MSH" else (segment.name, *segment.fields[2:])),
             meaning=meaning,
             skipped=not meaning,
-            personal=segment.name in _PERSONAL_SEGMENTS or _names_somebody(segment, names),
+            personal=segment.name in _PERSONAL_SEGMENTS or names_somebody(" ".join(segment.fields), names),
         )
     if (rest := len(message.segments) - _MAX_TRACED) > 0:
         yield TraceLine(place=f"{_MAX_TRACED + 1} …", text="", meaning=f"{rest} more segments are read and not shown")
@@ -260,11 +257,4 @@ def _patient_names(message: Message) -> frozenset[str]:
         for each in segment.repetitions(field)
         for part in (1, 2, 3)
     )
-    words = (word.casefold() for text in texts for word in text.split() if len(word) >= _SHORTEST_NAME and word != HL7_NULL)
-    names = frozenset(islice(words, _MAX_NAMES + 1))
-    return names if len(names) <= _MAX_NAMES else frozenset({""})  # too many to search for: each segment may name one
-
-
-def _names_somebody(segment: Segment, names: frozenset[str]) -> bool:
-    text = " ".join(segment.fields).casefold()
-    return any(name in text for name in names)
+    return name_words(texts)

@@ -251,6 +251,47 @@ def test_other_adapters_try_too(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "folder.toml").read_text() == "[csv]\ndecimal_comma = true\n"
 
 
+PATIENT = {"family": "Quarkington", "given": ["Xerxes"], "birth_date": "1971-04-05", "gender": "female"}
+REPORT = {
+    "report_id": "B1", "order": "R1", "status": "final", "effective": "2026-03-02", "issued": "2026-03-02T10:00:00Z",
+    "patient": PATIENT,
+    "observations": [{"code": {"code": "718-7"}, "value_quantity": {"value": 132, "unit": "g/L"}, "note": "for Quarkington"}],
+}  # fmt: skip
+COLUMNS = ("family", "given", "birth_date", "sex")
+HEADINGS = "report_id;barcode;effective;code;value;unit;patient_family;patient_given;patient_birth_date;patient_sex"
+ROW = "B1;42;2026-03-02T10:00:00Z;718-7;132;g/L;Quarkington;Xerxes;1971-04-05;female"
+PERSONAL = ("Quarkington", "Xerxes", "1971", "female")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("name", "file", "content"),
+    [
+        ("folder", "r.csv", f"{HEADINGS}\n{ROW}\n"),
+        ("folder", "bad.csv", f"{HEADINGS}\n{ROW.replace('132', 'x').replace('1971-04-05', '1971-44-05')}\n"),
+        ("folder", "unread.csv", f"{HEADINGS.replace('patient_', '')}\n{ROW}\n"),
+        ("folder", "r.json", json.dumps(REPORT)),
+        ("http", "r.json", json.dumps(REPORT)),
+        ("sql", "bad.json", json.dumps({**REPORT, "status": "nothing", "patient": {**PATIENT, "birth_date": "1971-44-05"}})),
+        ("http", "more.json", json.dumps({**REPORT, "patientName": "Xerxes Quarkington", "sex": "female"})),
+        ("folder", "odd.json", json.dumps({**REPORT, "patient": "Xerxes Quarkington, 1971, female"})),
+    ],
+)
+def test_patient_of_any_format_is_shown_on_request(
+    cli: Cli, tmp_path: Path, name: str, file: str, content: str, form: tuple[str, ...]
+) -> None:
+    (tmp_path / file).write_text(content)
+    mapped = file.endswith(".csv") and "unread" not in file
+    columns = ["--set", "csv.code_system=http://loinc.org"] if file.endswith(".csv") else []
+    for column in COLUMNS if mapped else ():
+        columns += ["--set", f"csv.columns.patient_{column}=patient_{column}"]
+    hidden = cli("adapter", name, "try", file, *columns, *form)
+    assert not [each for each in PERSONAL if each in hidden.out + hidden.err]
+    assert "B1" in hidden.out
+    shown = cli("adapter", name, "try", file, *columns, *form, "--show-patient")
+    assert "Quarkington" in shown.out
+
+
 def test_help_names_the_laboratory_system(cli: Cli) -> None:
     assert "NAME" in cli("adapter", "--help").out
     assert "try" in cli("adapter", "anything", "--help").out
