@@ -1,4 +1,3 @@
-# ruff: noqa: S101 — what a suite of tests runs with
 """How the tests of the contract suite run: each on a bench of its own, while somebody watches the event loop."""
 
 from __future__ import annotations
@@ -7,12 +6,15 @@ import asyncio
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import SkipTest
 
+from lab_agent.domain.text import shorten
 from lab_agent.errors import LabAgentError
 from lab_agent.lis.testing.harness import Bench, LisState, MemoryInbox
 from lab_agent.lis.testing.loop_watch import watch_event_loop
@@ -21,6 +23,7 @@ from lab_agent.ports.lis import Inbox, Lis
 C = TypeVar("C", bound="BenchSuite")
 TIMEOUT_SECONDS = 10.0
 """Seconds the suite waits for what must happen."""
+_MAX_DIFFERENCES, _LONGEST = 5, 200
 
 
 class BenchSuite(ABC):
@@ -39,6 +42,9 @@ def with_bench(test: Callable[[C, Bench], Awaitable[None]]) -> Callable[[C, Path
         try:
             async with watch_event_loop():
                 await test(suite, bench)
+        except Exception as exc:
+            exc.add_note(f"The contract: {' '.join((test.__doc__ or '').split())}")
+            raise
         finally:
             await bench.close()
 
@@ -71,16 +77,16 @@ async def change_state(bench: Bench, state: LisState) -> None:
 
 async def collect_exactly(adapter: Lis, inbox: MemoryInbox, count: int) -> None:
     """Collect until the inbox holds `count` messages, then once more: a surplus message would arrive now."""
-    await collect_until(adapter, lambda: len(inbox.messages) >= count, f"{count} messages in the inbox")
+    await collect_until(adapter, lambda: len(inbox.messages), count, "messages in the inbox")
     with suppress(LabAgentError):
         await adapter.collect()
-    assert len(inbox.messages) == count, f"{len(inbox.messages)} messages in the inbox instead of {count}"
+    expect("messages in the inbox", len(inbox.messages), count)
 
 
 async def collect_until_attempted(adapter: Lis, inbox: MemoryInbox) -> None:
     """Collect until the adapter has attempted a delivery that was set up to fail."""
     with suppress(TimeoutError):
-        await collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), "an attempt", timeout=2.0)
+        await collect_until(adapter, lambda: not (inbox.fail_before or inbox.fail_after), 1, "an attempt", timeout=2.0)
 
 
 async def wait_for_unacknowledged(bench: Bench, unacknowledged: int) -> None:
@@ -88,7 +94,7 @@ async def wait_for_unacknowledged(bench: Bench, unacknowledged: int) -> None:
 
     async def problem() -> str:
         left = await bench.unacknowledged_count()
-        return "" if left == unacknowledged else f"{left} unacknowledged messages instead of {unacknowledged}"
+        return "" if left == unacknowledged else f"unacknowledged messages: expected {unacknowledged}, came {left}"
 
     await wait_until(problem)
 
@@ -102,13 +108,45 @@ async def wait_until(find_problem: Callable[[], Awaitable[str]]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def collect_until(adapter: Lis, is_reached: Callable[[], bool], what: str, *, timeout: float | None = None) -> None:
-    """Collect, as the agent does again and again, until something is so. Raises `TimeoutError`."""
-    end = time.monotonic() + (timeout or TIMEOUT_SECONDS)
-    while not is_reached():
+async def collect_until(adapter: Lis, number: Callable[[], int], least: int, what: str, *, timeout: float | None = None) -> None:
+    """Collect, as the agent does again and again, until there are at least so many. Raises `TimeoutError`."""
+    end, last = time.monotonic() + (timeout or TIMEOUT_SECONDS), ""
+    while number() < least:
         if time.monotonic() > end:
-            raise TimeoutError(f"timed out waiting for {what}")
-        with suppress(LabAgentError):
+            raise TimeoutError(f"{what}: expected {least}, came {number()} in time{last}")
+        try:
             await adapter.collect()
-        if not is_reached():
+        except LabAgentError as exc:
+            last = f"; collect raised {type(exc).__name__}: {exc}"
+        if number() < least:
             await asyncio.sleep(0.01)
+
+
+def expect(what: str, came: object, expected: object) -> None:
+    """Raise `AssertionError` with each place where what came is not what was expected; digits count, as in 1.20."""
+    if found := list(_differences(came, expected)):
+        rest = f"; {len(found) - _MAX_DIFFERENCES} more" if len(found) > _MAX_DIFFERENCES else ""
+        raise AssertionError(f"{what}: {'; '.join(found[:_MAX_DIFFERENCES])}{rest}")
+
+
+async def expect_orders(bench: Bench, *keys: str) -> None:
+    """Raise `AssertionError` unless the LIS has received these orders, each once."""
+    expect("orders in the LIS", list(await bench.orders()), list(keys))
+
+
+def demand(holds: bool, expected: str, came: object) -> None:
+    """Raise `AssertionError` unless it holds."""
+    if not holds:
+        raise AssertionError(f"expected {expected}, came {came}")
+
+
+def _differences(came: Any, expected: Any, place: str = "") -> Iterator[str]:
+    at = f"{place}: " if place else ""
+    if is_dataclass(expected) and type(came) is type(expected):
+        for each in fields(expected):
+            yield from _differences(getattr(came, each.name), getattr(expected, each.name), f"{place}.{each.name}".lstrip("."))
+    elif isinstance(expected, list | tuple) and isinstance(came, list | tuple) and len(came) == len(expected):
+        for number, (one, other) in enumerate(zip(came, expected, strict=True)):
+            yield from _differences(one, other, f"{place}[{number}]")
+    elif came != expected or (isinstance(expected, Decimal) and str(came) != str(expected)):
+        yield f"{at}expected {shorten(repr(expected), _LONGEST)}, came {shorten(repr(came), _LONGEST)}"

@@ -1,4 +1,3 @@
-# ruff: noqa: S101 — a suite of tests asserts
 """The contract suite: what every adapter must guarantee, whatever the laboratory system behind it is.
 
 It checks both sides: what the adapter returns and what the LIS received. A restart is a new adapter on the same LIS; the old
@@ -9,11 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab_agent.domain.lab_messages import LabMessage, LabReport
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.registry import interface_problems
 from lab_agent.lis.testing.bench_runs import (
     collect_exactly,
     collect_until_attempted,
+    demand,
+    expect,
+    expect_orders,
     running_adapter,
     wait_for_unacknowledged,
     with_bench,
@@ -21,7 +24,7 @@ from lab_agent.lis.testing.bench_runs import (
 from lab_agent.lis.testing.fault_suite import FaultContract
 from lab_agent.lis.testing.harness import Bench, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
-from lab_agent.ports.lis import SubmitResult
+from lab_agent.ports.lis import Lis, SubmitResult
 
 
 class AdapterContract(FaultContract):
@@ -34,7 +37,7 @@ class AdapterContract(FaultContract):
     @with_bench
     async def test_the_class_is_an_adapter(self, bench: Bench) -> None:
         """The class has everything that the agent calls."""
-        assert interface_problems(type(bench.adapter()), "adapter") == ()
+        expect("what the class lacks", interface_problems(type(bench.adapter()), "adapter"), ())
 
     @with_bench
     async def test_a_healthy_lis_passes_the_check(self, bench: Bench) -> None:
@@ -58,9 +61,10 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, MemoryInbox()) as adapter:
             for order in orders:
                 await adapter.prepare(order)
-                assert isinstance(await adapter.submit(order), SubmitResult)
-                assert await adapter.was_received(order.key) is not False
-        assert sorted(await bench.orders()) == sorted(order.key for order in orders)
+                given = await adapter.submit(order)
+                demand(isinstance(given, SubmitResult), "a SubmitResult from submit", repr(given))
+                await _expect_received(adapter, order.key)
+        expect("orders in the LIS", sorted(await bench.orders()), sorted(order.key for order in orders))
 
     @with_bench
     async def test_a_prepared_order_is_not_seen_by_the_lis(self, bench: Bench) -> None:
@@ -69,10 +73,11 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
             await adapter.prepare(order)
-            assert list(await bench.orders()) == []
-            assert await adapter.was_received(order.key) is not True
+            await expect_orders(bench)
+            known = await adapter.was_received(order.key)
+            demand(known is not True, "was_received not to be True of an order that was only prepared", known)
             await adapter.submit(order)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_crash_after_prepare_gives_one_order(self, bench: Bench) -> None:
@@ -81,8 +86,8 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await adapter.prepare(order)
         async with running_adapter(bench, MemoryInbox()) as adapter:
-            assert await resume_submit(adapter, order, prepared_committed=False)
-        assert list(await bench.orders()) == [order.key]
+            await resume_submit(adapter, order, prepared_committed=False)
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_crash_before_submit_gives_at_most_one_order(self, bench: Bench) -> None:
@@ -92,7 +97,7 @@ class AdapterContract(FaultContract):
             await adapter.prepare(order)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             settled = await resume_submit(adapter, order, prepared_committed=True)
-        assert list(await bench.orders()) == ([order.key] if settled else [])
+        await expect_orders(bench, *([order.key] if settled else []))
 
     @with_bench
     async def test_a_crash_after_submit_gives_one_order(self, bench: Bench) -> None:
@@ -101,11 +106,11 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await submit_order(adapter, order)
         for _ in range(3):
-            assert list(await bench.orders()) == [order.key]
+            await expect_orders(bench, order.key)
             async with running_adapter(bench, MemoryInbox()) as adapter:
-                assert await adapter.was_received(order.key) is not False
+                await _expect_received(adapter, order.key)
                 await resume_submit(adapter, order, prepared_committed=True)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_submit_may_be_repeated_where_the_adapter_says_so(self, bench: Bench) -> None:
@@ -116,7 +121,7 @@ class AdapterContract(FaultContract):
             if adapter.idempotent:
                 await adapter.submit(order)
                 await submit_order(adapter, order)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_withdrawals_may_be_repeated_and_none_is_lost(self, bench: Bench) -> None:
@@ -128,8 +133,8 @@ class AdapterContract(FaultContract):
             await adapter.cancel(order.key, (first,), "withdrawn by the clinic")
             await adapter.cancel(order.key, (first,), "withdrawn by the clinic")
             await adapter.cancel(order.key, (second,), "withdrawn by the clinic")
-        assert set(await bench.cancelled_lines()) == {first, second}
-        assert list(await bench.orders()) == [order.key]
+        expect("lines cancelled in the LIS", sorted(set(await bench.cancelled_lines())), sorted({first, second}))
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_report_arrives_digit_for_digit_and_is_acknowledged(self, bench: Bench) -> None:
@@ -139,8 +144,7 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, 1)
             await wait_for_unacknowledged(bench, 0)
-        assert inbox.contents == [self.expected(report)]
-        assert quantity_texts(inbox.contents[0]) == quantity_texts(self.expected(report))
+        expect("messages in the inbox", inbox.contents, [self.expected(report)])
 
     @with_bench
     async def test_a_rejection_arrives(self, bench: Bench) -> None:
@@ -149,7 +153,7 @@ class AdapterContract(FaultContract):
         await bench.publish(rejection)
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, 1)
-        assert inbox.contents == [self.expected(rejection)]
+        expect("messages in the inbox", inbox.contents, [self.expected(rejection)])
 
     @with_bench
     async def test_nothing_is_acknowledged_before_it_is_stored(self, bench: Bench) -> None:
@@ -159,11 +163,11 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, inbox) as adapter:
             await collect_until_attempted(adapter, inbox)
         if not inbox.messages:
-            assert await bench.unacknowledged_count() == 1
+            expect("unacknowledged messages while nothing is stored", await bench.unacknowledged_count(), 1)
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, 1)
             await wait_for_unacknowledged(bench, 0)
-        assert inbox.contents == [self.expected(report)]
+        expect("messages in the inbox", inbox.contents, [self.expected(report)])
 
     @with_bench
     async def test_a_crash_before_the_acknowledgement_makes_no_second_message(self, bench: Bench) -> None:
@@ -175,7 +179,7 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, 1)
             await wait_for_unacknowledged(bench, 0)
-        assert inbox.contents == [self.expected(report)]
+        expect("messages in the inbox", inbox.contents, [self.expected(report)])
 
     @with_bench
     async def test_a_value_that_was_corrected_there_and_back_is_three_messages(self, bench: Bench) -> None:
@@ -187,7 +191,7 @@ class AdapterContract(FaultContract):
                 await bench.publish(version)
                 await collect_exactly(adapter, inbox, count)
                 await wait_for_unacknowledged(bench, 0)
-        assert inbox.contents == [self.expected(version) for version in versions]
+        expect("messages in the inbox", inbox.contents, [self.expected(version) for version in versions])
 
     @with_bench
     async def test_versions_out_of_order_all_arrive(self, bench: Bench) -> None:
@@ -199,7 +203,7 @@ class AdapterContract(FaultContract):
                 await bench.publish(version)
             await collect_exactly(adapter, inbox, 2)
             await wait_for_unacknowledged(bench, 0)
-        assert sorted(map(repr, inbox.contents)) == sorted(repr(self.expected(version)) for version in versions)
+        expect("messages in the inbox", sorted(inbox.contents, key=repr), sorted(map(self.expected, versions), key=repr))
 
     @with_bench
     async def test_a_restart_in_the_middle_loses_and_duplicates_nothing(self, bench: Bench) -> None:
@@ -218,12 +222,9 @@ class AdapterContract(FaultContract):
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, len(reports))
             await wait_for_unacknowledged(bench, 0)
-        assert all(self.expected(report) in inbox.contents for report in reports)
+        expect("messages in the inbox", sorted(inbox.contents, key=repr), sorted(map(self.expected, reports), key=repr))
 
 
-def quantity_texts(message: LabMessage) -> list[str]:
-    """The quantities of a message as written, with those of its reference ranges: 1.20 is not 1.2."""
-    observations = message.observations if isinstance(message, LabReport) else ()
-    ranges = [bounds for one in observations for bounds in one.reference_ranges]
-    quantities = [*(one.value_quantity for one in observations), *(end for each in ranges for end in (each.low, each.high))]
-    return [str(quantity.value) for quantity in quantities if quantity]
+async def _expect_received(adapter: Lis, key: OrderKey) -> None:
+    known = await adapter.was_received(key)
+    demand(known is not False, "was_received not to be False of an order that the LIS has", known)

@@ -1,4 +1,3 @@
-# ruff: noqa: S101 — a suite of tests asserts
 """What an adapter must guarantee when the laboratory system does not do what it should: is away, refuses, sends what is wrong.
 
 Each wrong word of an adapter has its price: an order sent twice, an order never sent, a result that nobody ever sees.
@@ -17,6 +16,9 @@ from lab_agent.lis.testing.bench_runs import (
     change_state,
     collect_exactly,
     collect_until,
+    demand,
+    expect,
+    expect_orders,
     running_adapter,
     wait_until,
     with_bench,
@@ -37,7 +39,7 @@ class FaultContract(BenchSuite):
         """The agent learns of an outage, and of its end, by `check`."""
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await change_state(bench, LisState.UNREACHABLE)
-            assert await _notices_outage(adapter), "check raised nothing while the LIS was unreachable"
+            demand(await _notices_outage(adapter), "check to raise a Failure while the LIS is unreachable", "no Failure")
             await change_state(bench, LisState.WORKING)
             await _wait_until_healthy(adapter)
 
@@ -48,12 +50,12 @@ class FaultContract(BenchSuite):
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await change_state(bench, LisState.UNREACHABLE)
             await _notices_outage(adapter)
-            assert await _failure_of_submit(adapter, order) is LisUnavailable
+            await _expect_failure(adapter, order, LisUnavailable)
             await change_state(bench, LisState.WORKING)
-            assert list(await bench.orders()) == []
+            await expect_orders(bench)
             await _wait_until_healthy(adapter)
             await submit_order(adapter, order)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_an_unreachable_lis_is_not_said_to_lack_the_order(self, bench: Bench) -> None:
@@ -63,9 +65,10 @@ class FaultContract(BenchSuite):
             await submit_order(adapter, order)
             await change_state(bench, LisState.UNREACHABLE)
             with suppress(Failure):
-                assert await adapter.was_received(order.key) is not False
+                known = await adapter.was_received(order.key)
+                demand(known is not False, "was_received not to be False while the LIS is unreachable", known)
             await change_state(bench, LisState.WORKING)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_withdrawal_is_not_lost_while_the_lis_is_unreachable(self, bench: Bench) -> None:
@@ -96,7 +99,7 @@ class FaultContract(BenchSuite):
             await submit_order(adapter, order)
         finally:
             await adapter.stop()
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_lost_answer_is_an_unknown_outcome(self, bench: Bench) -> None:
@@ -104,11 +107,11 @@ class FaultContract(BenchSuite):
         order = make_order(34)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await change_state(bench, LisState.SILENT)
-            assert await _failure_of_submit(adapter, order) is LisOutcomeUnknown
+            await _expect_failure(adapter, order, LisOutcomeUnknown)
             await change_state(bench, LisState.WORKING)
             await _wait_until_healthy(adapter)
             await resume_submit(adapter, order, prepared_committed=True)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_refusal_is_final(self, bench: Bench) -> None:
@@ -116,9 +119,9 @@ class FaultContract(BenchSuite):
         order = make_order(35)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await change_state(bench, LisState.REFUSING)
-            assert await _failure_of_submit(adapter, order) is LisRejected
+            await _expect_failure(adapter, order, LisRejected)
             await change_state(bench, LisState.WORKING)
-        assert list(await bench.orders()) == []
+        await expect_orders(bench)
 
     @with_bench
     async def test_a_busy_lis_is_tried_again_when_it_asks_to(self, bench: Bench) -> None:
@@ -126,12 +129,12 @@ class FaultContract(BenchSuite):
         order = make_order(36)
         async with running_adapter(bench, MemoryInbox()) as adapter:
             await change_state(bench, LisState.BUSY)
-            failure = await _submit_failure(adapter, order)
-            assert isinstance(failure, LisUnavailable)
-            assert failure.retry_after is not None, "the wait that the LIS asked for was not handed on"
+            failure = await _expect_failure(adapter, order, LisUnavailable)
+            wait = getattr(failure, "retry_after", None)
+            demand(wait is not None, "the wait that the LIS asked for as retry_after", wait)
             await change_state(bench, LisState.WORKING)
             await submit_order(adapter, order)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_slow_lis_blocks_nobody_else(self, bench: Bench) -> None:
@@ -141,7 +144,7 @@ class FaultContract(BenchSuite):
             await change_state(bench, LisState.SLOW)
             await submit_order(adapter, order)
             await change_state(bench, LisState.WORKING)
-        assert list(await bench.orders()) == [order.key]
+        await expect_orders(bench, order.key)
 
     @with_bench
     async def test_a_withdrawal_names_every_line(self, bench: Bench) -> None:
@@ -159,12 +162,13 @@ class FaultContract(BenchSuite):
         inbox = MemoryInbox()
         await bench.publish_bad()
         async with running_adapter(bench, inbox) as adapter:
-            await collect_until(adapter, lambda: bool(inbox.rejections), "a rejection in the inbox")
+            await collect_until(adapter, lambda: len(inbox.rejections), 1, "rejections in the inbox")
             await _wait_for_bad_results(bench, 1)
             await collect_exactly(adapter, inbox, 0)
             await collect_exactly(adapter, inbox, 0)
-            assert len(inbox.rejections) == 1, "one bad result is rejected again and again, under new ids"
-            assert all(reason.strip() for reason in inbox.rejections.values())
+            expect("rejections of one bad result, whose id stays the same", len(inbox.rejections), 1)
+            reasons = list(inbox.rejections.values())
+            demand(all(reason.strip() for reason in reasons), "a reason with each rejection", reasons)
             if isinstance(adapter, RawMessageParser):
                 await _check_replay(adapter, inbox)
         await _wait_for_bad_results(bench, 1)
@@ -177,13 +181,14 @@ class FaultContract(BenchSuite):
             return
         order = make_order(50)
         rendered = [await adapter.render_order(order) for _ in range(2)]
-        assert list(await bench.orders()) == []
+        await expect_orders(bench)
         for messages in rendered:
-            assert messages, "render_order gives nothing"
-            assert all(isinstance(each, RenderedOrder) and each.content for each in messages)
+            demand(bool(messages), "a message from render_order", "none")
+            are_rendered = all(isinstance(each, RenderedOrder) and each.content for each in messages)
+            demand(are_rendered, "RenderedOrder with content from render_order", repr(messages))
             names = [each.name for each in messages]
-            assert len(set(names)) == len(names), "render_order gives two messages of one name"
-            assert all(name and "/" not in name for name in names), "a name of render_order is no file name"
+            demand(len(set(names)) == len(names), "another name of each message of render_order", names)
+            demand(all(name and "/" not in name for name in names), "names of render_order that are file names", names)
 
     @with_bench
     async def test_a_bad_result_stops_no_good_one(self, bench: Bench) -> None:
@@ -195,7 +200,7 @@ class FaultContract(BenchSuite):
             await bench.publish(report)
         async with running_adapter(bench, inbox) as adapter:
             await collect_exactly(adapter, inbox, len(reports))
-            await collect_until(adapter, lambda: len(inbox.rejections) >= len(reports), f"{len(reports)} rejections")
+            await collect_until(adapter, lambda: len(inbox.rejections), len(reports), "rejections in the inbox")
             await _wait_for_bad_results(bench, len(reports))
 
 
@@ -207,9 +212,12 @@ async def _submit_failure(adapter: Lis, order: LabOrder) -> Failure | None:
     return None
 
 
-async def _failure_of_submit(adapter: Lis, order: LabOrder) -> type[Failure] | None:
+async def _expect_failure(adapter: Lis, order: LabOrder, expected: type[Failure]) -> Failure | None:
+    """Submit an order; gives the failure, which is of that type."""
     failure = await _submit_failure(adapter, order)
-    return None if failure is None else type(failure)
+    came = "no failure" if failure is None else f"{type(failure).__name__}: {failure}"
+    demand(type(failure) is expected, f"{expected.__name__} from submit", came)
+    return failure
 
 
 async def _failure_of_check(adapter: Lis) -> Failure | None:
@@ -252,7 +260,7 @@ async def _wait_until_healthy(adapter: Lis) -> None:
 
     async def problem() -> str:
         failure = await _failure_of_check(adapter)
-        return "" if failure is None else f"check still fails although the LIS works again: {failure}"
+        return "" if failure is None else f"expected check to raise nothing once the LIS works again, came {failure}"
 
     await wait_until(problem)
 
@@ -260,7 +268,7 @@ async def _wait_until_healthy(adapter: Lis) -> None:
 async def _wait_for_cancelled(bench: Bench, lines: set[str]) -> None:
     async def problem() -> str:
         told = set(await bench.cancelled_lines())
-        return "" if told == lines else f"the LIS was told of {len(told & lines)} of {len(lines)} withdrawn lines"
+        return "" if told == lines else f"lines cancelled in the LIS: expected {sorted(lines)}, came {sorted(told)}"
 
     await wait_until(problem)
 
@@ -268,14 +276,15 @@ async def _wait_for_cancelled(bench: Bench, lines: set[str]) -> None:
 async def _wait_for_bad_results(bench: Bench, count: int) -> None:
     async def problem() -> str:
         kept = await bench.bad_results_kept()
-        return "" if kept == count else f"{kept} bad results are kept instead of {count}"
+        return "" if kept == count else f"bad results that are kept: expected {count}, came {kept}"
 
     await wait_until(problem)
 
 
 async def _check_replay(parser: RawMessageParser, inbox: MemoryInbox) -> None:
     """Whoever can read raw messages gives them to the inbox, so that one can be read again after a mend."""
-    assert set(inbox.raw) == set(inbox.rejections), "reject got no raw message, although the adapter can read one again"
+    expect("rejections with their raw message, which the adapter can read", sorted(inbox.raw), sorted(inbox.rejections))
     for message_id, raw in inbox.raw.items():
         parsed = await parser.parse_message(raw, message_id)
-        assert any(part.problem for part in parsed.parts), "parse_message finds nothing wrong with what was rejected"
+        problems = [part.problem for part in parsed.parts]
+        demand(any(problems), "a problem from parse_message for what was rejected", problems)

@@ -30,7 +30,7 @@ async def watch_event_loop() -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await ticking
     if watch.longest > MAX_BLOCKED_SECONDS:
-        what = f"the event loop stood still for about {watch.longest:.1f} seconds"
+        what = f"expected that nothing blocks the event loop for {MAX_BLOCKED_SECONDS} seconds, came {watch.longest:.1f} seconds"
         raise LoopBlockedError(f"{what}: run calls that block in asyncio.to_thread, or use an asynchronous library")
 
 

@@ -3,16 +3,20 @@
 That the adapter without a fault passes is shown by `test_adapter_template`.
 """
 
+import ast
 import asyncio
 import hashlib
 import importlib
 import json
+import re
 import secrets
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import httpx
 import pytest
 
 from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.lis import testing
 from lab_agent.lis.adapter_template import create_project
 from lab_agent.lis.contract import dump_message, dump_order, load_message
 from lab_agent.lis.testing import AdapterContract, bench_runs, make_order, make_report
@@ -276,8 +281,42 @@ def make_suite(project: Any, members: dict[str, Any]) -> AdapterContract:
 @pytest.mark.parametrize("fault", CAUGHT_BY)
 def test_contract_suite_catches(fault: str, project: Any, tmp_path: Path) -> None:
     suite = make_suite(project, getattr(Mutants(project[0].MutantLisAdapter), fault)())
-    with pytest.raises((AssertionError, TimeoutError, RuntimeError, Failure)):
+    with pytest.raises((AssertionError, TimeoutError, RuntimeError, Failure)) as caught:
         getattr(suite, CAUGHT_BY[fault])(tmp_path)
+    assert caught.value.__notes__[0].startswith("The contract: ")
+    if isinstance(caught.value, AssertionError | TimeoutError):
+        assert re.search(r"\bexpected .*\bcame .", str(caught.value))
+
+
+@pytest.mark.parametrize("module", sorted(Path(testing.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_suite_asserts_nothing_without_words(module: Path) -> None:
+    """pytest does not explain an assert of an installed package."""
+    assert not [each for each in ast.walk(ast.parse(module.read_text())) if isinstance(each, ast.Assert)]
+
+
+REPORT = make_report(1, make_order(1))
+
+
+@pytest.mark.parametrize(
+    ("came", "expected", "said"),
+    [
+        (["a"], ["a", "b"], "orders: expected ['a', 'b'], came ['a']"),
+        (["a", "c"], ["a", "b"], "orders: [1]: expected 'b', came 'c'"),
+        ([Decimal("1.2")], [Decimal("1.20")], "orders: [0]: expected Decimal('1.20'), came Decimal('1.2')"),
+        ([replace(REPORT, report_id="X")], [REPORT], f"orders: [0].report_id: expected {REPORT.report_id!r}, came 'X'"),
+        (None, [], "orders: expected [], came None"),
+    ],
+)
+def test_difference_names_place_expected_and_came(came: object, expected: object, said: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        bench_runs.expect("orders", came, expected)
+    assert str(caught.value) == said
+    bench_runs.expect("orders", expected, expected)
+
+
+def test_many_differences_are_counted() -> None:
+    with pytest.raises(AssertionError, match=r"; 2 more$"):
+        bench_runs.expect("numbers", list(range(7)), list(range(1, 8)))
 
 
 @pytest.mark.parametrize("name", sorted(set(CAUGHT_BY.values())))
