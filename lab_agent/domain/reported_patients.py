@@ -33,18 +33,18 @@ class PatientField(StrEnum):
 def find_differences(
     reported: ReportedPatient, ordered: OrderPatient, unknown_birth_dates: Collection[date] = ()
 ) -> tuple[PatientField, ...]:
-    """What both sides say and say differently; nothing for an anonymous patient, whose data stand for nobody.
+    """What both sides say and say differently.
 
+    An anonymous patient has a real birth date and sex (interface: Patient); name and numbers are nobody's, and are not compared.
     `unknown_birth_dates` are those that people and programs write where none is known: they say nothing.
     """
-    if ordered.anonymous:
-        return ()
     one, other = (None if each in unknown_birth_dates else each for each in (reported.birth_date, ordered.birth_date))
     differs = {
-        PatientField.NAME: names_differ(PatientName(family=reported.family, given=reported.given), _names_of(ordered)),
+        PatientField.NAME: not ordered.anonymous
+        and names_differ(PatientName(family=reported.family, given=reported.given), _names_of(ordered)),
         PatientField.BIRTH_DATE: one is not None and other is not None and not may_be_same_day(one, other),
         PatientField.SEX: _genders_differ(reported.gender, ordered.gender),
-        PatientField.IDENTIFIER: _identifiers_differ(reported.identifiers, _identifiers_of(ordered)),
+        PatientField.IDENTIFIER: not ordered.anonymous and _identifiers_differ(reported.identifiers, _identifiers_of(ordered)),
     }
     return tuple(field for field, is_different in differs.items() if is_different)
 
@@ -56,8 +56,8 @@ def may_be_one_person(one: OrderPatient | None, other: OrderPatient | None) -> b
     """
     if one is None or other is None:
         return False
-    if one.anonymous or other.anonymous:
-        return one.family == other.family
+    if (one.anonymous or other.anonymous) and one.family != other.family:
+        return False
     said = ReportedPatient(family=one.family, given=one.given, birth_date=one.birth_date, gender=one.gender)
     return not find_differences(said, other)
 

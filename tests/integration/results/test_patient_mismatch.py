@@ -144,9 +144,24 @@ async def test_ignore_delivers_in_silence() -> None:
         assert bench.event_texts("warning") == []
 
 
-async def test_anonymous_order_is_never_compared(bench: ResultsBench) -> None:
+@pytest.mark.parametrize(
+    ("patient", "fields"),
+    [
+        (OTHER, "birth date, sex"),
+        (ReportedPatient(gender="male"), "sex"),
+        (ReportedPatient(birth_date=PartialDate("1981")), "birth date"),
+        (ReportedPatient(family="Other", identifiers=OTHER.identifiers), None),
+        (SAME, None),
+    ],
+)
+async def test_anonymous_order_compared_by_birth_date_and_sex(
+    bench: ResultsBench, patient: ReportedPatient, fields: str | None
+) -> None:
     await bench.know_patient(**ANNA | {"anonymous": True, "family": "1234567890", "given": ["-"]})
-    assert (await bench.receive(make_report(patient=OTHER))).state is ReportState.DELIVERED
+    got = await bench.receive(make_report(patient=patient))
+    assert got.state is (ReportState.DELIVERED if fields is None else ReportState.HELD)
+    assert got.hold_reason is (None if fields is None else HoldReason.PATIENT_MISMATCH)
+    assert fields is None or fields in str(got.reason)
 
 
 async def test_purged_identity_is_said_in_the_timeline(bench: ResultsBench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
-from typing import Any
 
 import pytest
 
@@ -67,14 +66,59 @@ def test_difference_is_what_both_say_otherwise(reported: ReportedPatient, differ
 
 
 @pytest.mark.parametrize(
-    "ordered", [{"anonymous": True, "family": "1234567890"}, {"gender": None, "birth_date": None, "identifiers": ()}]
+    ("reported", "differing"),
+    [
+        (ReportedPatient(family="9999999999"), ()),
+        (ReportedPatient(family="Sample", given=("Anna",)), ()),
+        (_named((POLICY, "2"), (SERVICE, "78")), ()),
+        (ReportedPatient(birth_date=date(1980, 1, 1), gender="female"), ()),
+        (ReportedPatient(birth_date=date(1980, 1, 2)), (PatientField.BIRTH_DATE,)),
+        (ReportedPatient(gender="male"), (PatientField.SEX,)),
+        (
+            ReportedPatient(family="Sample", birth_date=PartialDate("1981"), gender="male"),
+            (PatientField.BIRTH_DATE, PatientField.SEX),
+        ),
+    ],
 )
-def test_order_that_names_nobody_differs_in_nothing(ordered: dict[str, Any]) -> None:
-    given = {"gender": "female", "birth_date": date(1980, 1, 1), "identifiers": (Identifier(system=POLICY, value="1"),)}
-    reported = ReportedPatient(
-        family="9999999999", gender="male", birth_date=date(1970, 1, 1), identifiers=(Identifier(system=POLICY, value="2"),)
+def test_anonymous_order_differs_in_birth_date_and_sex(reported: ReportedPatient, differing: tuple[PatientField, ...]) -> None:
+    ordered = OrderPatient(
+        anonymous=True,
+        family="1234567890",
+        gender="female",
+        birth_date=date(1980, 1, 1),
+        service_identifier=Identifier(system=SERVICE, value="77"),
+        identifiers=(Identifier(system=POLICY, value="1"),),
     )
-    assert find_differences(reported, OrderPatient(**{**given, **ordered})) == ()
+    assert find_differences(reported, ordered) == differing
+
+
+def test_order_that_names_nobody_differs_in_nothing() -> None:
+    reported = ReportedPatient(
+        family="Sample", gender="male", birth_date=date(1970, 1, 1), identifiers=(Identifier(system=POLICY, value="2"),)
+    )
+    assert find_differences(reported, OrderPatient()) == ()
+
+
+BORN = date(1980, 1, 1)
+NOBODY = OrderPatient(anonymous=True, family="1234567890", birth_date=BORN, gender="female")
+
+
+@pytest.mark.parametrize(
+    ("other", "may_be"),
+    [
+        (NOBODY, True),
+        (replace(NOBODY, family="1234567891"), False),
+        (replace(NOBODY, birth_date=date(1980, 1, 2)), False),
+        (replace(NOBODY, gender="male"), False),
+        (replace(NOBODY, birth_date=None, gender=None), True),
+        (OrderPatient(family="Sample", birth_date=BORN, gender="female"), False),
+        (OrderPatient(family="1234567890", birth_date=BORN, gender="female"), True),
+        (None, False),
+    ],
+)
+def test_anonymous_orders_of_one_person(other: OrderPatient | None, may_be: bool) -> None:
+    assert may_be_one_person(NOBODY, other) is may_be
+    assert may_be_one_person(other, NOBODY) is may_be
 
 
 def test_global_identifier_is_compared_in_its_system() -> None:
