@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
 
@@ -22,8 +23,9 @@ from lab_agent.store.engine import sqlite_file
 from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys
 from lab_agent.store.missing_database import find_missing_database
-from lab_agent.store.opening import open_store
+from lab_agent.store.opening import build_cipher, open_store
 from lab_agent.store.progress import Tell
+from lab_agent.store.row_copy import copy_rows
 from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.space import compact, read_space
 
@@ -109,6 +111,48 @@ def rotate_keys(config: ConfigOption = None, by: ByOption = None, as_json: JsonO
             "Nothing that is stored needs an older key. Once every program runs with the newest key as its first, "
             "the others can be removed from `store.encryption_keys`."
         )
+
+
+@db_app.command("copy")
+def copy_database(
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            prompt="Address of the PostgreSQL database",
+            metavar="URL",
+            help="The empty PostgreSQL database, as in `store.url`. Asked for if not given, as it may hold a password.",
+        ),
+    ],
+    config: ConfigOption = None,
+    by: ByOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a SQLite database to an empty PostgreSQL, and compare every row. Stop lab-agent and lab-api first.
+
+    The former database stays as it is; nothing may work on it any more once the agent works on the new one.
+    """
+    settings, now = load_groups(StoreGroups, config).store, datetime.now(UTC)
+    with progress_bar("Copying", as_json=as_json) as tell:
+        copied = copy_rows(settings.url, to, build_cipher(settings), now, tell)
+    compact(to, now)  # it also lets PostgreSQL know how much there is
+    new = settings.model_copy(update={"url": to})
+    asyncio.run(_note(new, by, AuditEntry(at=now, action=AuditAction.DATABASE_COPIED)))
+    if as_json:
+        print_json(copied)
+        return
+    for each in copied:
+        print_line(f"{each.rows:>12,}  {each.name}")
+    print_line(f"{sum(each.rows for each in copied):,} rows are in {mask_url_password(to)}, each compared with its original.")
+    print_line("Set `store.url` to it, take the former database away, and start lab-agent and lab-api (docs/postgresql.md).")
+
+
+async def _note(settings: StoreSettings, by: str | None, entry: AuditEntry) -> None:
+    store = open_store(settings, origin=find_origin(by=by))
+    try:
+        await record(store, entry)
+    finally:
+        await store.close()
 
 
 async def _rotate_keys(settings: StoreSettings, by: str | None, tell: Tell) -> KeyRotation:

@@ -73,6 +73,7 @@ class AuditAction(StrEnum):
     DATA_PURGED = "data_purged"
     AUDIT_PURGED = "audit_purged"
     DATABASE_COMPACTED = "database_compacted"
+    DATABASE_COPIED = "database_copied"
     PATIENT_SEARCHED = "patient_searched"
     PATIENT_ERASED = "patient_erased"
     ORDER_ERASED = "order_erased"

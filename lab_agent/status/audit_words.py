@@ -49,6 +49,7 @@ ACTION_WORDS: Mapping[str, str] = {
     AuditAction.DATA_PURGED: marked("deleted data whose time was over"),
     AuditAction.AUDIT_PURGED: marked("deleted records of the audit whose time was over"),
     AuditAction.DATABASE_COMPACTED: marked("compacted the database"),
+    AuditAction.DATABASE_COPIED: marked("copied the database to this one"),
     AuditAction.PATIENT_SEARCHED: marked("searched for a patient"),
     AuditAction.PATIENT_ERASED: marked("erased a patient's data"),
     AuditAction.ORDER_ERASED: marked("erased an order's data"),

@@ -13,6 +13,7 @@ from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
+from tests.harness.paths import CATALOGUE
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA"), ReportKey("PAAA")
@@ -265,3 +266,27 @@ def test_database_is_compacted(cli, lab):
     assert "has the current schema" in cli("db", "upgrade").out
     assert "bytes" in cli("db", "compact", "--yes").out
     assert [each["action"] for each in cli("audit", "list", "--json").json()] == ["database_compacted"]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_database_moves_to_postgresql(cli, seeded, lab, postgres_url, is_asked):
+    """What the commands said of it before they say then; whoever did it is in the audit, whose chain goes on."""
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    assert cli("user", "add", "anna", "--role", "admin", stdin="correct horse battery\n").code == 0
+    looks = (
+        ["user", "list", "--json"],
+        ["orders", "show", ORDER, "--json"],
+        ["outbox", "list", "--json"],
+        ["alert", "list", "--json"],
+    )
+    before = [cli(*each).out for each in looks]
+    given = ["--by", "carla"] if is_asked else ["--to", postgres_url, "--by", "carla"]
+    copied = cli("db", "copy", *given, stdin=f"{postgres_url}\n" if is_asked else "")
+    assert copied.code == 0, copied.err
+    lab.config.write_text(lab.config.read_text().replace('url = "sqlite:///lab.db"', f'url = "{postgres_url}"'))
+    assert [cli(*each).out for each in looks] == before
+    (newest, *_) = cli("audit", "list", "--json").json()
+    assert (newest["action"], newest["actor"]) == ("database_copied", "carla")
+    assert cli("audit", "verify", "--json").json()["broken"] is None
+    again = cli("db", "copy", "--to", postgres_url)
+    assert again.code == 2, "it is PostgreSQL already"

@@ -35,7 +35,8 @@ VALUES: dict[type[StrEnum], str] = {
         refused_dismissed settings_changed catalogue_activated
         notice_announced notices_lifted catalogue_exported support_bundle_written audit_broken
         audit_exported audit_notes_shown backup_made backup_restored restore_released keys_rotated data_purged audit_purged
-        database_compacted patient_searched patient_erased order_erased result_erased refused_erased user_added user_removed
+        database_compacted database_copied patient_searched patient_erased order_erased result_erased refused_erased
+        user_added user_removed
         user_password_changed user_role_changed user_reveal_changed session_ended patient_shown document_shown orders_exported
         sign_in_refreshed sign_in_forgotten adapter_paused adapter_resumed api_token_created api_token_revoked
     """,
