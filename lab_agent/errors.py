@@ -320,7 +320,7 @@ class TaskUnreadable(TemporaryFailure):
 
 
 class AuthenticationRequired(TemporaryFailure):
-    """The service does not accept our credentials; run `lab-agent login`, or correct [exchange.oauth]."""
+    """The service does not accept our credentials; correct [exchange.oauth]; `lab-agent check` says how to sign in."""
 
     generation = 0
     """Of the tokens that it rejected; 0 where there are none."""

@@ -1,14 +1,23 @@
-"""The systemd units of this installation: which site it is, what is in its units, and how they ended last."""
+"""The systemd units of this installation: which site it is, what is in its units, how they ended last, what a person types.
+
+Texts say `lab-agent COMMAND`. Where its units are installed, a person types `lab-agentctl COMMAND`, which has their settings and
+their secrets.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from lab_agent.errors import InputError
@@ -17,6 +26,8 @@ SETTINGS_FOLDER = Path("/etc/lab-agent")
 """The folder of the only site; that of the site `stage` is `/etc/lab-agent-stage`."""
 SETTINGS_NAME = "lab-agent.toml"
 WORKER, API, BACKUP = "lab-agent", "lab-api", "lab-agent-backup"
+_CONTROL = "lab-agentctl"
+_CONFIG_OPTION = re.compile(r"(--config|-c)(=|$)")
 _CONFIG = re.compile(r"--config[ =](\S+)")
 _PATIENCE = 10.0
 """Seconds within which systemd answers, or nothing is known of its units."""
@@ -42,6 +53,30 @@ def site_of(config: Path | None) -> str | None:
     if folder == SETTINGS_FOLDER:
         return ""
     return site if folder.parent == SETTINGS_FOLDER.parent and site != folder.name else None
+
+
+def command_name() -> str:
+    """What a person types on this machine for `lab-agent`, as far as this process can know."""
+    given = (word.partition("=")[2] or following for word, following in pairwise([*sys.argv, ""]) if _CONFIG_OPTION.match(word))
+    return _command_name(next(given, "") or os.environ.get("LAB_AGENT_CONFIG", ""), os.environ.get("PATH", ""))
+
+
+@cache
+def _command_name(config: str, path: str) -> str:
+    site = site_of(Path(config)) if config else None
+    if site is None or shutil.which(_CONTROL, path=path) is None:
+        return WORKER
+    return f"{_CONTROL} --site {site}" if site else _CONTROL
+
+
+def typed(command: str) -> str:
+    """A command as a person types it on this machine; one of another program stays as it is."""
+    return command_name() + command.removeprefix(WORKER) if command.startswith(f"{WORKER} ") else command
+
+
+def with_typed_commands(text: str) -> str:
+    """A text whose commands, which stand in backticks, are as a person types them on this machine."""
+    return text.replace(f"`{WORKER} ", f"`{command_name()} ") if f"`{WORKER} " in text else text
 
 
 def unit_name(program: str, site: str | None) -> str:

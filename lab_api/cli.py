@@ -113,7 +113,7 @@ def _log_warnings(settings: ApiGroups, sync: CatalogueSync, disagreements: list[
     for reason in disagreements:
         log.warning("settings and catalogue contradict each other", action="api.contracts", reason=reason)
     if not settings.api.tokens and not settings.api.basic and not sync.tokens:
-        log.warning("no client can call yet: create one with lab-agent api-token create", action="api.no_clients")
+        log.warning("no client can call yet: create one with `lab-agent api-token create`", action="api.no_clients")
 
 
 def _now() -> datetime:

@@ -24,7 +24,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 
 NO_READABLE_CATALOGUE = (
     "No stored catalogue can be read: code and contract were not checked, and what its sheet notices says is not known. "
-    "Import it again: lab-agent catalogue import."
+    "Import it again: `lab-agent catalogue import`."
 )
 """The staleness warning where no catalogue can be read."""
 
@@ -136,7 +136,7 @@ async def _check_names(store: Store, announcement: Announcement) -> tuple[Proble
     except CatalogueError:
         return ()  # a test can be stopped also while no catalogue can be read
     if found is None:
-        raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: lab-agent catalogue import"),))
+        raise CatalogueError((Problem("store", "holds no catalogue yet", "import one: `lab-agent catalogue import`"),))
     contracts = found.catalogue.contracts
     if announcement.contract is not None and announcement.contract not in contracts:
         return (

@@ -63,7 +63,9 @@ def unpack_tables(content: bytes) -> dict[str, SheetTable]:
         sheets = exact_json.loads(zlib.decompress(content))
         return {sheet.name: _unpack_table(sheet.name, sheets.get(sheet.name, {})) for sheet in SHEETS}
     except (zlib.error, DataInvalidError, ValueError, TypeError, AttributeError) as exc:
-        damaged = Problem("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE")
+        damaged = Problem(
+            "store", "holds a catalogue that cannot be read", "import it again: `lab-agent catalogue import SOURCE`"
+        )
         raise CatalogueError((damaged,)) from exc
 
 
@@ -198,7 +200,7 @@ async def load_active_catalogue(store: Store) -> Catalogue | None:
 def unpack_catalogue(stored: CatalogueVersion) -> Catalogue:
     """Make the catalogue of a stored version. Raises `CatalogueError` if it is damaged, or not valid for this program."""
     tables = unpack_tables(stored.content)
-    with _wrap_errors("store", "holds a catalogue that cannot be read", "import it again: lab-agent catalogue import SOURCE"):
+    with _wrap_errors("store", "holds a catalogue that cannot be read", "import it again: `lab-agent catalogue import SOURCE`"):
         return build_catalogue(tables, stored.version)
 
 

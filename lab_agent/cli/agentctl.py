@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab_agent.audit_origin import find_person
+from lab_agent.cli.lazy_commands import COMPLETION_VARIABLE
 from lab_agent.errors import InputError, LabAgentError
 from lab_agent.systemd_units import (
     SETTINGS_FOLDER,
@@ -30,10 +32,14 @@ _PASSED_ON = frozenset({
     "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted", "Environment", "EnvironmentFile",
 })  # fmt: skip
 """Settings of the unit that the command gets."""
+_ASKED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+_SITE_WORDS = re.compile(r"^(\S+\s+)(?:--site|-s)\s+\S+\s+")
 
 
 def main() -> None:
     """Run the command; the exit code is the command's. Without an argument the help of `lab-agent` is shown."""
+    if COMPLETION_VARIABLE in os.environ:
+        _complete()
     parser = argparse.ArgumentParser(
         prog="lab-agentctl",
         description="Run a lab-agent command as its systemd unit runs it: its user, settings and credentials.",
@@ -78,7 +84,25 @@ def build_command(
     run = ["systemd-run", "--quiet", "--wait", "--collect", "--pty" if is_terminal else "--pipe", "--service-type=exec"]
     run += [f"--property={name}={value}" for name, values in service.items() if name in _PASSED_ON for value in values]
     run += [f"--setenv={name}={value}" for name, value in variables.items()]
-    return [*run, "--", str(Path(sys.executable).with_name("lab-agent")), *words]
+    return [*run, "--", _program(), *words]
+
+
+def _complete() -> None:
+    """Let `lab-agent` say what may follow, as a shell asks: that needs no unit. The site is none of its words."""
+    asked = {name: without_site(os.environ[name]) for name in _ASKED if name in os.environ}
+    gone = sum(len(os.environ[name].split()) - len(words.split()) for name, words in asked.items())
+    place = {"COMP_CWORD": str(int(os.environ["COMP_CWORD"]) - gone)} if "COMP_CWORD" in os.environ else {}
+    program = _program()
+    os.execve(program, [program], {**os.environ, **asked, **place})  # noqa: S606 - this process is the command from here on
+
+
+def without_site(words: str) -> str:
+    """What a shell asks about, without a `--site` that stands first."""
+    return _SITE_WORDS.sub(r"\1", words)
+
+
+def _program() -> str:
+    return str(Path(sys.executable).with_name("lab-agent"))
 
 
 def _is_terminal() -> bool:

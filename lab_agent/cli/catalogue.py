@@ -67,7 +67,7 @@ def template(
         else {sheet.name: SheetTable(sheet.name) for sheet in SHEETS},
         force=force,
     )
-    print_line(f"{target} was written. Fill it in, then run: lab-agent catalogue check {target}")
+    print_line(f"{target} was written. Fill it in, then run: `lab-agent catalogue check {target}`")
 
 
 @catalogue_app.command()

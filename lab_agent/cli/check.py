@@ -36,6 +36,7 @@ from lab_agent.store.opening import build_cipher
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.systemd_units import with_typed_commands
 
 _STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.TODO: "yellow", CheckStatus.WRONG: "bold red", CheckStatus.SKIPPED: "dim"}
 
@@ -189,7 +190,7 @@ def _print_results(results: Sequence[CheckResult]) -> None:
     for line in results:
         page.print(f"{line.status.value:<9} ", style=_STATUS_STYLES[line.status], end="")
         text = f"{line.name:<{width}}{line.detail}" + (f" — {line.hint}" if line.hint else "")
-        page.print(escape_unprintable(text), soft_wrap=True)
+        page.print(escape_unprintable(with_typed_commands(text)), soft_wrap=True)
 
 
 def _print_json(report: CheckReport) -> None:

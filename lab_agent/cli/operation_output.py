@@ -15,6 +15,7 @@ from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERA
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.cause_groups import CauseGroup
+from lab_agent.systemd_units import with_typed_commands
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _INDENT = " " * 10
@@ -37,7 +38,7 @@ def condition_lines(operation: Operation) -> Iterator[Text]:
         line = Text(f"{severity.value.upper():<{len(_INDENT)}}", style=_STYLES[severity])
         yield line.append(escape_unprintable(each.title), style="bold")
         for text in _explanations(each, operation.at):
-            yield Text(escape_unprintable(_INDENT + text))
+            yield Text(escape_unprintable(_INDENT + with_typed_commands(text)))
 
 
 def _explanations(each: OpenCondition, now: datetime) -> Iterator[str]:

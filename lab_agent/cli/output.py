@@ -23,6 +23,7 @@ from lab_agent.cli.columns import GAP, ListColumns, lay_out
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import to_local
 from lab_agent.ports.read_models import Page
+from lab_agent.systemd_units import with_typed_commands
 
 _PIPE_WIDTH = 1_000
 Row = Mapping[str, Any]
@@ -35,13 +36,13 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_line(text: str) -> None:
-    """Print a line on standard output."""
-    console().print(escape_unprintable(text), soft_wrap=True)
+    """Print a line on standard output, its commands as they are typed on this machine."""
+    console().print(escape_unprintable(with_typed_commands(text)), soft_wrap=True)
 
 
 def print_error(text: str) -> None:
-    """Print a line on standard error."""
-    console(stderr=True).print(escape_unprintable(text), soft_wrap=True)
+    """Print a line on standard error, its commands as they are typed on this machine."""
+    console(stderr=True).print(escape_unprintable(with_typed_commands(text)), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -70,7 +70,7 @@ API_CONDITIONS = (
         affected=Affected.AS_COUNTED,
         mend=(
             "Ask the partner which token and contract it uses. A token that has expired or was revoked needs a new one: "
-            "lab-agent api-token create. Who asks too often needs a higher `api.rate`."
+            "`lab-agent api-token create`. Who asks too often needs a higher `api.rate`."
         ),
         command="lab-agent api-token list",
         noticed="lab-api counts the requests that it refuses, by reason and client; those without any credentials apart",

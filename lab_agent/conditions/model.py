@@ -15,6 +15,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.systemd_units import typed, with_typed_commands
 
 
 class Severity(StrEnum):
@@ -144,12 +145,12 @@ class OpenCondition:
     @property
     def mend(self) -> str:
         """What to do."""
-        return self._about(self.condition.mend)
+        return with_typed_commands(self._about(self.condition.mend))
 
     @property
     def command(self) -> str:
-        """The command that does it, as a shell takes it; empty where there is none."""
-        return self.condition.command.replace("{subject}", quote(self.subject))
+        """The command that does it, as a shell on this machine takes it; empty where there is none."""
+        return typed(self.condition.command).replace("{subject}", quote(self.subject))
 
     @property
     def page(self) -> str:

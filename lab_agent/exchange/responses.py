@@ -114,7 +114,7 @@ def response_error(
     if status in {_LOCKED, 425, 429} or (status == 503 and wait is not None):
         return ServiceUnavailable(_with_wait(description, wait, now), retry_after=wait, issues=issues)
     if status == 401:
-        hint = "run `lab-agent login`, or correct [exchange.oauth]"
+        hint = "correct [exchange.oauth]; `lab-agent check` says how to sign in"
         return AuthenticationRequired(f"{description}; {hint}", issues=issues)
     if _is_unavailable(status):
         if context.kind is RequestKind.WRITE and status not in _NOT_PERFORMED:

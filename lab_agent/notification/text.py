@@ -10,6 +10,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.ages import format_age
 from lab_agent.domain.text import escape_unprintable, shorten
 from lab_agent.notification.message import Change, Item, Message
+from lab_agent.systemd_units import typed
 
 _MAX_ENTRIES = 20
 _SINGLE = 3
@@ -43,7 +44,7 @@ def to_text(message: Message) -> str:
         return _TEST
     blocks = ["\n".join((each.heading, *(f"  {name}: {text}" for name, text in each.fields))) for each in to_entries(message)]
     where = f"Status page: {message.link}\n" if message.link else ""
-    return "\n\n".join((*blocks, f"{where}At the command line: lab-agent status"))
+    return "\n\n".join((*blocks, f"{where}At the command line: {typed('lab-agent status')}"))
 
 
 def _group_entries(message: Message, items: Sequence[Item]) -> Iterator[Entry]:

@@ -117,7 +117,7 @@ async def _read_catalogue(components: Components, origin: str) -> Catalogue:
     await components.catalogue_cache.refresh()
     history = components.catalogue_cache.view()
     if history is None:
-        hint = "import one (lab-agent catalogue import), or name one with --catalogue"
+        hint = "import one (`lab-agent catalogue import`), or name one with --catalogue"
         raise InputError(f"there is no catalogue, neither in the settings nor in the database ({origin}): {hint}")
     return history.versions[0].catalogue
 

@@ -24,6 +24,7 @@ from lab_agent.ports.read_models import AttentionItem, AttentionKind, OrderDetai
 from lab_agent.serialization import load_stored_message
 from lab_agent.status.translation import gettext, marked
 from lab_agent.status.wording import cause_of, title_of
+from lab_agent.systemd_units import with_typed_commands
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
 from lab_agent.workflow.result_history import kept_names
@@ -242,7 +243,7 @@ def without_control_characters(value: object) -> object:
 
 def with_code(text: str) -> Markup:
     """Text with what stands in backticks as code, as in the table of conditions; everything else is escaped."""
-    parts = escape_unprintable(text).split("`")
+    parts = escape_unprintable(with_typed_commands(text)).split("`")
     if len(parts) % 2 == 0:  # a backtick without its fellow, as in a foreign text
         return escape("`".join(parts))
     code = Markup("<code>{}</code>")

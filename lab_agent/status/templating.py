@@ -14,6 +14,7 @@ from lab_agent.monitoring.page_lists import find_group, find_list
 from lab_agent.status import formatting, wording
 from lab_agent.status.page_look import THEMES, current_look
 from lab_agent.status.translation import LANGUAGES, current_language, gettext, ngettext
+from lab_agent.systemd_units import typed
 from lab_agent.url_origin import origin_of
 from lab_agent.workflow.hold_reasons import what_to_do
 
@@ -86,6 +87,7 @@ def create_environment() -> Environment:
         "shortened": shorten,
         "host": lambda address: origin_of(address).host,
         "with_code": formatting.with_code,
+        "typed": typed,
         "told_title": lambda key: CONDITIONS[key.condition].fill(gettext(CONDITIONS[key.condition].title), key.subject),
         "title_of": wording.title_of,
         "cause_of": wording.cause_of,

@@ -6,7 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.systemd_units import credential_names, parse_unit, settings_file, site_of, unit_name, unit_variables
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import OpenCondition
+from lab_agent.conditions.table import CONDITIONS
+from lab_agent.notification.text import to_text
+from lab_agent.systemd_units import (
+    credential_names,
+    parse_unit,
+    settings_file,
+    site_of,
+    typed,
+    unit_name,
+    unit_variables,
+    with_typed_commands,
+)
+from tests.harness.notifications import NOW, make_item, make_message
 
 
 @pytest.mark.parametrize(
@@ -43,3 +57,38 @@ def test_unit_says_what_its_program_gets() -> None:
     assert settings_file(service) == Path("/etc/stage.toml")
     assert unit_variables(service) == {"A": "1 2", "B": "3", "C": ""}
     assert credential_names(service) == ("settings", "one")
+
+
+INSTALLED, STAGE, CHECKOUT = "/etc/lab-agent/lab-agent.toml", "/etc/lab-agent-stage/lab-agent.toml", "/home/anna/lab-agent.toml"
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "has_control", "name"),
+    [
+        (["run", "--config", INSTALLED], "", True, "lab-agentctl"),
+        (["check", f"--config={INSTALLED}"], CHECKOUT, True, "lab-agentctl"),
+        (["check", "-c", STAGE], "", True, "lab-agentctl --site stage"),
+        (["status"], STAGE, True, "lab-agentctl --site stage"),
+        (["status"], INSTALLED, False, "lab-agent"),
+        (["status"], CHECKOUT, True, "lab-agent"),
+        (["check", "--config", CHECKOUT], INSTALLED, True, "lab-agent"),
+        (["status", "--config"], INSTALLED, True, "lab-agentctl"),
+        (["status"], "", True, "lab-agent"),
+    ],
+)
+def test_command_is_the_one_that_people_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], variable: str, has_control: bool, name: str
+) -> None:
+    if has_control:
+        (tmp_path / "lab-agentctl").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LAB_AGENT_CONFIG", variable)
+    monkeypatch.setattr("sys.argv", ["lab-agent", *words])
+    assert typed("lab-agent check --files") == f"{name} check --files"
+    assert typed("systemctl start lab-agent") == "systemctl start lab-agent"
+    assert typed("") == ""
+    assert OpenCondition(condition=CONDITIONS[ConditionId.STORE_OTHER_SCHEMA], since=NOW).command == f"{name} db upgrade"
+    assert to_text(make_message(make_item())).endswith(f"{name} alert list")
+    assert with_typed_commands("lab-agent: run `lab-agent db upgrade`, see `lab-agent.toml`") == (
+        f"lab-agent: run `{name} db upgrade`, see `lab-agent.toml`"
+    )

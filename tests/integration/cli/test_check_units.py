@@ -66,3 +66,17 @@ def test_unit_is_tried_as_it_runs(installed: Callable[..., dict[str, str]], api:
 
 def test_unit_that_is_not_installed_is_skipped(installed: Callable[..., dict[str, str]]) -> None:
     assert installed({API: KEYS}) == {API: "ok", BACKUP: "skipped"}
+
+
+def test_mends_name_the_command_of_the_installation(
+    installed: Callable[..., dict[str, str]], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In errors and in hints."""
+    installed({API: KEYS, BACKUP: KEYS})
+    (tmp_path / "bin" / "lab-agentctl").touch(0o755)
+    monkeypatch.setenv("LAB_AGENT_CONFIG", str(tmp_path / "etc" / "lab-agent" / "lab-agent.toml"))
+    hinted = cli("orders", "list")
+    assert "`lab-agentctl db upgrade`" in hinted.err
+    checked = cli("check", "--offline")
+    assert "`lab-agentctl api-token create NAME`" in checked.out
+    assert "`lab-agent " not in checked.out + hinted.err

@@ -31,6 +31,28 @@ def test_shell_is_offered_what_may_follow(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", _QUESTIONS)
+@pytest.mark.parametrize("site", ["", "--site stage ", "-s stage "])
+def test_control_command_is_completed_alike(shell: str, site: str) -> None:
+    """It needs neither root nor systemd for that."""
+    if not Path(sys.executable).with_name("lab-agent").exists():
+        pytest.skip("lab-agent is not installed beside this Python")
+    questions = {name: text.replace("lab-agent ", f"lab-agentctl {site}") for name, text in _QUESTIONS[shell].items()}
+    questions |= {"COMP_CWORD": str(2 + len(site.split()))} if shell == "bash" else {}
+    program = "import sys; sys.argv[0] = 'lab-agentctl'; from lab_agent.cli.agentctl import main; main()"
+    asked = {**os.environ, **questions, COMPLETION_VARIABLE: f"complete_{shell}"}
+    done = subprocess.run([sys.executable, "-c", program], env=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert "retry" in done.stdout, done.stderr
+    assert "status" not in done.stdout
+
+
+def test_script_is_for_what_is_typed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab-agentctl").touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LAB_AGENT_CONFIG", "/etc/lab-agent-stage/lab-agent.toml")
+    assert "lab-agentctl" in cli("completion", "bash").out.split()
+
+
+@pytest.mark.parametrize("shell", _QUESTIONS)
 def test_script_names_program_and_variable(cli: Cli, shell: str) -> None:
     done = cli("completion", shell)
     assert done.code == 0
