@@ -24,7 +24,8 @@ class Shell(StrEnum):
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the script for completion in bash, zsh or fish.
 
-    It completes `lab-agentctl` where that is what is typed on this machine. bash: write it to `/etc/bash_completion.d/lab-agent`; fish: to `~/.config/fish/completions/lab-agent.fish`. zsh: write it to a
-    file, and `source` that file in `~/.zshrc`, after `compinit`.
+    It completes `lab-agentctl` where that is what is typed on this machine. bash: write it to
+    `/etc/bash_completion.d/lab-agent`; fish: to `~/.config/fish/completions/lab-agent.fish`. zsh: write it to a file, and `source`
+    that file in `~/.zshrc`, after `compinit`.
     """
     print_raw(get_completion_script(prog_name=command_name().split()[0], complete_var=COMPLETION_VARIABLE, shell=shell.value))
