@@ -25,7 +25,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
     """Print the script for completion in bash, zsh or fish.
 
     It completes `lab-agentctl` where that is what is typed on this machine. bash: write it to
-    `/etc/bash_completion.d/lab-agent`; fish: to `~/.config/fish/completions/lab-agent.fish`. zsh: write it to a file, and `source`
-    that file in `~/.zshrc`, after `compinit`.
+    `/etc/bash_completion.d/lab-agent`; fish: to `~/.config/fish/completions/lab-agent.fish`. zsh: write it to a file, and
+    `source` that file in `~/.zshrc`, after `compinit`.
     """
     print_raw(get_completion_script(prog_name=command_name().split()[0], complete_var=COMPLETION_VARIABLE, shell=shell.value))

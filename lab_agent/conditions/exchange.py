@@ -55,8 +55,8 @@ EXCHANGE_CONDITIONS = (
         affects="no new order is seen, and nothing is uploaded",
         affected=Affected.EXCHANGE_JOBS,
         mend=(
-            "Correct [exchange.oauth] and its secret; only where a person signs in (grant authorization_code), sign in again. Where "
-            "`access_token` is named, ask whoever runs the authorization server: it is asked again each minute."
+            "Correct [exchange.oauth] and its secret; only where a person signs in (grant authorization_code), sign in again. "
+            "Where `access_token` is named, ask whoever runs the authorization server: it is asked again each minute."
         ),
         command="lab-agent check",
         noticed="the token endpoint rejects us, or a call is answered with 401",
