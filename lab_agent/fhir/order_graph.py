@@ -16,7 +16,7 @@ from lab_agent import exact_json
 from lab_agent.domain.received_order import ResourceRef, UnreadableResource
 from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
 from lab_agent.fhir.elements import objects_of, references_of, text_of
-from lab_agent.fhir.references import parse_reference
+from lab_agent.fhir.references import parse_reference, resource_at_end
 
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1
@@ -251,10 +251,11 @@ def _resources_from_list(rows: list[Any]) -> dict[ResourceRef, Json]:
 def keep_fields(value: Any, shape: Shape | None) -> Any:
     """Give a copy of JSON with the fields of a shape alone; what has another type than it should keeps that, without its text.
 
-    A text in place of a Reference is its address (`elements`).
+    A text in place of a Reference is its address (`elements`), if it can be one.
     """
     if isinstance(value, list | tuple):
         return [keep_fields(each, shape) for each in value]
     if isinstance(value, Mapping):
         return {key: keep_fields(each, shape[key]) for key, each in value.items() if key in shape} if shape else {}
-    return value if shape is None or not isinstance(value, str) or "reference" in shape else ""
+    is_told = shape is None or not isinstance(value, str) or ("reference" in shape and resource_at_end(value))
+    return value if is_told else ""

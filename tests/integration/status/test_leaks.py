@@ -28,6 +28,7 @@ import pytest
 
 from lab_agent import exact_json, logs
 from lab_agent.accounts import Role
+from lab_agent.audit_origin import find_origin
 from lab_agent.cli.support_bundle import support_bundle
 from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.domain.lab_order import LabOrder
@@ -40,7 +41,6 @@ from lab_agent.notification.text import to_text
 from lab_agent.serialization import message_schema
 from lab_agent.settings.groups import LoggingSettings
 from lab_agent.status.app import create_app
-from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.audit_verification import iterate_records
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
