@@ -46,6 +46,7 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "expire_token": ({"route": _FHIR, "probability": 0.04},),
     "revoke_token": ({"route": _FHIR, "probability": 0.04},),
+    "bad_token": ({"route": "POST /connect/token", "probability": 0.3},),
     "stale_read": ({"route": _READS, "probability": 0.3},),
     "partner_edit": ({"route": "PUT /fhir/Task/*", "probability": 0.3},),
     "small_pages": ({"route": _SEARCHES, "size": 1, "probability": 0.7},),
