@@ -18,7 +18,7 @@ from sqlalchemy.types import TypeDecorator
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import InputError, StoreError
-from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
+from lab_agent.ports.event_repositories import CREATED_AT_KEY, INSTANCE_ID_KEY
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.column_types import RowNumber, UtcDateTime
 from lab_agent.store.engine import open_engine, sqlite_file
@@ -34,7 +34,7 @@ from lab_agent.store.vault import check_key
 
 _ROWS, _ROWS_WITH_CONTENT = 1_000, 20
 """Rows in memory at a time; a document may have many megabytes."""
-_MADE_WITH_SCHEMA = frozenset({INSTANCE_ID_KEY, SERVED_KEY})
+_MADE_WITH_SCHEMA = frozenset({CREATED_AT_KEY, INSTANCE_ID_KEY, SERVED_KEY})
 """What a database has that was only just made."""
 
 

@@ -88,7 +88,7 @@ def test_command_is_the_one_that_people_type(
     assert typed("systemctl start lab-agent") == "systemctl start lab-agent"
     assert typed("") == ""
     assert OpenCondition(condition=CONDITIONS[ConditionId.STORE_OTHER_SCHEMA], since=NOW).command == f"{name} db upgrade"
-    assert to_text(make_message(make_item())).endswith(f"{name} alert list")
+    assert to_text(make_message(make_item())).endswith(f"{name} status")
     assert with_typed_commands("lab-agent: run `lab-agent db upgrade`, see `lab-agent.toml`") == (
         f"lab-agent: run `{name} db upgrade`, see `lab-agent.toml`"
     )

@@ -98,4 +98,4 @@ def test_backup_needs_no_secret_of_the_worker(cli: Cli, lab: LaboratoryFolder) -
     settings = lab.config.read_text().replace('password = "hunter2"\n', "")
     lab.config.write_text(settings + '[notify.webhook.chat]\ntemplate = "mattermost"\n')
     assert cli("backup", "--folder", "first").code == 0
-    assert cli("check", "--offline").code == 1
+    assert cli("check", "--offline").code == 2

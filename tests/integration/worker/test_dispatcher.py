@@ -156,6 +156,7 @@ async def run_chain(bench: WorkerBench, *, tasks: int) -> StoreCounts | None:
     bench.handler.behaviour = behave
     for kind in CHAIN:
         await bench.outages.end_part(kind)  # what an earlier process may have left open is closed once
+    await bench.outages.end_fault("jobs")
     await bench.add_job("match", kind=JobKind.MATCH_REPORT)
     async with dispatching(bench, concurrency=8):
         if not isinstance(bench.store, SqlStore):

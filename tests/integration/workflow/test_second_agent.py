@@ -142,7 +142,7 @@ async def test_released_agent_asks_before_each_handover(two: TwoAgents) -> None:
     await two.hand_over("new")
     now = two.scenario.world.clock.now()
     await write(two.scenario, lambda uow: note_reconciled(uow, now))
-    await write(two.scenario, lambda uow: release_restoration(uow, now, "anna", tell_withdrawals=True))
+    await write(two.scenario, lambda uow: release_restoration(uow, now, "anna"))
     assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT) == []
     two.scenario.world.clock.advance(60)
     await two.scenario.world.drain(two.scenario.agent)
