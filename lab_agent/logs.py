@@ -29,12 +29,12 @@ from lab_agent.settings.introspection import mask_url_password
 FIELDS = frozenset(
     """
     action adapter address age alert attempt attempts baskets by catalogues changed code contract count counterparty decision
-    delay digests document documents dropped due effect elapsed endpoint error event fault file finding former found generation
-    grant groups held host id interval item items job kept key kind lease level limit line lines listening logger
-    max_allowed_packet max_document_bytes max_unfinished_bytes message method mode needs_restart next number observations of opened operation order
-    orders origin outage outcome owner page path paths pool port problem problems purged queues reason refused released report
-    reports resource resource_type rule rules schema search seconds sequence severity size source state states status step
-    stopped task tick timestamp unreadable until version versions waiting warning worker
+    delay digests document documents dropped due effect elapsed endpoint error event fault file finding former found
+    generation grant groups held host id interval item items job kept key kind lease level limit line lines listening logger
+    max_allowed_packet max_document_bytes max_unfinished_bytes message method mode needs_restart next number observations of
+    opened operation order orders origin outage outcome owner page path paths pool port problem problems purged queues reason
+    refused released report reports resource resource_type rule rules schema search seconds sequence severity size source
+    state states status step stopped task tick timestamp unreadable until version versions waiting warning worker
     """.split()  # noqa: SIM905 — a page of quotes would hide the words
 )
 """Names that a field of a log line may have."""

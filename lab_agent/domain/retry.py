@@ -92,7 +92,7 @@ def growing_wait(first: float, waited: timedelta, decided_after: float = 0.0) ->
     """
     seconds = waited.total_seconds()
     wait, left = max(first, min(seconds, LONGEST_WAIT)), decided_after - seconds
-    return max(first, left) if 0 < left < wait else wait
+    return max(first, min(left, wait)) if left > 0 else wait
 
 
 def backoff_delay(attempts: int, backoff: Backoff, random: float) -> float:
