@@ -198,7 +198,8 @@ def build_reconciler(components: Components) -> Reconciler:
 
 def build_own_reports(components: Components) -> OwnReports:
     """Build what finds our reports, whatever the database knows of them."""
-    return OwnReports(components.exchange, components.settings.order_system, components.settings.exchange.base_url)
+    settings = components.settings
+    return OwnReports(components.exchange, components.store, settings.order_system, settings.exchange.base_url)
 
 
 def build_poller(components: Components) -> OrderPoller:

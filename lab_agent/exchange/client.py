@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from http import HTTPStatus
 
 import structlog
 from typing_extensions import override
@@ -80,6 +82,8 @@ class ExchangeClient(Exchange):
         self._searches = PagedSearch(self._base, self._requests, self._clock, self.read)
         self._no_questionnaire_search_until: datetime | None = None
         self._contract_ids: dict[str, tuple[ResourceId, ...]] = {}
+        self._says_created: set[str] = set()
+        """Types of resources of which the service has said that it created one; others it may answer with a mere 200."""
         self._order_omissions = Omissions()
 
     @override
@@ -168,7 +172,10 @@ class ExchangeClient(Exchange):
 
     @override
     async def create(self, resource_type: str, body: Json, *, if_none_exist: Identifier | None = None) -> SavedResource:
-        """`created` is uncertain only for a 200 to a conditional create, and False then."""
+        """`created` is uncertain only for a 200 to a conditional create, and False then.
+
+        A service that has answered 201 to one of the same type tells the two apart.
+        """
         return await self._create(
             resource_type, body, if_none_exist, None if if_none_exist is None else lambda: self.find(resource_type, if_none_exist)
         )
@@ -183,10 +190,13 @@ class ExchangeClient(Exchange):
             answer = await self._requests.write(context, "POST", self._urls.create(resource_type), headers, body)
         except ServiceRejected as rejection:
             return await find_created(rejection, find)
-        created = answer.status == 201 or if_none_exist is None
-        return await self._requests.parse(
+        if answer.status == HTTPStatus.CREATED:
+            self._says_created.add(resource_type)
+        created = answer.status == HTTPStatus.CREATED or if_none_exist is None
+        saved = await self._requests.parse(
             answer.body, lambda _: parse_saved(context, answer, resource_type, body, created=created)
         )
+        return replace(saved, existed=not created and resource_type in self._says_created)
 
     @override
     async def update(self, resource_type: str, resource_id: ResourceId, body: Json, *, version: str) -> SavedResource:

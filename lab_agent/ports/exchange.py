@@ -18,9 +18,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedResource:
-    """A resource as it is on the service. `created` is false where a conditional create found an existing one.
+    """A resource as it is on the service. `created` is false where a conditional create may have found an existing one.
 
-    `echoed`: the answer to a write had no resource in it, and `body` is what was sent.
+    `existed`: it certainly did, as the service says so of what it creates. `echoed`: the answer to a write had no resource in it,
+    and `body` is what was sent.
     """
 
     resource_type: str
@@ -28,6 +29,7 @@ class SavedResource:
     version: str
     body: Json
     created: bool = False
+    existed: bool = False
     echoed: bool = False
 
 

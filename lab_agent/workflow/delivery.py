@@ -40,7 +40,8 @@ from lab_agent.workflow.line_lifecycle import (
     reopen_lines,
 )
 from lab_agent.workflow.order_lookup import OrderPart, load_part
-from lab_agent.workflow.resource_upload import Uploader, error_context, upload_names
+from lab_agent.workflow.own_reports import upload_names
+from lab_agent.workflow.resource_upload import Uploader, error_context
 from lab_agent.workflow.restored_service import note_documents_gone, note_lost_report
 from lab_agent.workflow.result_history import ReportVersion, dropped_observations, join_names, load_version
 from lab_agent.workflow.result_versions import load_delivered_version, rematch_waiting_versions, settle_older_versions

@@ -208,7 +208,7 @@ class SubmitOrderHandler:
         if not lines:
             return ""
         try:
-            reported = await self.own_reports.find_reported(part.parts)
+            reported = await self.own_reports.find_reported_by_others(part.parts)
         except (ServiceRejected, InvalidResponse, ForeignLink):  # then nobody can tell
             return ""
         requests = {each.procedure_request_id or ResourceId(""): each.task_id for each in lines}

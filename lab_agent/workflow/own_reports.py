@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from lab_agent.domain.ids import ResourceId, WorkOrderKey
 from lab_agent.errors import ForeignOrigin
-from lab_agent.fhir.elements import code_of, references_of, text_of
-from lab_agent.fhir.references import parse_reference
+from lab_agent.fhir.content_digest import split_digest
+from lab_agent.fhir.elements import code_of, objects_of, references_of, text_of
+from lab_agent.fhir.references import id_readings, parse_reference
 from lab_agent.fhir.report_builder import FINAL_STATUSES, order_identifier
 from lab_agent.ports.exchange import Exchange, Json
+from lab_agent.ports.repositories import Store, UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class OwnReports:
     """Finds our reports by the identifier of their order. `order_system` is `Settings.order_system`."""
 
     exchange: Exchange
+    store: Store
     order_system: str
     base_url: str
 
@@ -33,7 +37,19 @@ class OwnReports:
 
     async def find_reported(self, parts: Iterable[WorkOrderKey]) -> Mapping[ResourceId, Json]:
         """The ProcedureRequests of these parts that have a final report of ours, each with one. Raises what the search raises."""
-        return {request: report for report in await self.find(parts) for request in self._requests_of(report)}
+        return self._by_request(await self.find(parts))
+
+    async def find_unknown(self, parts: Iterable[WorkOrderKey]) -> tuple[Json, ...]:
+        """Our reports about these parts that the database knows nothing of. Raises what the search raises."""
+        reports = await self.find(parts)
+        return await self.store.run_read_only(lambda uow: tuple(each for each in reports if is_unknown(uow, each)))
+
+    async def find_reported_by_others(self, parts: Iterable[WorkOrderKey]) -> Mapping[ResourceId, Json]:
+        """As `find_reported`, by the reports of `find_unknown` alone."""
+        return self._by_request(await self.find_unknown(parts))
+
+    def _by_request(self, reports: Iterable[Json]) -> Mapping[ResourceId, Json]:
+        return {request: report for report in reports for request in self._requests_of(report)}
 
     def _requests_of(self, report: Json) -> Iterator[ResourceId]:
         if code_of(report.get("status")) not in FINAL_STATUSES:
@@ -44,7 +60,41 @@ class OwnReports:
             except ForeignOrigin:
                 continue
             if request is not None:
-                yield ResourceId(request.id)
+                yield from map(ResourceId, id_readings(request.id))
+
+
+def is_unknown(uow: UnitOfWork, report: Json) -> bool:
+    """Whether a report of ours, as it is now, is not of this agent's sending: it was not even about to send it.
+
+    One that it sent before it was final, and has not begun to send since, has become final by another one.
+    """
+    names, status = identifier_values(report), code_of(report.get("status"))
+    known = uow.uploads.find(upload_names(names))
+    if (sent := next((known[name] for name in names if name in known), None)) is None:
+        return bool(names) and not known
+    was = split_digest(sent.digest)
+    return bool(was.content) and status in FINAL_STATUSES and was.status not in FINAL_STATUSES
+
+
+def identifiers_of(body: Json) -> dict[tuple[str, str], Any]:
+    """The identifiers of a resource by their systems and values."""
+    listed = objects_of(body.get("identifier"))
+    return {(str(text_of(each.get("system"))), str(text_of(each.get("value")))): each for each in listed}
+
+
+def identifier_values(body: Json) -> frozenset[str]:
+    """The values of the identifiers of a resource, whatever their systems."""
+    return frozenset(value for _, value in identifiers_of(body))
+
+
+def upload_names(identifiers: Iterable[str]) -> tuple[str, ...]:
+    """The names under which resources with these identifiers are recorded: as they are on the service, and as they were sent."""
+    return tuple(name for each in identifiers for name in (each, sending_key(each)))
+
+
+def sending_key(identifier: str) -> str:
+    """The key of the record of sending: no identifier of ours has a colon."""
+    return f"sending:{identifier}"
 
 
 def changed_at(resource: Json) -> datetime | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.lab_messages import ObservationStatus
@@ -25,13 +24,13 @@ from lab_agent.errors import (
 )
 from lab_agent.fhir.content_digest import Digest, content_digest, split_digest
 from lab_agent.fhir.content_meaning import is_same_statement
-from lab_agent.fhir.elements import code_of, objects_of, shaped_like, text_of
+from lab_agent.fhir.elements import code_of, shaped_like
 from lab_agent.fhir.report_builder import FINAL_STATUSES, Upload
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
 from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.workflow.fetching import GONE_STATUSES, MAX_PARALLEL_READS
-from lab_agent.workflow.own_reports import last_change
+from lab_agent.workflow.own_reports import identifier_values, identifiers_of, last_change, sending_key, upload_names
 
 _PAYLOAD_TOO_LARGE = 413
 _TOO_LARGE_HINT = "; set results.max_document to what the service accepts, and have the laboratory system send a smaller document"
@@ -129,7 +128,7 @@ class Uploader:
     def unsent(self, upload: Upload) -> UploadRecord:
         """What to record of an upload of which nothing was sent in this attempt."""
         name = upload.identifier.value
-        before = self.known.get(name) or self.known.get(_sending_key(name))
+        before = self.known.get(name) or self.known.get(sending_key(name))
         return before or replace(self._sending_record(upload), digest=_NOTHING_SENT)
 
     async def send(self, upload: Upload) -> Answer:
@@ -157,13 +156,14 @@ class Uploader:
             raise
         except Failure as failure:  # it was refused, so that nothing of this attempt is there
             return Answer(self.unsent(upload), failure)
+        existed = there.existed
         if there.echoed and not there.created:
             try:
                 there = await self.exchange.read(there.resource_type, there.id)
             except ResourceNotReadable as unreadable:
                 if not self._is_as_sent_before(upload, there):
                     return self._unread(upload, there, unreadable)
-        desired, unknown = upload.body, "" if there.created or self._was_sent(upload) else _describe_unknown(there)
+        desired, unknown = upload.body, _describe_unknown(there) if existed and not self._was_sent(upload) else ""
         if (
             there.created
             or self._matches(there.body, desired)
@@ -191,7 +191,7 @@ class Uploader:
         known = self.known.get(upload.identifier.value)
         if known is not None and known.resource_id == there.id:
             return known.digest == upload.digest
-        before = self.known.get(_sending_key(upload.identifier.value))
+        before = self.known.get(sending_key(upload.identifier.value))
         return before is not None and before.digest == upload.digest
 
     def _unread(self, upload: Upload, there: SavedResource, unreadable: ResourceNotReadable) -> Answer:
@@ -209,7 +209,7 @@ class Uploader:
 
     def _sending_record(self, upload: Upload) -> UploadRecord:
         """The record of what is sent under an identifier; its version counts how often what is there could not be read."""
-        name = _sending_key(upload.identifier.value)
+        name = sending_key(upload.identifier.value)
         before = self.known.get(name)
         only = before is None or before.digest in {_NOTHING_SENT, upload.digest}
         reads = before.version if before else "0"
@@ -255,8 +255,8 @@ class Uploader:
         existing = _in_our_types(existing, desired)
         ours = {key: value for key, value in existing.items() if key in desired or _is_own_field(key)}
         if "identifier" in existing:
-            wanted = _identifiers(desired)
-            ours["identifier"] = [each for name, each in wanted.items() if name in _identifiers(existing)]
+            wanted = identifiers_of(desired)
+            ours["identifier"] = [each for name, each in wanted.items() if name in identifiers_of(existing)]
         return content_digest(ours, self.base_url) == content_digest(desired, self.base_url)
 
     def _keep_final(self, existing: Json, desired: Json) -> Json:
@@ -308,16 +308,6 @@ async def read_recorded(exchange: Exchange, known: UploadRecord) -> SavedResourc
     return there if not names or known.identifier in names else None
 
 
-def upload_names(identifiers: Iterable[str]) -> tuple[str, ...]:
-    """The names under which resources with these identifiers are recorded: as they are on the service, and as they were sent."""
-    return tuple(name for each in identifiers for name in (each, _sending_key(each)))
-
-
-def _sending_key(identifier: str) -> str:
-    """The key of the record of sending: no identifier of ours has a colon."""
-    return f"sending:{identifier}"
-
-
 def _unverified(known: UploadRecord) -> UploadRecord:
     """The record of a resource without its content, which an update whose outcome may stay unknown is about to change."""
     return replace(known, digest=str(Digest(split_digest(known.digest).status)))
@@ -355,25 +345,14 @@ def _merge(current: Json, body: Json, resource_id: str) -> Json:
 
 def _join_identifiers(existing: Json, desired: Json) -> Json:
     """Our identifiers with those that others gave to the same resource: a PUT would drop what it does not send (law 4)."""
-    joined = {**_identifiers(desired), **_identifiers(existing)}
+    joined = {**identifiers_of(desired), **identifiers_of(existing)}
     return {"identifier": list(joined.values())} if joined else {}
-
-
-def _identifiers(body: Json) -> dict[tuple[str, str], Any]:
-    """The identifiers of a resource by their systems and values."""
-    listed = objects_of(body.get("identifier"))
-    return {(str(text_of(each.get("system"))), str(text_of(each.get("value")))): each for each in listed}
 
 
 def _describe_unknown(there: SavedResource) -> str:
     return (
         f"{there.resource_type} {there.id} has an identifier of ours, and was not sent by this agent, {last_change(there.body)}"
     )
-
-
-def identifier_values(body: Json) -> frozenset[str]:
-    """The values of the identifiers of a resource, whatever their systems."""
-    return frozenset(value for _, value in _identifiers(body))
 
 
 def _is_issued_later(existing: Json, desired: Json) -> bool:

@@ -42,7 +42,7 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
-from lab_agent.workflow.own_reports import OwnReports, last_change
+from lab_agent.workflow.own_reports import OwnReports, is_unknown, last_change
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
 from lab_agent.workflow.restored_service import end_when_quiet, find_lost_reports, is_quiet, send_lost_reports_again
 from lab_agent.workflow.restored_store import note_second_agent
@@ -284,8 +284,9 @@ def _is_completed_unknown(line: LineRecord, task: TaskReading | None) -> bool:
 
 
 def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, now: datetime) -> None:
-    """Take lines as completed that we have completed, although the database does not know it: it was restored, or is not the only
-    one of the laboratory.
+    """Take lines as completed whose Tasks are, and whose reports are there, although the database does not know of their ends.
+
+    It was restored, or is not the only one of the laboratory; or somebody else has completed the Task of a report that it knows.
     """
     reported = [
         line
@@ -299,12 +300,12 @@ def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, no
             mark_handed_over(uow, key, adapter, now)
     complete_lines(uow, key, [line.key for line in reported], now)
     names = ", ".join(line.key for line in reported)
-    text = f"lines {names} were completed by us before: their Tasks are completed, and our reports are on the service"
+    text = f"lines {names} were completed before: their Tasks are completed, and our reports are on the service"
     uow.events.add(Event(order=key, at=now, action="completed_before", text=text))
-    first = reported[0]
-    change = last_change(reading.reported[ResourceId(str(first.procedure_request_id))])
-    shown = f"Task {first.task_id} was completed with a report of ours, {change}"
-    note_second_agent(uow, now, shown, before=max(line.changed_at for line in reported))
+    reports = {line.task_id: reading.reported[ResourceId(str(line.procedure_request_id))] for line in reported}
+    if (by_others := next(((task, each) for task, each in reports.items() if is_unknown(uow, each)), None)) is not None:
+        shown = f"Task {by_others[0]} was completed with a report of ours, {last_change(by_others[1])}"
+        note_second_agent(uow, now, shown, before=max(line.changed_at for line in reported))
 
 
 def _is_completed_by_us(lines: Sequence[LineRecord], status: str | None) -> bool:

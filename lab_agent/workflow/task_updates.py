@@ -43,7 +43,6 @@ from lab_agent.workflow.line_lifecycle import (
 )
 from lab_agent.workflow.own_reports import OwnReports, last_change
 from lab_agent.workflow.reopening import is_possibly_submitted, offer_again, reopen_for_held_lines
-from lab_agent.workflow.resource_upload import identifier_values
 from lab_agent.workflow.restored_service import find_lost_reports, send_lost_reports_again
 from lab_agent.workflow.restored_store import note_second_agent
 from lab_agent.workflow.task_standing import DELETED
@@ -243,24 +242,22 @@ class TaskUpdateHandler:
     async def _find_other_maker(self, desired: DesiredTask, task: Json) -> str:
         """What shows that another agent of ours has ended a Task as we would: our sentences, or a report that we do not know.
 
-        Without either, it was somebody else: a service may complete what has a report.
+        Without either, it was somebody else: a service may complete what has a report. Sentences of a Task that was put back may
+        be those that we wrote before.
         """
         if desired.status not in TERMINAL_TASK_STATUSES or desired.status in desired.own_statuses:
             return ""
-        if not desired.outputs and not await self._has_unknown_report(desired.order):
+        has_new_sentences = desired.outputs and not desired.renewed
+        if not has_new_sentences and not await self._has_unknown_report(desired.order):
             return ""
         return f"Task {desired.task_id} was set to {desired.status} as we would have set it, {last_change(task)}"
 
     async def _has_unknown_report(self, order: OrderKey) -> bool:
-        store = self.late_lines.store
-        parts = await store.run_read_only(lambda uow: uow.orders.work_orders(order))
+        parts = await self.late_lines.store.run_read_only(lambda uow: uow.orders.work_orders(order))
         try:
-            reports = await self.own_reports.find(part.key for part in parts)
+            return bool(await self.own_reports.find_unknown(part.key for part in parts))
         except (ServiceRejected, InvalidResponse, ForeignLink):  # then nobody can tell
             return False
-        named = [names for each in reports if (names := identifier_values(each))]
-        known = await store.run_read_only(lambda uow: uow.uploads.find(frozenset[str]().union(*named)))
-        return any(known.keys().isdisjoint(names) for names in named)
 
     def _record_sent_status(self, uow: UnitOfWork, job: Job, status: str) -> None:
         """Record that we send this status, before it is sent: from then on it is ours, answered or not.

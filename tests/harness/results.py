@@ -118,7 +118,7 @@ class ResultsBench:
             host = self.settings.api.public_url if self.settings.results.documents == "host" else None
             service = self.settings.exchange
             late_lines = LateLineFinder(self.exchange, self.store, self.clock, service.base_url, service.line_task_codes)
-            own_reports = OwnReports(self.exchange, self.settings.order_system, service.base_url)
+            own_reports = OwnReports(self.exchange, self.store, self.settings.order_system, service.base_url)
             made: list[Any] = [
                 MatchReportHandler(self.clock, self.matcher),
                 DeliverReportHandler(

@@ -6,17 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.lab_messages import ReportStatus
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Alert
 from lab_agent.domain.restoration import RestoreSign
-from lab_agent.domain.state_machines import LineState
+from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.errors import OutcomeUnknown
+from lab_agent.fhir.references import parse_reference
 from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
 from tests.integration.workflow.conftest import Scenario, pick_template
+from tests.integration.workflow.service_answers import answer_with, change_answers
 from tests.integration.workflow.test_restored_service import Clinic
 from tests.integration.workflow.test_restored_store import write
+from tests.integration.workflow.test_revived_orders import request_again
+from tests.integration.workflow.test_several_laboratory_systems import CHEMISTRY, make_laboratory
+
+__all__ = ["make_laboratory"]
 
 MakeScenario = Callable[..., Scenario]
 
@@ -172,19 +181,130 @@ async def test_mark_that_shows_a_restore_ends_the_suspicion(two: TwoAgents) -> N
     assert restored.sign is RestoreSign.OLDER_THAN_MARK
 
 
-async def test_task_completed_by_the_service_is_no_second_agent(two: TwoAgents) -> None:
-    """A service may complete the Tasks of what is reported by itself."""
-    await two.hand_over("old")
-    await two.clinic.report(two.scenario.world.lis.submitted[0])
-    create = two.scenario.agent.exchange.create
+# --- what is none
 
-    async def complete_too(kind: str, *given: Any, **named: Any) -> Any:
-        saved = await create(kind, *given, **named)
+
+def let_service_complete(scenario: Scenario) -> None:
+    """The service completes the Tasks of what is reported by itself."""
+    create, world = scenario.agent.exchange.create, scenario.world
+
+    async def complete_too(kind: str, body: Any, *given: Any, **named: Any) -> Any:
+        saved = await create(kind, body, *given, **named)
         if kind == "DiagnosticReport":
-            for task in two.scenario.line_tasks:
-                two.scenario.world.end_task(task, "completed")
+            requests = {parse_reference(each["reference"], "") for each in body["basedOn"]}
+            for task in world.line_tasks(scenario.task):
+                if parse_reference(task["basedOn"][0]["reference"], "") in requests:
+                    world.end_task(task["id"], "completed")
         return saved
 
-    two.scenario.agent.exchange.create = complete_too  # type: ignore[method-assign]
-    assert await two.told("old") == []
-    assert two.scenario.status() == "completed"
+    scenario.agent.exchange.create = complete_too  # type: ignore[method-assign]
+
+
+async def told(scenario: Scenario) -> list[Alert]:
+    return await Clinic(scenario).alerts(ConditionId.AGENT_SECOND_AGENT)
+
+
+async def expect_done_alone(scenario: Scenario) -> None:
+    scenario.world.clock.advance(600)
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    assert await told(scenario) == []
+    assert ((await scenario.order_record()).state, scenario.status()) == (OrderState.CLOSED, "completed")
+    assert scenario.world.lis.cancelled == []
+
+
+async def test_task_completed_by_the_service_is_no_second_agent(make_scenario: MakeScenario) -> None:
+    """A service may complete the Tasks of what is reported by itself."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    let_service_complete(scenario)
+    await Clinic(scenario).report(scenario.world.lis.submitted[0])
+    await scenario.world.drain(scenario.agent)
+    await expect_done_alone(scenario)
+
+
+@pytest.mark.parametrize("is_reply_lost", [True, False])
+async def test_own_report_on_its_way_is_no_second_agent(make_scenario: MakeScenario, is_reply_lost: bool) -> None:
+    """Tasks are compared while the service has a report, and has completed its Tasks, and we do not know that yet."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    let_service_complete(scenario)
+    create = scenario.agent.exchange.create
+
+    async def compare_after(kind: str, *given: Any, **named: Any) -> Any:
+        saved = await create(kind, *given, **named)
+        if kind == "DiagnosticReport":
+            await scenario.agent.reconcile.run()
+            if is_reply_lost:
+                raise OutcomeUnknown("the reply was lost")
+        return saved
+
+    scenario.agent.exchange.create = compare_after  # type: ignore[method-assign]
+    await Clinic(scenario).report(scenario.world.lis.submitted[0])
+    await scenario.world.drain(scenario.agent)
+    await expect_done_alone(scenario)
+
+
+async def test_task_completed_by_hand_is_no_second_agent(make_scenario: MakeScenario) -> None:
+    """The service refuses our updates of Tasks, and somebody completes them there."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    change_answers(scenario, lambda request: request.method == "PUT", answer_with(403))
+    await Clinic(scenario).report(scenario.world.lis.submitted[0])
+    await scenario.world.drain(scenario.agent)
+    for task in (*scenario.line_tasks, scenario.task):
+        scenario.world.force_task(task, status="completed")
+    await scenario.agent.reconcile.run()
+    await scenario.world.drain(scenario.agent)
+    assert await told(scenario) == []
+
+
+async def test_part_handed_over_late_is_no_second_agent(make_laboratory: Any) -> None:
+    """The service completed the Tasks of one part by itself while the laboratory system of the other one was away."""
+    laboratory = make_laboratory()
+    laboratory.microbiology.is_down = True
+    await laboratory.process_all()
+    let_service_complete(laboratory)
+    await laboratory.receive(CHEMISTRY, laboratory.report())
+    assert sorted(laboratory.statuses()) == ["completed", "completed", "requested"]
+    laboratory.microbiology.is_down = False
+    await laboratory.wait()
+    assert (await told(laboratory), len(laboratory.microbiology.submitted)) == ([], 1)
+
+
+async def test_rejection_put_back_and_cancelled_is_no_second_agent(make_scenario: MakeScenario) -> None:
+    """The clinic puts a rejected line back and cancels it, with our sentences still in it, before we reject it once more."""
+    scenario = make_scenario(1, spoil=0)
+    await scenario.process_all()
+    request_again(scenario, *scenario.line_tasks, scenario.task)
+    scenario.world.clock.advance(301)
+    await scenario.assess()
+    scenario.world.end_task(scenario.line_tasks[0])
+    await scenario.world.drain(scenario.agent)
+    assert await told(scenario) == []
+
+
+async def test_service_that_answers_200_is_no_second_agent(make_scenario: MakeScenario) -> None:
+    """It never says that it has created anything."""
+    scenario = make_scenario(2)
+
+    def say_ok(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        kept = {name: value for name, value in response.headers.items() if name in {"etag", "location", "content-type"}}
+        status = 200 if response.status_code == httpx.codes.CREATED else response.status_code
+        return httpx.Response(status, headers=kept, content=response.content)
+
+    change_answers(scenario, lambda request: request.method == "POST", say_ok)
+    await scenario.process_all()
+    await Clinic(scenario).report(scenario.world.lis.submitted[0])
+    await scenario.world.drain(scenario.agent)
+    await expect_done_alone(scenario)
+
+
+async def test_preliminary_report_that_another_made_final_is_told(two: TwoAgents) -> None:
+    """Each has sent it while it was preliminary; whoever did not send the final one sees it."""
+    await two.hand_over("old", "new")
+    await two.report("old", report_id="R", status=ReportStatus.PRELIMINARY)
+    two.use("new")
+    two.sites["new"].data.uploads.update(two.sites["old"].data.uploads)
+    await two.report("old", report_id="R", status=ReportStatus.FINAL)
+    assert await two.told("new")
