@@ -20,6 +20,7 @@ from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert, verif
 from lab_agent.catalogue_service.source_import import import_source
 from lab_agent.catalogue_service.versions import VersionHorizon, unpack_catalogue
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken, CatalogueVersion, TurnaroundNotice
+from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import CatalogueError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -85,6 +86,7 @@ class CatalogueCache:
         self._versions: tuple[VersionPeriod, ...] = ()
         self._gaps: tuple[datetime, ...] = ()
         self._reload_requested = asyncio.Event()
+        self._is_new = False
         self._active: tuple[str, CatalogueError | None] | None = None
         self._unreadable: frozenset[str] = frozenset()
         self._alert = UnreadableCatalogueAlert(store, clock.now)
@@ -142,9 +144,17 @@ class CatalogueCache:
         self._reload_requested.set()
 
     async def _refresh_and_alert(self) -> None:
-        await self.refresh()
+        """Refresh, and let orders that wait be assessed anew by what was read: at each start, and when it has changed."""
+        self._is_new = await self.refresh() or self._is_new
         if self._active:
             await self._alert.update(*self._active)
+        if self._is_new:
+            await self._store.run(self._assess_again)
+            self._is_new = False
+
+    def _assess_again(self, uow: UnitOfWork) -> None:
+        uow.jobs.make_due(JobKind.FETCH_ORDER, now=self._clock.now())
+        uow.commit()
 
     def _build_versions(self, snapshot: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
         kept = {each.version for each in snapshot.versions}

@@ -121,6 +121,7 @@ class JobRepository(Protocol):
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
         """Make jobs of a kind due now that were to be performed or verified later; their number.
 
+        Of a kind of which some give way, those alone: what was read once is to be read again after its time, not before.
         With `failing_only`, only those whose last attempt failed, and that do not wait because they were asked to.
         """
         ...

@@ -156,6 +156,7 @@ _later = update(jobs).values(due_at=_NOW).where(in_states(jobs.c.state, CLAIMABL
 _later_of_kind = _later.where(jobs.c.kind == bindparam("of"))
 _may_be_tried = jobs.c.failure_cause.is_(None) | (jobs.c.failure_cause != FailureCause.SERVICE_ASKS_TO_WAIT)
 MAKE_DUE = Write.of(jobs, _later_of_kind)
+MAKE_GIVING_WAY_DUE = Write.of(jobs, _later_of_kind.where(jobs.c.gives_way))
 MAKE_FAILING_DUE = Write.of(jobs, _later_of_kind.where(jobs.c.failing_since.is_not(None), _may_be_tried))
 BRING_FORWARD = Write.of(jobs, _later.where(jobs.c.due_at > bindparam("after", type_=UtcDateTime)))
 SHORTEN_LEASES = Write.of(

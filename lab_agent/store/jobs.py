@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import FailingJobs, FailureGroup, Job, JobKind, NewJob
+from lab_agent.domain.job_records import GIVING_WAY, FailingJobs, FailureGroup, Job, JobKind, NewJob
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.errors import LeaseLostError
 from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
@@ -167,7 +167,8 @@ class SqlJobRepository(JobRepository):
 
     @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
-        statement = job_statements.MAKE_FAILING_DUE if failing_only else job_statements.MAKE_DUE
+        every = job_statements.MAKE_GIVING_WAY_DUE if kind in GIVING_WAY else job_statements.MAKE_DUE
+        statement = job_statements.MAKE_FAILING_DUE if failing_only else every
         changed = self._session.send(statement, {"at": now, "of": kind}).rowcount
         if changed:
             self._session.jobs_due.add(kind)

@@ -108,7 +108,8 @@ class FetchOrderHandler:
         if isinstance(result, NothingToDo) or order.state not in UNDECIDED_ORDERS:
             return job.complete(now, result.reason if isinstance(result, NothingToDo) else "it was decided elsewhere")
         decided = self._decide(uow, order, result) if isinstance(result, Assessed) else result
-        _record_reading(uow, order, decided, now)
+        read = _record_reading(uow, order, decided, now)
+        since = order.unreadable_since or order.held_since or read.unreadable_since or job.first_due_at
         _seal_words(uow, job, key, decided, now)
         match decided:
             case LinesBack(back, late):
@@ -116,10 +117,10 @@ class FetchOrderHandler:
             case LinesChanging(line_tasks):
                 if order.seen_lines is not None and order.unreadable_since is not None:
                     _record_waiting(uow, key, LINES_DIFFER if line_tasks else NO_LINES, now)
-                return self._look_again(job, order, line_tasks, now)
+                return self._look_again(job, order, line_tasks, now, since)
             case Waiting(reason=reason, seconds=seconds):
                 _record_waiting(uow, key, reason, now)
-                return job.wait(now, self._next_look(job, order, seconds, now), reason)
+                return job.wait(now, self._next_look(seconds, now, since), reason)
             case Held(hold, assessed, seconds):
                 return self._hold(uow, job, assessed, hold, now, seconds)
             case Decided(assessed, decision, set_aside):
@@ -185,26 +186,29 @@ class FetchOrderHandler:
         held_since = uow.orders.get_for_update(key).held_since or now
         return job.wait(now, growing_wait(max(seconds, self.settings.hold_retry), now - held_since), hold.text)
 
-    def _look_again(self, job: Job, order: OrderRecord, line_tasks: tuple[str, ...], now: datetime) -> Job:
+    def _look_again(self, job: Job, order: OrderRecord, line_tasks: tuple[str, ...], now: datetime, since: datetime) -> Job:
         """Read the list of lines once more: soon where it has changed once, and ever later where it has none, or changes on."""
         reason = f"{len(line_tasks)} line Tasks found; reading once more whether these are all"
         if line_tasks and (not order.seen_lines or order.unreadable_since is None):
             return replace(job.reschedule(now, now + timedelta(seconds=self.settings.second_look_after), reason), gives_way=False)
-        return job.wait(now, self._next_look(job, order, self.settings.second_look_after, now), reason)
+        return job.wait(now, self._next_look(self.settings.second_look_after, now, since), reason)
 
-    def _next_look(self, job: Job, order: OrderRecord, first: float, now: datetime) -> float:
-        """Seconds until an order is looked at again that is not held yet."""
-        waited = now - (order.unreadable_since or job.first_due_at)
-        return growing_wait(first, waited, self.settings.unreadable_after)
+    def _next_look(self, first: float, now: datetime, since: datetime) -> float:
+        """Seconds until an order is looked at again that is not held yet, and has waited for others `since` then."""
+        return growing_wait(first, now - since, self.settings.unreadable_after)
 
 
-def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchDecision, now: datetime) -> None:
-    """Record since when the order cannot be read whole, and the list of its lines, where it is still to be confirmed."""
+def _record_reading(uow: UnitOfWork, order: OrderRecord, result: FetchDecision, now: datetime) -> OrderRecord:
+    """Record since when the order cannot be read whole, and the list of its lines, where it is still to be confirmed.
+
+    An outage before that, in which it was not looked at, is no time that it has waited for others.
+    """
     since = (order.unreadable_since or now) if _is_unreadable(order, result) else None
     found = result.line_tasks if isinstance(result, LinesChanging | Held) else None
     read = replace(order, unreadable_since=since, seen_lines=order.seen_lines if found is None else found)
     if read != order:
         uow.orders.save(read)
+    return read
 
 
 def _seal_words(uow: UnitOfWork, job: Job, key: OrderKey, result: FetchDecision, now: datetime) -> None:

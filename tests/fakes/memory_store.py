@@ -30,6 +30,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.job_records import (
     AT_LABORATORY_SYSTEM,
+    GIVING_WAY,
     PASSED_IN_REVIEW,
     FailingJobs,
     FailureGroup,
@@ -654,6 +655,8 @@ class MemoryJobRepository(JobRepository):
         if failing_only:
             asked = FailureCause.SERVICE_ASKS_TO_WAIT
             waiting = [each for each in waiting if each.failing_since is not None and each.failure_cause is not asked]
+        elif kind in GIVING_WAY:
+            waiting = [each for each in waiting if each.gives_way]
         self._data.jobs.update({job.id: replace(job, due_at=now) for job in waiting})
         self._made_due.update(job.kind for job in waiting)
         return len(waiting)

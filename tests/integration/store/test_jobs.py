@@ -223,6 +223,18 @@ async def test_make_due_affects_one_kind(transact, factory):
     assert sorted(each.dedup_key for each in await transact.claim()) == ["a", "now"]
 
 
+async def test_make_due_leaves_readings_their_time(transact, factory):
+    """Of orders that are fetched, those alone that give way: the first list of an order's lines is read again after a while."""
+    far = factory.now + timedelta(days=1)
+    for name in ("waits", "first"):
+        await transact(lambda uow, name=name: uow.jobs.add(factory.job(name, kind=JobKind.FETCH_ORDER)))
+    for job in await transact.claim():
+        later = job.wait(factory.now, 86400, "held") if job.dedup_key == "waits" else job.reschedule(factory.now, far, "again")
+        await transact(lambda uow, later=later: uow.jobs.save(later))
+    assert await transact(lambda uow: uow.jobs.make_due(JobKind.FETCH_ORDER, now=factory.now)) == 1
+    assert [each.dedup_key for each in await transact.claim()] == ["waits"]
+
+
 async def test_needing_operator_lists_dead_letters_and_reviews(transact, factory):
     for name in ("a", "b", "c", "d"):
         await transact(lambda uow, name=name: uow.jobs.add(factory.job(name)))

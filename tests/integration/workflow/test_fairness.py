@@ -12,6 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from lab_agent.catalogue.spreadsheet.csv_files import read_tables
+from lab_agent.catalogue_service.cache import CatalogueCache
+from lab_agent.catalogue_service.versions import VersionHorizon, activate
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.retry import LONGEST_WAIT
@@ -23,6 +26,7 @@ from lab_sandbox.references import Ref
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.orders import find_order
+from tests.harness.paths import CATALOGUE
 from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.conftest import Scenario
 from tests.integration.workflow.service_answers import add_rows, answer_with, change_answers, is_read_of, is_search_with
@@ -154,4 +158,50 @@ async def test_waiting_order_is_read_ever_more_rarely(
     for _ in range(LOOKS_AFTER_THE_MEND):
         clock.advance(LONGEST_WAIT)
         await scenario.world.drain(scenario.agent)
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize("spoil", [without_lines, with_unreadable_specimen])
+async def test_outage_before_the_first_look_is_no_waiting(
+    make_scenario: Callable[..., Scenario], spoil: Callable[[Scenario], Callable[[], None]]
+) -> None:
+    """The service was away for hours since the poll, and then its index is behind, or a right comes late, for a moment."""
+    scenario = make_scenario(2)
+    await scenario.agent.poll.run()
+    end_outage = change_answers(scenario, lambda request: True, answer_with(503))
+    for _ in range(8):
+        await scenario.world.drain(scenario.agent, until=timedelta())
+        scenario.world.clock.advance(LONGEST_WAIT)
+    end_outage()
+    mend = spoil(scenario)
+    await scenario.world.drain(scenario.agent, until=timedelta(seconds=20))
+    mend()
+    await scenario.world.drain(scenario.agent, until=timedelta(minutes=2))
+    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+
+
+@pytest.mark.parametrize("happens", ["start", "import"])
+async def test_order_held_for_long_assessed_with_what_is_new(make_scenario: Callable[..., Scenario], happens: str) -> None:
+    """A night without a catalogue ends with one; or the settings were mended, and the agent was started again."""
+    scenario = make_scenario(2)
+    world = scenario.world
+    mend = without_catalogue(scenario)
+    cache = CatalogueCache(world.store, CATALOGUE if happens == "start" else None, VersionHorizon(DAY, DAY), world.clock)
+    if happens == "import":
+        await cache.reload()
+    await scenario.agent.poll.run()
+    await world.drain(scenario.agent, until=DAY / 2, rounds=9999)
+    assert (await scenario.order_record()).state is OrderState.HELD
+    mend()
+    if happens == "import":
+        await activate(world.store, read_tables(CATALOGUE), origin="x", by="anna", now=world.clock.now())
+        cache.request_reload()
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
+        watching = group.create_task(cache.watch())
+        if happens == "start":
+            cache.request_reload()
+        while cache.view() is None or not any(job.due_at <= world.clock.now() for job in await scenario.jobs()):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+        watching.cancel()
+    await world.drain(scenario.agent)
     assert (await scenario.order_record()).state is OrderState.HANDED_OVER
