@@ -18,7 +18,6 @@ from sqlalchemy.types import TypeDecorator
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import InputError, StoreError
-from lab_agent.ports.event_repositories import CREATED_AT_KEY, INSTANCE_ID_KEY
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.column_types import RowNumber, UtcDateTime
 from lab_agent.store.engine import open_engine, sqlite_file
@@ -26,16 +25,13 @@ from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.integrity import check_content
 from lab_agent.store.programs import read_programs
 from lab_agent.store.progress import Tell, tell_nobody
-from lab_agent.store.schema import check_schema, upgrade
-from lab_agent.store.schema_versions import SERVED_KEY
+from lab_agent.store.schema import MADE_WITH_SCHEMA, check_schema, upgrade
 from lab_agent.store.table_base import METADATA
 from lab_agent.store.tables import key_values
 from lab_agent.store.vault import check_key
 
 _ROWS, _ROWS_WITH_CONTENT = 1_000, 20
 """Rows in memory at a time; a document may have many megabytes."""
-_MADE_WITH_SCHEMA = frozenset({CREATED_AT_KEY, INSTANCE_ID_KEY, SERVED_KEY})
-"""What a database has that was only just made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ def _reject_content(target: Connection) -> None:
     for name in sorted(there):
         table = METADATA.tables[name]
         written = select(text("1")).select_from(table).limit(1)
-        written = written.where(key_values.c.key.not_in(_MADE_WITH_SCHEMA)) if table is key_values else written
+        written = written.where(key_values.c.key.not_in(MADE_WITH_SCHEMA)) if table is key_values else written
         if target.execute(written).first() is not None:
             raise InputError(f"The target is not empty: there are rows in {name}. Name a database that nothing was written to.")
 

@@ -40,6 +40,8 @@ from lab_agent.store.tables import key_values
 if TYPE_CHECKING:
     from alembic.config import Config
 
+MADE_WITH_SCHEMA = frozenset({CREATED_AT_KEY, INSTANCE_ID_KEY, SERVED_KEY})
+"""The keys of `key_values` that `upgrade` itself writes: all that a database has that was only just made."""
 _MIGRATION_LOCK = 0x1AB_0001
 _PATIENCE = 60.0
 """Seconds that an upgrade of SQLite waits for another one, or for a unit of work."""

@@ -277,9 +277,10 @@ def test_database_moves_to_postgresql(cli, seeded, lab, postgres_url, is_asked):
         ["user", "list", "--json"],
         ["orders", "show", ORDER, "--json"],
         ["outbox", "list", "--json"],
-        ["alert", "list", "--json"],
+        ["eta", "list", "--json"],
     )
     before = [cli(*each).out for each in looks]
+    assert all(before)
     given = ["--by", "carla"] if is_asked else ["--to", postgres_url, "--by", "carla"]
     copied = cli("db", "copy", *given, stdin=f"{postgres_url}\n" if is_asked else "")
     assert copied.code == 0, copied.err
