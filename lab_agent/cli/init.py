@@ -276,7 +276,8 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
     codes = {"contract": " ".join(contract)} if contract else {}
     sample = output.parent.absolute() / "catalogue"
     defaults = {"catalogue": str(sample), **(installed.defaults() if installed else {})}
-    answers = _make_absolute(collect_answers(given | codes, defaults, ask=sys.stdin.isatty() if ask is None else ask))
+    collected = collect_answers(given | codes, defaults, ask=sys.stdin.isatty() if ask is None else ask)
+    answers = _make_absolute(collected, installed.state if installed else Path.cwd())
     token = new_token()
     settings = _write_files(output, answers, hash_token(token), installed, force=force)
     if not as_json:
@@ -287,12 +288,15 @@ def init(  # noqa: PLR0913, PLR0917 - one option for each question, so that it r
         print_error(f"  {number}. {step}")
 
 
-def _make_absolute(answers: Mapping[str, str]) -> dict[str, str]:
-    """Make the paths absolute, so that the programs find the same files and the same database wherever they are started."""
-    paths = {name: str(Path(answers[name]).absolute()) for name in _PATH_ANSWERS if answers.get(name)}
+def _make_absolute(answers: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Make the paths absolute, so that the programs find the same files and the same database wherever they are started.
+
+    `folder` is where the programs work; root's own may be closed to them.
+    """
+    paths = {name: str(folder / answers[name]) for name in _PATH_ANSWERS if answers.get(name)}
     store = answers["store"]
     if store.startswith(_SQLITE):
-        paths["store"] = f"{_SQLITE}{Path(store.removeprefix(_SQLITE)).absolute()}"
+        paths["store"] = f"{_SQLITE}{folder / store.removeprefix(_SQLITE)}"
     return {**answers, **paths}
 
 

@@ -110,18 +110,25 @@ class SystemdSite:
 
     def hand_over(self, lis_folders: Sequence[Path]) -> None:
         """Let the programs read their settings, and use the folders of the laboratory system; those that are there are kept."""
-        folders = [self.state / folder for folder in lis_folders]
-        missing = dict.fromkeys(each for folder in folders for each in self._missing(folder))
+        missing = dict.fromkeys(each for folder in lis_folders for each in self._missing(folder))
         made = [f"d {_quote(folder)} 0770 {self.name} {self.name}" for folder in missing]
         _run(["systemd-tmpfiles", "--create", "-"], "\n".join([f"z {self.settings} 0640 root {self.name}", *made, ""]))
-        elsewhere = [folder for folder in folders if not folder.is_relative_to(self.state)]
-        if elsewhere:
-            drop_in = ROOT / "etc" / "systemd" / "system" / f"{unit_name(WORKER, self.site)}.d" / "lis.conf"
-            drop_in.parent.mkdir(parents=True, exist_ok=True)
-            paths = " ".join(map(_quote, elsewhere))
-            write_atomically(drop_in, f"[Service]\nReadWritePaths={paths}\n".encode(), 0o644)
+        self._write_drop_in([folder for folder in lis_folders if not folder.is_relative_to(self.state)])
         if (ROOT / "run" / "systemd" / "system").is_dir():
             _run(["systemctl", "daemon-reload"], "")
+
+    def _write_drop_in(self, elsewhere: Sequence[Path]) -> None:
+        """Let the agent write to folders outside its own, and to those of a former answer no more.
+
+        A folder that is missing at the start (a share that is out) does not keep the agent from starting, and from telling it.
+        """
+        drop_in = ROOT / "etc" / "systemd" / "system" / f"{unit_name(WORKER, self.site)}.d" / "lis.conf"
+        if not elsewhere:
+            drop_in.unlink(missing_ok=True)
+            return
+        drop_in.parent.mkdir(parents=True, exist_ok=True)
+        paths = " ".join(_quote(f"-{folder}") for folder in elsewhere)
+        write_atomically(drop_in, f"[Service]\nReadWritePaths={paths}\n".encode(), 0o644)
 
     def _missing(self, folder: Path) -> list[Path]:
         """What is missing of a folder of the laboratory system, and of folders of the programs that it is in; outermost first.
@@ -132,7 +139,7 @@ class SystemdSite:
         return [each for each in reversed(chain) if not each.exists()]
 
 
-def _quote(path: Path) -> str:
+def _quote(path: Path | str) -> str:
     """A path as a word of a configuration file of systemd."""
     return json.dumps(str(path), ensure_ascii=False).replace("%", "%%")
 

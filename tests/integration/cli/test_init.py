@@ -389,10 +389,28 @@ def test_systemd_drop_in_lets_agent_write_elsewhere(cli: Any, machine: Path) -> 
     assert init_site(cli, PASSWORD | {"--orders": str(there), "--results": str(missing)}, "--site", "stage").code == 0
     drop_in = machine / "etc/systemd/system/lab-agent@stage.service.d/lis.conf"
     quoted = f"{machine}/srv/100 %% results"
-    assert drop_in.read_text() == f'[Service]\nReadWritePaths="{there}" "{quoted}"\n'
+    assert drop_in.read_text() == f'[Service]\nReadWritePaths="-{there}" "-{quoted}"\n'
     told = (machine / "told").read_text().splitlines()
     assert f'd "{quoted}" 0770 lab-agent-stage lab-agent-stage' in told
     assert not [line for line in told if str(there) in line], "a folder that is there is somebody's"
+    assert init_site(cli, PASSWORD, "--site", "stage", "--force").code == 0
+    assert not drop_in.exists(), "the folders are its own again"
+
+
+@pytest.mark.parametrize(
+    ("option", "answer", "found"),
+    [
+        ("--orders", "out/orders", lambda settings: settings.lis.tables["folder"]["orders"]),
+        ("--results", "results", lambda settings: settings.lis.tables["folder"]["results"]),
+        ("--catalogue", "tests", lambda settings: str(settings.api.catalogue)),
+        ("--store", "sqlite:///own.db", lambda settings: settings.store.url),
+    ],
+)
+def test_systemd_answer_is_below_the_state_folder(cli: Any, machine: Path, option: str, answer: str, found: Any) -> None:
+    assert init_site(cli, PASSWORD, option, answer).code == 0
+    home, (_, scheme, name) = machine / "etc" / "lab-agent", answer.rpartition("sqlite:///")
+    settings = load_settings(home / "lab-agent.toml", {"CREDENTIALS_DIRECTORY": str(home / "credentials")})
+    assert found(settings) == f"{scheme}{machine}/var/lib/lab-agent/{name}"
 
 
 def test_systemd_folder_of_hl7v2_adapter_is_made(cli: Any, machine: Path) -> None:
