@@ -35,27 +35,19 @@ CREDENTIALS = ("store.encryption_keys", "exchange.oauth.client_secret", "notify.
 
 
 def prepare(machine: Any) -> None:
-    machine.run("useradd", "--system", "--home-dir", "/var/lib/lab-agent", "lab-agent")
-    machine.shell("install -d -o lab-agent -g lab-agent /var/lib/lab-agent /var/backups/lab-agent")
+    """Install the package, and write settings, secrets, and a unit that looks out of the agent's sandbox."""
+    machine.shell("apt install -y ./lab-agent_*.deb")
     folder = machine.folder / "etc" / "lab-agent"
-    (folder / "credentials").mkdir(parents=True)
     (folder / "lab-agent.toml").write_text(SETTINGS)
     for name, value in zip(CREDENTIALS, (new_key(), "a secret", "https://chat.example/hook"), strict=True):
         (folder / "credentials" / name).write_text(value)
     units = machine.folder / "etc" / "systemd" / "system"
-    for each in ("lab-agent", "lab-api", "lab-agent-backup"):
-        (units / f"{each}.service").write_text((ROOT / "systemd" / f"{each}.service").read_text())
-        (units / f"{each}.service.d").mkdir()
-        (units / f"{each}.service.d" / "trial.conf").write_text("[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n")
-    url = "[Service]\nLoadCredential=notify.webhook.chat.url:/etc/lab-agent/credentials/notify.webhook.chat.url\n"
-    (units / "lab-agent.service.d" / "webhook.conf").write_text(url)
     own = (ROOT / "systemd" / "lab-agent.service").read_text().replace("Type=notify", "Type=oneshot").splitlines()
     dropped = ("ExecStart", "ExecReload", "Restart", "Watchdog", "StartLimit")
     kept = [line for line in own if not line.startswith(dropped)]
-    program = f'[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\nExecStart=/opt/lab-agent/bin/python -c "{LOOK}"'
+    program = f'[Service]\nExecStart=/opt/lab-agent/bin/python -c "{LOOK}"'
     (units / "look.service").write_text("\n".join(kept).replace("[Service]", program))
     machine.run("systemctl", "daemon-reload")
-    machine.run("ln", "-s", "/opt/lab-agent/bin/lab-agentctl", "/usr/local/sbin/lab-agentctl")
 
 
 def look(machine: Any) -> str:
@@ -67,7 +59,7 @@ def look(machine: Any) -> str:
 @in_full
 @pytest.mark.proof
 def test_failed_backup_is_seen_from_the_sandbox(machine: Any) -> None:
-    """The webhook's address is the worker's alone; the backup fails for want of its database, and then succeeds."""
+    """The backup fails for want of its database, and then succeeds."""
     prepare(machine)
     machine.shell("systemctl start lab-agent-backup || true")
     assert "result='exit-code, status" in look(machine)
