@@ -29,6 +29,10 @@ WORKER, API, BACKUP = "lab-agent", "lab-api", "lab-agent-backup"
 _CONTROL = "lab-agentctl"
 _CONFIG_OPTION = re.compile(r"(--config|-c)(=|$)")
 _CONFIG = re.compile(r"--config[ =](\S+)")
+_QUOTED = re.compile(r"`((?:lab-agent|lab-api|systemctl|journalctl) [^`]*)`")
+_STARTED = {f"{WORKER} run": f"systemctl start {WORKER}", f"{API} run": f"systemctl start {API}"}
+"""What a person types to run what a unit runs."""
+_UNIT = re.compile(rf"\b({BACKUP}|{WORKER}|{API})(?=[ .]|$)")
 _PATIENCE = 10.0
 """Seconds within which systemd answers, or nothing is known of its units."""
 
@@ -57,26 +61,40 @@ def site_of(config: Path | None) -> str | None:
 
 def command_name() -> str:
     """What a person types on this machine for `lab-agent`, as far as this process can know."""
-    given = (word.partition("=")[2] or following for word, following in pairwise([*sys.argv, ""]) if _CONFIG_OPTION.match(word))
-    return _command_name(next(given, "") or os.environ.get("LAB_AGENT_CONFIG", ""), os.environ.get("PATH", ""))
-
-
-@cache
-def _command_name(config: str, path: str) -> str:
-    site = site_of(Path(config)) if config else None
-    if site is None or shutil.which(_CONTROL, path=path) is None:
+    site = _installed_site()
+    if site is None:
         return WORKER
     return f"{_CONTROL} --site {site}" if site else _CONTROL
 
 
+def _installed_site() -> str | None:
+    """The site that this process is of, as `site_of`; None where nobody can type `lab-agentctl`."""
+    given = (word.partition("=")[2] or following for word, following in pairwise([*sys.argv, ""]) if _CONFIG_OPTION.match(word))
+    return _find_installed_site(next(given, "") or os.environ.get("LAB_AGENT_CONFIG", ""), os.environ.get("PATH", ""))
+
+
+@cache
+def _find_installed_site(config: str, path: str) -> str | None:
+    return site_of(Path(config)) if config and shutil.which(_CONTROL, path=path) is not None else None
+
+
 def typed(command: str) -> str:
-    """A command as a person types it on this machine; one of another program stays as it is."""
+    """A command as a person types it on this machine; one of another program stays as it is.
+
+    What a unit runs is started by its unit, and units are those of the site.
+    """
+    site = _installed_site()
+    if site is None:
+        return command
+    started = _STARTED.get(command, command)
+    if started.startswith(("systemctl ", "journalctl ")):
+        return _UNIT.sub(rf"\g<0>@{site}", started) if site else started
     return command_name() + command.removeprefix(WORKER) if command.startswith(f"{WORKER} ") else command
 
 
 def with_typed_commands(text: str) -> str:
     """A text whose commands, which stand in backticks, are as a person types them on this machine."""
-    return text.replace(f"`{WORKER} ", f"`{command_name()} ") if f"`{WORKER} " in text else text
+    return _QUOTED.sub(lambda found: f"`{typed(found[1])}`", text)
 
 
 def unit_name(program: str, site: str | None) -> str:

@@ -74,7 +74,7 @@ def _check_active_catalogue(
     what = "active catalogue"
     if active_version is None:
         folder = settings.api.catalogue
-        hint = f"`lab-api run` and `lab-agent run` import {folder}" if folder else "run `lab-agent catalogue import SOURCE`"
+        hint = f"`lab-agent run` or `lab-api run` imports {folder}" if folder else "run `lab-agent catalogue import SOURCE`"
         return None, [CheckResult(what, CheckStatus.TODO, "the store has none yet", hint)]
     try:
         catalogue = unpack_catalogue(active_version)

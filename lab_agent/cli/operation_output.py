@@ -15,7 +15,7 @@ from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERA
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.cause_groups import CauseGroup
-from lab_agent.systemd_units import with_typed_commands
+from lab_agent.systemd_units import typed, with_typed_commands
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _INDENT = " " * 10
@@ -27,7 +27,7 @@ def format_verdict(operation: Operation) -> str:
     if number:
         return f"{number} {'thing needs' if number == 1 else 'things need'} a person."
     if operation.is_new:
-        return "Nothing waits for a person. The database is still to be made: run `lab-agent db upgrade`."
+        return f"Nothing waits for a person. The database is still to be made: run `{typed('lab-agent db upgrade')}`."
     return "Works: nothing waits for a person." if operation.living else "Nothing waits for a person. The agent has not run yet."
 
 

@@ -140,7 +140,7 @@ class OpenCondition:
     def cause(self) -> str:
         """What is behind it, and what was found this time."""
         cause = self._about(self.condition.cause)
-        return f"{cause}: {self.detail}" if self.detail else cause
+        return with_typed_commands(f"{cause}: {self.detail}" if self.detail else cause)
 
     @property
     def mend(self) -> str:

@@ -98,7 +98,7 @@ STORE_CONDITIONS = (
         mend=(
             "If it was moved, move it back with its -wal file: all follows by itself. If it was deleted, do not stop the agent: "
             "copy what it still has open (docs/operations.md, Deleted database files). Else stop it, and restore the last backup."
-            " Create no new database in its place."
+            " Create no new database in its place; only a new installation has none yet (`lab-agent db upgrade`)."
         ),
         command="lab-agent check",
         noticed="the files are compared with those that were opened, before and after each transaction",

@@ -85,10 +85,38 @@ def test_command_is_the_one_that_people_type(
     monkeypatch.setenv("LAB_AGENT_CONFIG", variable)
     monkeypatch.setattr("sys.argv", ["lab-agent", *words])
     assert typed("lab-agent check --files") == f"{name} check --files"
-    assert typed("systemctl start lab-agent") == "systemctl start lab-agent"
     assert typed("") == ""
+    assert typed("lab-api hash-password") == "lab-api hash-password"
     assert OpenCondition(condition=CONDITIONS[ConditionId.STORE_OTHER_SCHEMA], since=NOW).command == f"{name} db upgrade"
     assert to_text(make_message(make_item())).endswith(f"{name} status")
     assert with_typed_commands("lab-agent: run `lab-agent db upgrade`, see `lab-agent.toml`") == (
         f"lab-agent: run `{name} db upgrade`, see `lab-agent.toml`"
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "command", "told"),
+    [
+        (INSTALLED, "systemctl stop lab-agent lab-api", "systemctl stop lab-agent lab-api"),
+        (STAGE, "systemctl stop lab-agent lab-api", "systemctl stop lab-agent@stage lab-api@stage"),
+        (STAGE, "journalctl -u lab-agent-backup", "journalctl -u lab-agent-backup@stage"),
+        (STAGE, "systemctl start lab-agent-backup.timer", "systemctl start lab-agent-backup@stage.timer"),
+        (STAGE, "systemctl status lab-agent@stage", "systemctl status lab-agent@stage"),
+        (STAGE, "systemctl status lab-agent-backup@stage.service", "systemctl status lab-agent-backup@stage.service"),
+        (INSTALLED, "lab-agent run", "systemctl start lab-agent"),
+        (STAGE, "lab-api run", "systemctl start lab-api@stage"),
+        (CHECKOUT, "lab-agent run", "lab-agent run"),
+        (CHECKOUT, "systemctl stop lab-agent lab-api", "systemctl stop lab-agent lab-api"),
+    ],
+)
+def test_command_names_the_units_of_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, command: str, told: str
+) -> None:
+    (tmp_path / "lab-agentctl").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LAB_AGENT_CONFIG", config)
+    monkeypatch.setattr("sys.argv", ["lab-agent"])
+    assert typed(command) == told
+    assert with_typed_commands(f"Here: `{command}`, and `{command}`.") == f"Here: `{told}`, and `{told}`."
+    found = OpenCondition(condition=CONDITIONS[ConditionId.STORE_OTHER_SCHEMA], since=NOW, detail=f"run `{command}`")
+    assert found.cause.endswith(f": run `{told}`")
