@@ -11,6 +11,8 @@ import pytest
 
 from tests.harness.paths import ROOT
 from tests.harness.stu3_schema import DEVIATIONS
+from tests.proof.variants import MUTANTS
+from tests.proof.variants_conformance import row_of
 
 PAGE = ROOT / "docs" / "conformance.md"
 SECTIONS = (
@@ -70,6 +72,12 @@ def test_every_row_names_tests_or_says_why_none() -> None:
 def test_named_tests_exist(path: str) -> None:
     named = {name for row in rows() for file, name in named_tests(row.tests) if file == path}
     assert named - defined_tests(path) == set()
+
+
+def test_row_names_the_test_that_finds_its_fault() -> None:
+    named = {row.number: row.tests for row in rows()}
+    faults = [each for each in MUTANTS if each.found_by == "conformance"]
+    assert [fault.name for fault in faults for test in fault.tests if f"`tests/{test}`" not in named.get(row_of(fault), "")] == []
 
 
 def test_stu3_deviations_are_those_of_the_check() -> None:

@@ -140,6 +140,13 @@ PROOFS = (
         short_seconds=100,
     ),
     Proof(
+        name="conformance",
+        claim="A fault that breaks the sentence of a row of the conformance page is found by a test that the row names",
+        tests=("proof/test_conformance.py",),
+        about=("docs/conformance.md",),
+        short_seconds=10,
+    ),
+    Proof(
         name="mutation",
         claim="Each small change of domain, rules or catalogue (an operator, a constant, an argument, a transition) is found by "
         "unit tests, or is listed with its reason",

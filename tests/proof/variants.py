@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.proof import (
     variants_bad_service,
+    variants_conformance,
+    variants_conformance_calls,
     variants_days,
     variants_deployment,
     variants_kills,
@@ -25,6 +27,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *variants_poison.VARIANTS,
     *variants_soak.VARIANTS,
     *variants_peers.VARIANTS,
+    *variants_conformance.VARIANTS,
+    *variants_conformance_calls.VARIANTS,
     *variants_page.VARIANTS,
     *variants_deployment.VARIANTS,
 )

@@ -218,9 +218,10 @@ async def test_client_reads_everything_of_an_order(start: Any, connect: Any) -> 
     (order_task,) = await client.requested_order_tasks()
     lines = await client.line_tasks(ResourceId(order_task["id"]))
     assert {line["id"] for line in lines} == {task["id"] for task in order["Task"]} - {order_task["id"]}
-    for kind in ("ProcedureRequest", "Specimen", "Patient"):
-        for resource in order.get(kind, []):
-            assert (await client.read(kind, ResourceId(resource["id"]))).version == "1"
+    patient = order["ProcedureRequest"][0]["subject"]["reference"].removeprefix("patient/")
+    read = [(kind, each["id"]) for kind in ("ProcedureRequest", "Specimen") for each in order[kind]]
+    for kind, found in [*read, ("Patient", patient)]:
+        assert (await client.read(kind, ResourceId(found))).version == "1"
     (answers,) = await client.questionnaire_responses([ResourceId(each["id"]) for each in order["ProcedureRequest"]])
     assert answers["item"][0]["answer"] == [{"valueInteger": 12}]
     assert len(await client.contract_ids("C-100")) == 1

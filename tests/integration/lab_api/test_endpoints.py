@@ -46,6 +46,13 @@ async def test_nomenclature_lists_items(api: httpx.AsyncClient, current_catalogu
     assert '"price":480.00' in response.text
 
 
+async def test_each_contract_has_its_own_nomenclature(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
+    contracts = current_catalogue.responses.catalogue.contracts
+    listed = {code: exact_json.loads((await api.get(f"nomenclature?contract={code}")).content) for code in ("C-100", "C-200")}
+    assert listed == {code: nomenclature(contracts[code]) for code in listed}
+    assert {each["id"] for each in listed["C-100"]} > {each["id"] for each in listed["C-200"]}
+
+
 async def test_follow_up_study_is_taken_beside_other_tests(api: httpx.AsyncClient) -> None:
     """The agent takes the order that such a basket becomes (order rule 4 speaks of one without other tests)."""
     items = [*BASKET["analyticsrequests"], {"id": "190.1558", "guid": "g4"}]

@@ -9,9 +9,15 @@ import pytest
 from lab_sandbox.app import create_app
 
 BASKET = {"contract": "C-100", "analyticsrequests": [{"id": "001.000", "specimen_code": "108", "guid": "g-1"}]}
+ANSWERS = {
+    "nomenclature": b'[{"id": "001", "price": 1.20}]',
+    "eta": b"[]",
+    "questionnaire": b'{"resourceType": "Questionnaire", "status": "active"}',
+    "preanalytics": b'{"specimens": []}',
+}
 
 
-async def test_nomenclature_forwarded_with_laboratory_credentials(world):
+async def test_nomenclature_forwarded_with_its_etag(world):
     world.lab.responses["/api/nomenclature"] = httpx.Response(
         200, content=b'[{"id": "001", "price": 1.20}]', headers={"ETag": '"n1"'}
     )
@@ -20,8 +26,21 @@ async def test_nomenclature_forwarded_with_laboratory_credentials(world):
     assert answer.content == b'[{"id": "001", "price": 1.20}]'
     assert answer.headers["etag"] == '"n1"'
     forwarded = world.lab.requests[-1]
-    assert forwarded.headers["authorization"] == "Bearer for-the-lab"
     assert forwarded.url.params["contract"] == "C-100"
+
+
+@pytest.mark.parametrize("name", ["nomenclature", "eta", "questionnaire", "preanalytics"])
+async def test_basket_functions_forwarded_with_laboratory_credentials(world, name):
+    """To the address on the counterparty card; a basket as JSON."""
+    content, is_basket = ANSWERS[name], name in {"questionnaire", "preanalytics"}
+    world.lab.responses[f"/api/{name}"] = httpx.Response(200, content=content)
+    asked = {"json": BASKET} if is_basket else {"params": {"contract": "C-100"}}
+    answer = await world.client.request("POST" if is_basket else "GET", f"/{name}", **asked, headers=world.clinic)
+    assert (answer.status_code, answer.content) == (200, content)
+    (forwarded,) = world.lab.requests
+    assert str(forwarded.url).partition("?")[0] == f"http://lab.test/api/{name}"
+    assert forwarded.headers["authorization"] == "Bearer for-the-lab"
+    assert forwarded.headers.get("content-type") == ("application/json" if is_basket else None)
 
 
 async def test_eta_forwards_conditional_request(world):
@@ -102,8 +121,7 @@ async def test_laboratory_answer_of_other_shape_rejected(world, helpers, call, c
 )
 @pytest.mark.parametrize("name", ["questionnaire", "preanalytics"])
 async def test_basket_needs_json_content_type(world, name, media_type, status):
-    answers = {"questionnaire": {"resourceType": "Questionnaire", "status": "active"}, "preanalytics": {"specimens": []}}
-    world.lab.responses[f"/api/{name}"] = httpx.Response(200, json=answers[name])
+    world.lab.responses[f"/api/{name}"] = httpx.Response(200, content=ANSWERS[name])
     headers = world.clinic | ({} if media_type is None else {"Content-Type": media_type})
     answer = await world.client.post(f"/{name}", content=json.dumps(BASKET), headers=headers)
     assert answer.status_code == status
@@ -203,11 +221,17 @@ async def test_read_in_any_case_with_or_without_fhir(world, spelling):
     assert answer.json() == line
 
 
-@pytest.mark.parametrize("kind", ["Specimen", "QuestionnaireResponse", "Task"])
+@pytest.mark.parametrize("kind", ["ProcedureRequest", "Specimen", "QuestionnaireResponse", "Task"])
 async def test_read_resources_of_order(world, kind):
     resource = (await world.created_order())[kind][0]
     answer = await world.client.get(f"/fhir/{kind.lower()}/{resource['id']}", headers=world.laboratory)
-    assert answer.json() == resource
+    assert (answer.status_code, answer.headers["etag"], answer.json()) == (200, 'W/"1"', resource)
+
+
+async def test_laboratory_reads_patient_of_order(world):
+    patient = (await world.created_order())["ProcedureRequest"][0]["subject"]["reference"]
+    answer = await world.client.get(f"/fhir/{patient}", headers=world.laboratory)
+    assert (answer.status_code, answer.headers["etag"], answer.json()["gender"]) == (200, 'W/"1"', "female")
 
 
 async def test_update_whole_resource(world):

@@ -120,6 +120,7 @@ async def test_read_returns_resource_as_created(world):
         resource = entry["resource"]
         read = await world.client.get(f"/fhir/{resource['resourceType'].lower()}/{resource['id']}", headers=world.laboratory)
         assert exact(read.text) == resource
+        assert read.headers["etag"] == 'W/"1"'
 
 
 async def test_stored_order_matches_documented_fields(world):

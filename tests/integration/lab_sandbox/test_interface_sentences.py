@@ -48,6 +48,29 @@ async def put(world, resource, headers):
     return await world.client.put(path, json=resource, headers=headers | {"If-Match": 'W/"1"'})
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/fhir/Nonsense/1", 404),
+        ("GET", "/nowhere", 404),
+        ("PATCH", "/fhir/Task/1", 405),
+        ("GET", "/fhir/Task/none", 404),
+        ("POST", "/fhir/Patient", 400),
+        ("GET", "/eta", 400),
+        ("POST", "/connect/token", 400),
+        ("GET", "/connect/authorize", 400),
+    ],
+)
+async def test_every_failure_has_an_operation_outcome(world, method, path, status):
+    answer = await world.client.request(method, path, headers=world.clinic)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
+    assert answer.json()["resourceType"] == "OperationOutcome"
+    for issue in answer.json()["issue"]:
+        assert issue["severity"] in {"fatal", "error", "warning", "information"}
+        assert issue["code"]
+        assert issue["diagnostics"]
+
+
 def problems(helpers, answer, status=422):
     """Pairs of element and rule."""
     assert answer.status_code == status, answer.text

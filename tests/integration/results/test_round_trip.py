@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 from lab_agent import exact_json
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, WorkOrderKey
-from lab_agent.domain.lab_messages import LabReport, ObservationStatus, ReferenceRange, ReportedObservation, ReportStatus
+from lab_agent.domain.lab_messages import (
+    Document,
+    LabReport,
+    ObservationStatus,
+    ReferenceRange,
+    ReportedObservation,
+    ReportStatus,
+)
 from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData, is_inverted_range
 from lab_agent.fhir.report_builder import UploadContext, UploadLine, plan_uploads, with_result_references
 from lab_agent.serialization import dump_message, load_message
@@ -122,6 +130,7 @@ ONE_OF_EACH: list[dict[str, Any]] = [
             origin=Quantity(value=Decimal("0.0")), period=Decimal("10.0"), dimensions=1, data="1.0 2"
         )
     },
+    {"value_attachment": Document(url="https://lab.example/ecg/1", content_type="image/png", title="ECG")},
     {"value_time": time(8, 5)},
     {"value_date_time": datetime(2026, 1, 1, tzinfo=UTC)},
     {"value_period": Period(start=datetime(2026, 1, 1, tzinfo=UTC))},
@@ -130,6 +139,8 @@ ONE_OF_EACH: list[dict[str, Any]] = [
 
 async def test_every_value_type_round_trips_exactly(bench: ResultsBench) -> None:
     """Every type of value comes back from the exchange digit for digit."""
+    forms = {each.name for each in fields(ReportedObservation) if each.name.startswith("value_")}
+    assert ({name for form in ONE_OF_EACH for name in form}, len(ONE_OF_EACH)) == (forms, 10)
     code = Coding(system="http://loinc.org", code="718-7")
     sent = make_report(*(ReportedObservation(id=str(n), code=code, **form) for n, form in enumerate(ONE_OF_EACH)))
     await bench.receive(sent)

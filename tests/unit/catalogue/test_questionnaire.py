@@ -46,6 +46,7 @@ def test_questions_follow_catalogue_order(sample: Catalogue) -> None:
 def test_questionnaire_json_matches_interface(sample: Catalogue) -> None:
     wire = build_questionnaire(sample, items(sample, "003.010", "060.001")).as_json()
     assert list(wire) == ["resourceType", "status", "item"]
+    assert (wire["resourceType"], wire["status"]) == ("Questionnaire", "active")
     top = wire["item"]
     assert isinstance(top, dict)
     assert (top["type"], top["required"]) == ("group", True)

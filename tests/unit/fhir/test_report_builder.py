@@ -279,6 +279,17 @@ def test_final_report_stays_final(context: UploadContext) -> None:
     assert again.report.body["status"] == "final"
 
 
+@pytest.mark.parametrize("observations", [(), (HB,), (HB, CLEAR)])
+@pytest.mark.parametrize("covered", [("L1",), ("L2",), ("L1", "L2"), ("L2", "L1")])
+def test_report_lists_every_line_that_it_covers(
+    context: UploadContext, covered: tuple[str, ...], observations: tuple[ReportedObservation, ...]
+) -> None:
+    about = replace(context, covered_lines=tuple(map(LineKey, covered)))
+    body = plan_uploads(replace(REPORT, observations=observations), about).report.body
+    expected = sorted(each.replace("L", "procedurerequest/pr") for each in covered)
+    assert [each["reference"] for each in body["basedOn"]] == expected
+
+
 def test_order_wide_document_names_every_line(context: UploadContext) -> None:
     document = replace(REPORT, observations=(), documents=REPORT.documents[:1])
     whole = replace(context, covered_lines=(LineKey("L1"), LineKey("L2")))
