@@ -249,8 +249,10 @@ async def test_stale_version_detected_by_either_status_code(start: Any, connect:
     await service.order()
     client = connect(service)
     (task,) = await client.requested_order_tasks()
-    with pytest.raises(errors.StaleVersion):
-        await client.update("Task", ResourceId(task["id"]), task, version="99")
+    await client.update("Task", ResourceId(task["id"]), task, version="1")
+    for version in ("1", "99"):
+        with pytest.raises(errors.StaleVersion):
+            await client.update("Task", ResourceId(task["id"]), task, version=version)
 
 
 async def test_upload_is_idempotent_and_found_by_identifier(start: Any, connect: Any) -> None:

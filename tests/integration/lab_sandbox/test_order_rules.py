@@ -310,6 +310,7 @@ async def test_local_references_replaced_in_every_place(world, helpers):
         ({"name": []}, ["name[0].family", "name[0].given[0]", "name[0].given[1]"]),
         ({"name": [{"family": "Sample", "given": ["Anna"]}]}, ["Patient.name[0].given[1]"]),
         ({"gender": None}, ["Patient.gender"]),
+        ({"birthDate": None}, ["Patient.birthDate"]),
         ({"birthDate": "1980-02-30"}, ["Patient.birthDate"]),
         ({"name": [{"family": "123456789", "given": ["-", "-"]}]}, ["Patient.name[0].family", "anonymous"]),
         ({"name": [{"family": "1234567890", "given": ["-", "x"]}]}, ["anonymous"]),

@@ -130,6 +130,7 @@ def test_nomenclature_has_every_field_in_its_type(sample: Catalogue) -> None:
         assert set(each) == strings | booleans | {"patient_preparation", "specimen", "required_specimen", "price"}
         assert all(isinstance(each[name], str) for name in strings)
         assert all(isinstance(each[name], bool) for name in booleans)
+        assert all(isinstance(each[name], list) for name in ("patient_preparation", "specimen", "required_specimen"))
         assert all(isinstance(text, str) for text in each["patient_preparation"])
         assert isinstance(each["price"], Decimal)
         for option in (*each["specimen"], *each["required_specimen"]):

@@ -24,6 +24,7 @@ def test_order_parsed_as_received(wire: dict[str, Any], graph_from_wire: Any) ->
     assert first.request is not None
     assert second.request is not None
     assert first.request.requisition == Identifier(system="https://clinic.example/orders", value="4711")
+    assert first.request.identifiers == (Identifier(system="https://clinic.example/lines", value="4711-1"),)
     assert first.request.notes == ("fasting",)
     assert first.request.occurrence is not None
     assert first.request.occurrence.at == datetime(2026, 3, 2, 9, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))

@@ -372,6 +372,16 @@ def test_digest_ignores_non_content() -> None:
     assert content_digest({**body, "issued": "y"}, BASE) != content_digest(body, BASE)
 
 
+def test_sandbox_knows_every_status_that_is_sent(context: UploadContext) -> None:
+    problems = Problems()
+    for report in ReportStatus:
+        body = plan_uploads(replace(REPORT, status=report), context).report.body
+        check_report(dict(body), context.systems.nomenclature.url, problems)
+    for observation in ObservationStatus:
+        check_observation(dict(plan_uploads(_with(HB, status=observation), context).observations[0].body), problems)
+    assert problems.found == []
+
+
 def test_sandbox_accepts_resources(context: UploadContext) -> None:
     """The sandbox, which reads the interface for itself, accepts the resources."""
     everything = tuple(

@@ -45,7 +45,9 @@ def test_update_changes_only_our_fields_on_copy() -> None:
 def test_cancelled_task_is_valid_stu3() -> None:
     """STU3 requires a type of every output; the status and intent of the Task are the partner's."""
     read = {"resourceType": "Task", "id": "t1", "intent": "order", "status": "requested"}
-    Task.model_validate(as_json(build_task_update(read, status="cancelled", outputs=("no barcode", "no contract"))))
+    cancelled = build_task_update(read, status="cancelled", outputs=("no barcode", "no contract"))
+    Task.model_validate(as_json(cancelled))
+    assert [each["valueString"] for each in cancelled["output"]] == ["no barcode", "no contract"]
 
 
 def test_outputs_set_once_when_repeated() -> None:
