@@ -148,6 +148,14 @@ VARIANTS: tuple[Mutant, ...] = (
         "unit/settings/test_exchange.py::test_plain_http_limited_to_loopback_unless_allowed",
     ),
     fault(
+        "1.19_stage_named_production",
+        "names production in the template for stage",
+        "config/stage.toml",
+        'environment = "stage"',
+        'environment = "production"',
+        "unit/settings/test_shipped_files.py::test_completed_template_is_valid",
+    ),
+    fault(
         "1.20_version_not_compared",
         "the sandbox replaces whatever version there is",
         "lab_sandbox/updates.py",

@@ -197,6 +197,14 @@ VARIANTS: tuple[Mutant, ...] = (
         "unit/catalogue/test_preanalytics.py::test_each_guid_covered_and_no_other_appears",
     ),
     fault(
+        "4.21_barcode_elsewhere",
+        "puts the barcode of a container elsewhere",
+        "lab_agent/catalogue/tubes.py",
+        '"label": label,',
+        '"barcode": label,',
+        "integration/lab_api/test_endpoints.py::test_preanalytics_lists_tubes",
+    ),
+    fault(
         "4.22_patient_without_birth_date",
         "the sandbox takes a Patient without a birth date",
         "lab_sandbox/resource_rules.py",

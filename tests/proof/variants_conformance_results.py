@@ -139,6 +139,14 @@ VARIANTS: tuple[Mutant, ...] = (
         "integration/lab_sandbox/test_order_rules.py::test_order_required_fields_checked",
     ),
     fault(
+        "3.2_reason_without_text",
+        "cancels the Task of a line without the text of the reason",
+        "lab_agent/fhir/task_update.py",
+        'return kept + [{"type": _OUTPUT_TYPE, "valueString": text}',
+        'return kept + [{"type": _OUTPUT_TYPE, "valueCode": text}',
+        "integration/workflow/test_task_updates.py::test_rejected_line_is_cancelled_with_reason_others_proceed",
+    ),
+    fault(
         "3.3_lines_not_completed",
         "leaves the Task of a line that is completed as it is",
         "lab_agent/workflow/line_lifecycle.py",
