@@ -72,13 +72,20 @@ def find_site(folder: Path) -> str | None:
     raise InputError(f"There are several sites: name one with --site ({', '.join(sites)}).")
 
 
-def build_command(
-    unit: str, service: Service, words: Sequence[str], environment: Mapping[str, str], *, is_terminal: bool
-) -> list[str]:
-    """The `systemd-run` that runs `lab-agent WORDS` as the unit. Raises `InputError` for a unit that names no settings."""
+def _find_settings(unit: str, service: Service) -> Path:
     settings = settings_file(service)
     if settings is None:
         raise InputError(f"The unit {unit} names no settings: its ExecStart has no --config.")
+    if not settings.exists():
+        raise InputError(f"There are no settings {settings}, which the unit {unit} names.")
+    return settings
+
+
+def build_command(
+    unit: str, service: Service, words: Sequence[str], environment: Mapping[str, str], *, is_terminal: bool
+) -> list[str]:
+    """The `systemd-run` that runs `lab-agent WORDS` as the unit. Raises `InputError` where the unit has no settings."""
+    settings = _find_settings(unit, service)
     person = environment.get("SUDO_USER") or "root"
     variables = {"LAB_AGENT_CONFIG": str(settings), "SUDO_USER": person, "TERM": environment.get("TERM", "dumb")}
     run = ["systemd-run", "--quiet", "--wait", "--collect", "--pty" if is_terminal else "--pipe", "--service-type=exec"]

@@ -38,16 +38,17 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("site", [None, "stage"])
-def test_command_runs_as_the_unit(site: str | None) -> None:
+def test_command_runs_as_the_unit(tmp_path: Path, site: str | None) -> None:
     text = (UNITS / unit_name(WORKER, site).replace("@stage", "@")).read_text()
     name = "lab-agent" if site is None else "lab-agent-stage"
-    service = parse_unit(text, site or "")
+    config = settings_of(tmp_path, site or "").with_name(name) / "lab-agent.toml"
+    service = parse_unit(text.replace("--config /etc/lab-agent", f"--config {tmp_path}/lab-agent"), site or "")
     command = build_command("unit", service, ["orders", "list"], {"SUDO_USER": "anna"}, is_terminal=False)
     assert command[-2:] == ["orders", "list"]
     assert "--pipe" in command
     assert f"--property=User={name}" in command
     assert f"--property=LoadCredential=settings:/etc/{name}/credentials" in command
-    assert f"--setenv=LAB_AGENT_CONFIG=/etc/{name}/lab-agent.toml" in command
+    assert f"--setenv=LAB_AGENT_CONFIG={config}" in command
     assert "--setenv=SUDO_USER=anna" in command
     assert not any("Exec" in word or "Watchdog" in word for word in command)
 
@@ -60,6 +61,9 @@ def test_drop_in_changes_and_takes_back() -> None:
     assert service["User"] == ["a"]
 
 
-def test_unit_without_settings_is_refused() -> None:
-    with pytest.raises(InputError, match="names no settings"):
-        build_command("mine.service", {"ExecStart": ["/bin/true"]}, [], {}, is_terminal=False)
+@pytest.mark.parametrize(
+    ("command", "told"), [("/bin/true", "names no settings"), ("/bin/true --config /no/such.toml", "no settings /no/such.toml")]
+)
+def test_unit_without_settings_is_refused(command: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        build_command("mine.service", {"ExecStart": [command]}, [], {}, is_terminal=False)
