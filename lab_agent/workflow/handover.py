@@ -14,7 +14,7 @@ import structlog
 
 from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import OrderKey, ResourceId, WorkOrderKey
+from lab_agent.domain.ids import OrderKey, WorkOrderKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED
 from lab_agent.domain.lab_order import LabOrder
@@ -39,7 +39,7 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
-from lab_agent.workflow.own_reports import OwnReports, last_change
+from lab_agent.workflow.own_reports import OwnReports, find_report, last_change
 from lab_agent.workflow.reopening import take_back
 from lab_agent.workflow.restored_store import load_restoration, note_second_agent
 from lab_agent.workflow.task_standing import Standing, TaskInspector
@@ -211,8 +211,8 @@ class SubmitOrderHandler:
             reported = await self.own_reports.find_reported_by_others(part.parts)
         except (ServiceRejected, InvalidResponse, ForeignLink):  # then nobody can tell
             return ""
-        requests = {each.procedure_request_id or ResourceId(""): each.task_id for each in lines}
-        done = next(((task, reported[request]) for request, task in requests.items() if request in reported), None)
+        found = ((each.task_id, find_report(reported, each.procedure_request_id)) for each in lines)
+        done = next(((task, report) for task, report in found if report is not None), None)
         return "" if done is None else f"Task {done[0]} has a report of ours, {last_change(done[1])}"
 
     async def verify(self, lease: Lease, loaded: KnownPart) -> SubmitOutcome:

@@ -63,6 +63,15 @@ class OwnReports:
                 yield from map(ResourceId, id_readings(request.id))
 
 
+def find_report(reported: Mapping[ResourceId, Json], request: ResourceId | None) -> Json | None:
+    """The report about a ProcedureRequest, whichever of the two is percent-encoded; None if there is none."""
+    return (
+        None
+        if request is None
+        else next((reported[each] for each in map(ResourceId, id_readings(request)) if each in reported), None)
+    )
+
+
 def is_unknown(uow: UnitOfWork, report: Json) -> bool:
     """Whether a report of ours, as it is now, is not of this agent's sending: it was not even about to send it.
 

@@ -42,7 +42,7 @@ from lab_agent.workflow.line_lifecycle import (
     withdraw_line,
     withdraw_order,
 )
-from lab_agent.workflow.own_reports import OwnReports, is_unknown, last_change
+from lab_agent.workflow.own_reports import OwnReports, find_report, is_unknown, last_change
 from lab_agent.workflow.reopening import find_lines_put_back, hold_lines_again
 from lab_agent.workflow.restored_service import end_when_quiet, find_lost_reports, is_quiet, send_lost_reports_again
 from lab_agent.workflow.restored_store import note_second_agent
@@ -288,11 +288,9 @@ def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, no
 
     It was restored, or is not the only one of the laboratory; or somebody else has completed the Task of a report that it knows.
     """
-    reported = [
-        line
-        for line in uow.orders.lines(key)
-        if _is_completed_unknown(line, reading.lines.get(line.task_id)) and line.procedure_request_id in reading.reported
-    ]
+    completed = [line for line in uow.orders.lines(key) if _is_completed_unknown(line, reading.lines.get(line.task_id))]
+    reports = {line.task_id: find_report(reading.reported, line.procedure_request_id) for line in completed}
+    reported = [line for line in completed if reports[line.task_id] is not None]
     if not reported:
         return
     for adapter in {line.adapter for line in reported if line.adapter is not None}:
@@ -302,9 +300,9 @@ def _complete_reported(uow: UnitOfWork, key: OrderKey, reading: OrderReading, no
     names = ", ".join(line.key for line in reported)
     text = f"lines {names} were completed before: their Tasks are completed, and our reports are on the service"
     uow.events.add(Event(order=key, at=now, action="completed_before", text=text))
-    reports = {line.task_id: reading.reported[ResourceId(str(line.procedure_request_id))] for line in reported}
-    if (by_others := next(((task, each) for task, each in reports.items() if is_unknown(uow, each)), None)) is not None:
-        shown = f"Task {by_others[0]} was completed with a report of ours, {last_change(by_others[1])}"
+    by_others = ((task, each) for task, each in reports.items() if each is not None and is_unknown(uow, each))
+    if (first := next(by_others, None)) is not None:
+        shown = f"Task {first[0]} was completed with a report of ours, {last_change(first[1])}"
         note_second_agent(uow, now, shown, before=max(line.changed_at for line in reported))
 
 

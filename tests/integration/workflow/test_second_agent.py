@@ -197,7 +197,7 @@ def let_service_complete(scenario: Scenario) -> None:
                     world.end_task(task["id"], "completed")
         return saved
 
-    scenario.agent.exchange.create = complete_too  # type: ignore[method-assign]
+    scenario.agent.exchange.create = complete_too  # type: ignore[method-assign, assignment]
 
 
 async def told(scenario: Scenario) -> list[Alert]:
@@ -239,7 +239,7 @@ async def test_own_report_on_its_way_is_no_second_agent(make_scenario: MakeScena
                 raise OutcomeUnknown("the reply was lost")
         return saved
 
-    scenario.agent.exchange.create = compare_after  # type: ignore[method-assign]
+    scenario.agent.exchange.create = compare_after  # type: ignore[method-assign, assignment]
     await Clinic(scenario).report(scenario.world.lis.submitted[0])
     await scenario.world.drain(scenario.agent)
     await expect_done_alone(scenario)

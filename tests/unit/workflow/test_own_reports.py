@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab_agent.domain.ids import OrderKey, ResourceId, work_order_key
+from lab_agent.domain.values import Identifier
+from lab_agent.ports.exchange import SavedResource
+from lab_agent.workflow.own_reports import OwnReports, find_report
+from tests.fakes.memory_store import MemoryStore
+
+BASE = "https://exchange.example/api/"
+
+
+class Service:
+    """A service with one report of ours."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
+
+    async def find(self, kind: str, identifier: Identifier) -> tuple[SavedResource, ...]:
+        return (SavedResource(resource_type=kind, id=ResourceId("1"), version="1", body=self.report),)
+
+
+@pytest.mark.parametrize(
+    ("reference", "request_id", "is_about"),
+    [
+        ("procedurerequest/1", "1", True),
+        (f"{BASE}fhir/ProcedureRequest/1/_history/2", "1", True),
+        ("procedurerequest/a b", "a b", True),
+        ("procedurerequest/a%20b", "a b", True),
+        ("procedurerequest/a b", "a%20b", True),
+        ("procedurerequest/a%20b", "a%20b", True),
+        ("procedurerequest/2", "1", False),
+        ("procedurerequest/a%20b", "ab", False),
+        ("https://elsewhere.example/procedurerequest/1", "1", False),
+        ("procedurerequest/1", None, False),
+    ],
+)
+@pytest.mark.parametrize(("status", "is_final"), [("final", True), ("FINAL", True), ("preliminary", False)])
+async def test_report_is_found_by_its_request(
+    reference: str, request_id: str | None, is_about: bool, status: str, is_final: bool
+) -> None:
+    report = {"resourceType": "DiagnosticReport", "status": status, "basedOn": {"reference": reference}}
+    own = OwnReports(Service(report), MemoryStore(), "urn:orders", BASE)  # type: ignore[arg-type]
+    reported = await own.find_reported([work_order_key(OrderKey("R1"), "folder")])
+    found = find_report(reported, None if request_id is None else ResourceId(request_id))
+    assert found == (report if is_about and is_final else None)
