@@ -12,7 +12,7 @@ from tests.incidents.laboratory import Laboratory
 def deliver_one(lab: Laboratory) -> None:
     """An order is handed over, and its first line gets its result."""
     order = lab.place_and_hand_over()
-    lab.write_result("r-1", order=order["key"], lines=[order["lines"][0]["key"]])
+    lab.write_result(f"r-{order['key']}", order=order["key"], lines=[order["lines"][0]["key"]])
 
 
 @incident(ConditionId.JOBS_OUTCOME_UNKNOWN, affected=["1 job"])

@@ -65,7 +65,7 @@ def another_agent_has_reported(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
     files = {each: each.read_bytes() for each in lab.database.parent.glob("lab-agent.db*") if not each.name.endswith(".mark")}
     lab.start_agent()
-    lab.write_result("r-1", order=order["key"], lines=[each["key"] for each in order["lines"]])
+    lab.write_result(f"r-{order['key']}", order=order["key"], lines=[each["key"] for each in order["lines"]])
     wait_for(lambda: len(lab.logged("task_set")) > len(order["lines"]), "all Tasks have ended")
     lab.stop("agent")
     for each in lab.database.parent.glob("lab-agent.db*"):
