@@ -136,7 +136,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "7.2_found_is_created",
         "takes a resource that was found for one that was created",
         "lab_agent/exchange/client.py",
-        "created = answer.status == 201 or if_none_exist is None",
+        "created = answer.status == HTTPStatus.CREATED or if_none_exist is None",
         "created = answer.status in {200, 201}",
         f"{_CLIENT}test_conditional_create_finds_existing_resource",
     ),
