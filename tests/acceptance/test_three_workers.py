@@ -51,11 +51,14 @@ async def test_work_of_lost_workers_moves_to_the_third(harness: ProcessHarness, 
             await harness.clinic.send_bundle(await harness.clinic.build_bundle(plan, prepared))
 
     async def busiest() -> AgentProcess:
+        owners: list[int] = []
+
         def is_known() -> bool:
-            return any(pid in agents for pid in owner_pids(postgres_url))
+            owners[:] = [pid for pid in owner_pids(postgres_url) if pid in agents]
+            return bool(owners)
 
         await wait_until(is_known, "a worker with a lease")
-        return agents.pop(next(pid for pid in owner_pids(postgres_url) if pid in agents))
+        return agents.pop(owners[0])
 
     third = orders // 3
     await place(range(third))
