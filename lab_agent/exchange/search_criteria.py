@@ -18,7 +18,16 @@ from lab_agent.domain.received_order import ResourceRef
 from lab_agent.domain.values import Identifier
 from lab_agent.exchange.bundle_pages import entry_resource, is_aside
 from lab_agent.exchange.fhir_http import body_id, body_version, has_tag, is_resource_type
-from lab_agent.fhir.elements import code_of, has_code, number_of, object_of, objects_of, references_of, text_of, word_of
+from lab_agent.fhir.elements import (
+    code_of,
+    has_code,
+    last_updated,
+    number_of,
+    objects_of,
+    references_of,
+    text_of,
+    word_of,
+)
 from lab_agent.fhir.json_reader import parse_date_time
 from lab_agent.fhir.references import resource_at_end
 from lab_agent.fhir.task_update import task_status
@@ -142,8 +151,7 @@ class RowSelection:
         fit = self.criteria.compare(body)
         keeps_all = self.criteria.resource_type == "Contract"  # see `_is_sole_unidentified_contract`; there are few
         is_kept = keeps_all or fit in {Fit.FITS, Fit.OUTDATED}
-        updated = text_of((object_of(body.get("meta")) or {}).get("lastUpdated"))
-        return _Row(fit, body if is_kept else {}, body_version(body), updated)
+        return _Row(fit, body if is_kept else {}, body_version(body), last_updated(body))
 
     def _add(self, row: _Row, resource: ResourceId | None, resource_type: str) -> None:
         key = (resource_type, resource or f" {len(self._rows)}")

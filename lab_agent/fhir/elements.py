@@ -56,6 +56,11 @@ def word_of(value: Any) -> str | None:
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else text_of(found)
 
 
+def last_updated(resource: Json) -> str | None:
+    """When a resource was changed last, by the service's clock, as it says it."""
+    return text_of((object_of(resource.get("meta")) or {}).get("lastUpdated"))
+
+
 def code_of(value: Any) -> str | None:
     """A code in small letters, as those of FHIR's own lists are."""
     found = text_of(value)

@@ -14,7 +14,7 @@ from typing import Any
 from lab_agent.domain.ids import ResourceId, WorkOrderKey
 from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.content_digest import split_digest
-from lab_agent.fhir.elements import code_of, objects_of, references_of, text_of
+from lab_agent.fhir.elements import code_of, last_updated, objects_of, references_of, text_of
 from lab_agent.fhir.references import id_readings, parse_reference
 from lab_agent.fhir.report_builder import FINAL_STATUSES, order_identifier
 from lab_agent.ports.exchange import Exchange, Json
@@ -65,11 +65,8 @@ class OwnReports:
 
 def find_report(reported: Mapping[ResourceId, Json], request: ResourceId | None) -> Json | None:
     """The report about a ProcedureRequest, whichever of the two is percent-encoded; None if there is none."""
-    return (
-        None
-        if request is None
-        else next((reported[each] for each in map(ResourceId, id_readings(request)) if each in reported), None)
-    )
+    readings = () if request is None else map(ResourceId, id_readings(request))
+    return next((reported[each] for each in readings if each in reported), None)
 
 
 def is_unknown(uow: UnitOfWork, report: Json) -> bool:
@@ -108,10 +105,9 @@ def sending_key(identifier: str) -> str:
 
 def changed_at(resource: Json) -> datetime | None:
     """When a resource was changed last, by the service's clock; None where it does not show that."""
-    meta = resource.get("meta")
-    value = meta.get("lastUpdated") if isinstance(meta, Mapping) else None
+    value = last_updated(resource)
     try:
-        return datetime.fromisoformat(value).astimezone(UTC) if isinstance(value, str) else None
+        return None if value is None else datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
