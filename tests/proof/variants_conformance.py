@@ -9,9 +9,11 @@ from __future__ import annotations
 from tests.proof.mutants import Mutant
 
 _MAPPER = "unit/fhir/test_lab_order_mapper.py::"
-_RULE = "unit/rules/test_rule_table.py::test_mutation_violates_exactly_its_rule"
-_SANDBOX = "integration/lab_sandbox/"
-_API = "integration/lab_api/test_endpoints.py::"
+RULE = "unit/rules/test_rule_table.py::test_mutation_violates_exactly_its_rule"
+SANDBOX = "integration/lab_sandbox/"
+API = "integration/lab_api/test_endpoints.py::"
+BUILDER = "unit/fhir/test_report_builder.py::"
+CLIENT = "integration/exchange/test_client.py::"
 _DELIVERY = "integration/results/test_delivery.py::"
 _CATALOGUE = "unit/catalogue/"
 
@@ -33,7 +35,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/basket_proxy.py",
         "        if laboratory.authorization:\n",
         '        if laboratory.authorization and name == "nomenclature":\n',
-        f"{_SANDBOX}test_endpoints.py::test_basket_functions_forwarded_with_laboratory_credentials",
+        f"{SANDBOX}test_endpoints.py::test_basket_functions_forwarded_with_laboratory_credentials",
     ),
     fault(
         "1.3_half_the_nomenclature",
@@ -41,7 +43,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/response_cache.py",
         "else PreparedBodies(nomenclature)",
         "else PreparedBodies(lambda contract: nomenclature(contract)[:-1])",
-        f"{_API}test_nomenclature_lists_items",
+        f"{API}test_nomenclature_lists_items",
     ),
     fault(
         "1.4_time_without_notices",
@@ -49,7 +51,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/response_cache.py",
         "turnarounds(contract, self._notices, now))",
         "turnarounds(contract, (), now))",
-        f"{_API}test_eta_revalidated_and_follows_notices",
+        f"{API}test_eta_revalidated_and_follows_notices",
     ),
     fault(
         "1.5_no_questions",
@@ -57,7 +59,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/catalogue/questionnaire.py",
         "return Questionnaire(roots[0] if roots else None)",
         "return Questionnaire(None)",
-        f"{_API}test_questionnaire_lists_questions",
+        f"{API}test_questionnaire_lists_questions",
     ),
     fault(
         "1.6_one_tube",
@@ -65,7 +67,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/catalogue/tubes.py",
         "        return tuple(tube for group in self.groups for tube in group.tubes)",
         "        return tuple(tube for group in self.groups for tube in group.tubes)[:1]",
-        f"{_API}test_preanalytics_lists_tubes",
+        f"{API}test_preanalytics_lists_tubes",
     ),
     fault(
         "1.7_any_status_polled",
@@ -89,7 +91,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "patient_key(specimen.subject) != wanted and not is_unusable",
         "patient_key(specimen.subject) is None and not is_unusable",
-        _RULE,
+        RULE,
     ),
     fault(
         "1.10_order_always_cancelled",
@@ -113,7 +115,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/notifications.py",
         "        if receiver not in self._running:",
         "        if receiver in self._running:",
-        f"{_SANDBOX}test_interface_sentences.py::test_status_change_posted_to_address_of_card",
+        f"{SANDBOX}test_interface_sentences.py::test_status_change_posted_to_address_of_card",
     ),
     fault(
         "1.13_questions_of_one_item",
@@ -129,7 +131,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/endpoints.py",
         "lifetime = default if own is None else own",
         "lifetime = default",
-        f"{_API}test_contract_cache_lifetime_overrides_default",
+        f"{API}test_contract_cache_lifetime_overrides_default",
     ),
     fault(
         "1.17_global_identifier_lost",
@@ -329,6 +331,6 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "if fits != [True]:",
         "if fits not in ([True], []):",
-        _RULE,
+        RULE,
     ),
 )

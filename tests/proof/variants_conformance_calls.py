@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from tests.proof.mutants import Mutant
-from tests.proof.variants_conformance import fault
+from tests.proof.variants_conformance import API, CLIENT, RULE, SANDBOX, fault
 
-_RULE = "unit/rules/test_rule_table.py::test_mutation_violates_exactly_its_rule"
-_SANDBOX = "integration/lab_sandbox/"
-_API = "integration/lab_api/test_endpoints.py::"
-_CLIENT = "integration/exchange/test_client.py::"
 _BASKET = "unit/catalogue/test_basket.py::"
 
 VARIANTS: tuple[Mutant, ...] = (
@@ -18,7 +14,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/requests.py",
         '{**headers, "Authorization": credential.header}, payload, asks)\n        if answer.status == 401',
         "headers, payload, asks)\n        if answer.status == 401",
-        f"{_CLIENT}test_every_call_carries_bearer_token",
+        f"{CLIENT}test_every_call_carries_bearer_token",
     ),
     fault(
         "4.1_anybody_served",
@@ -34,7 +30,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/settings/exchange.py",
         '= "application/fhir+json"',
         '= "application/json"',
-        f"{_CLIENT}test_resources_travel_under_the_media_type_set",
+        f"{CLIENT}test_resources_travel_under_the_media_type_set",
     ),
     fault(
         "4.3_nomenclature_in_an_object",
@@ -42,7 +38,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/response_cache.py",
         "else PreparedBodies(nomenclature)",
         'else PreparedBodies(lambda contract: {"items": nomenclature(contract)})',
-        f"{_API}test_nomenclature_lists_items",
+        f"{API}test_nomenclature_lists_items",
     ),
     fault(
         "4.4_eta_in_an_object",
@@ -50,7 +46,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/response_cache.py",
         "PreparedBodies(lambda contract: turnarounds(contract, self._notices, now))",
         'PreparedBodies(lambda contract: {"items": turnarounds(contract, self._notices, now)})',
-        f"{_API}test_eta_revalidated_and_follows_notices",
+        f"{API}test_eta_revalidated_and_follows_notices",
     ),
     fault(
         "4.5_any_type_taken",
@@ -58,7 +54,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/request_body.py",
         "    if kind != _JSON:\n",
         "    if not kind:\n",
-        f"{_API}test_basket_is_taken_as_json_alone",
+        f"{API}test_basket_is_taken_as_json_alone",
     ),
     fault(
         "4.6_patient_answered_as_others",
@@ -66,7 +62,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_responses.py",
         '200 if stored.ref.type == "Patient" else 201',
         "201",
-        f"{_SANDBOX}test_endpoints.py::test_create_patient",
+        f"{SANDBOX}test_endpoints.py::test_create_patient",
     ),
     fault(
         "4.7_order_below_another_name",
@@ -74,7 +70,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/path_aliases.py",
         'CREATE_ORDER: Final = "$CreateDiagnosticRequest"',
         'CREATE_ORDER: Final = "$CreateOrder"',
-        f"{_SANDBOX}test_endpoints.py::test_create_order_from_bundle",
+        f"{SANDBOX}test_endpoints.py::test_create_order_from_bundle",
     ),
     fault(
         "4.8_any_status_found",
@@ -82,7 +78,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/search.py",
         'for status in by_name["status"] for code in by_name["code"]]',
         'for status in ("requested", "completed") for code in by_name["code"]]',
-        f"{_SANDBOX}test_endpoints.py::test_laboratory_finds_new_order_tasks",
+        f"{SANDBOX}test_endpoints.py::test_laboratory_finds_new_order_tasks",
     ),
     fault(
         "4.9_lines_of_any_order",
@@ -90,7 +86,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/settings/exchange.py",
         'line_tasks: str = "fhir/task?part-of=task/{id}"',
         'line_tasks: str = "fhir/task?based-on=task/{id}"',
-        f"{_CLIENT}test_line_task_search_sends_page_size",
+        f"{CLIENT}test_line_task_search_sends_page_size",
     ),
     fault(
         "4.10_patient_refused",
@@ -104,7 +100,7 @@ VARIANTS: tuple[Mutant, ...] = (
         '            "owner" if resource == "Patient" else "read",\n'
         "        )\n"
         '        if stored.ref.type == "Binary":\n',
-        f"{_SANDBOX}test_endpoints.py::test_laboratory_reads_patient_of_order",
+        f"{SANDBOX}test_endpoints.py::test_laboratory_reads_patient_of_order",
     ),
     fault(
         "4.11_read_without_etag",
@@ -112,7 +108,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/http_helpers.py",
         '{"ETag": stored.etag(), **(headers or {})}',
         "{**(headers or {})}",
-        f"{_SANDBOX}test_endpoints.py::test_read_resources_of_order",
+        f"{SANDBOX}test_endpoints.py::test_read_resources_of_order",
     ),
     fault(
         "4.11_header_outranks_the_body",
@@ -120,7 +116,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/fhir_http.py",
         "    named = (body_version(body) if body is not None else None) or (location[1] if location else None)\n",
         "    named = location[1] if location else None\n",
-        f"{_CLIENT}test_read_without_etag_uses_body_version",
+        f"{CLIENT}test_read_without_etag_uses_body_version",
     ),
     fault(
         "4.12_version_without_quotes",
@@ -128,7 +124,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/fhir_http.py",
         "return f'W/\"{version}\"'",
         "return f'\"{version}\"'",
-        f"{_CLIENT}test_update_sends_its_version",
+        f"{CLIENT}test_update_sends_its_version",
     ),
     fault(
         "4.13_document_as_a_resource",
@@ -136,7 +132,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/documents.py",
         "            return stored\n",
         "            return FHIR_MEDIA_TYPES[0]\n",
-        f"{_SANDBOX}test_endpoints.py::test_download_result_document",
+        f"{SANDBOX}test_endpoints.py::test_download_result_document",
     ),
     fault(
         "4.14_empty_basket",
@@ -186,7 +182,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/catalogue/basket.py",
         "    return Basket(contracts[code], lines, transport)",
         "    return Basket(contracts[code], lines, True)",
-        f"{_API}test_preanalytics_lists_tubes",
+        f"{API}test_preanalytics_lists_tubes",
     ),
     fault(
         "4.20_guids_mixed_up",
@@ -210,7 +206,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_rules.py",
         'check.require(is_date(patient.get("birthDate")), "birthDate"',
         'check.require(patient.get("birthDate") is None or is_date(patient["birthDate"]), "birthDate"',
-        f"{_SANDBOX}test_order_rules.py::test_patient_required_fields_checked",
+        f"{SANDBOX}test_order_rules.py::test_patient_required_fields_checked",
     ),
     fault(
         "4.23_partner_reads_unasked",
@@ -218,7 +214,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resources.py",
         'must_be_granted = caller.kind == "partner" and right in {"read", "readhistory"}',
         'must_be_granted = caller.kind == "partner" and right == "readhistory"',
-        f"{_SANDBOX}test_access_rights.py::test_counterparty_has_no_access_by_default",
+        f"{SANDBOX}test_access_rights.py::test_counterparty_has_no_access_by_default",
     ),
     fault(
         "4.24_nothing_granted_later",
@@ -226,7 +222,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resources.py",
         "        access = old.access.with_grants(grants)\n        resource = decode_stored(old.body)",
         "        access = old.access\n        resource = decode_stored(old.body)",
-        f"{_SANDBOX}test_access_rights.py::test_meta_add_grants_right_later",
+        f"{SANDBOX}test_access_rights.py::test_meta_add_grants_right_later",
     ),
     fault(
         "4.25_no_etag_of_a_patient",
@@ -234,7 +230,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_responses.py",
         "    return resource_response(stored, status, headers)\n",
         '    answer = resource_response(stored, status, headers)\n    del answer.headers["etag"]\n    return answer\n',
-        f"{_SANDBOX}test_updates.py::test_created_patient_etag_allows_update_without_read",
+        f"{SANDBOX}test_updates.py::test_created_patient_etag_allows_update_without_read",
     ),
     fault(
         "4.26_chosen_id_taken",
@@ -242,7 +238,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/updates.py",
         'if id_ is None and "id" in body:',
         'if id_ is not None and "id" in body:',
-        f"{_SANDBOX}test_updates.py::test_create_with_client_chosen_id",
+        f"{SANDBOX}test_updates.py::test_create_with_client_chosen_id",
     ),
     fault(
         "4.27_order_without_specimen",
@@ -250,7 +246,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/order_rules.py",
         'for kind in ("ProcedureRequest", "Specimen"):\n        if not bundle',
         'for kind in ("ProcedureRequest",):\n        if not bundle',
-        f"{_SANDBOX}test_order_rules.py::test_order_required_fields_checked",
+        f"{SANDBOX}test_order_rules.py::test_order_required_fields_checked",
     ),
     fault(
         "4.28_problems_passed_over",
@@ -258,7 +254,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/order_creation.py",
         "        problems.raise_if_any()\n        return self._store_order",
         "        return self._store_order",
-        f"{_SANDBOX}test_order_rules.py::test_all_problems_reported_at_once",
+        f"{SANDBOX}test_order_rules.py::test_all_problems_reported_at_once",
     ),
     fault(
         "4.29_requisitions_differ",
@@ -266,7 +262,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/order_rules.py",
         'Checker(line.element, problems).expect(is_same, "requisition"',
         'Checker(line.element, problems).expect(is_same or lines, "requisition"',
-        f"{_SANDBOX}test_order_rules.py::test_rule_1_lines_share_requisition",
+        f"{SANDBOX}test_order_rules.py::test_rule_1_lines_share_requisition",
     ),
     fault(
         "4.30_types_differ",
@@ -274,7 +270,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "(item.multiple_specimen or len(only or chosen) == 1)",
         "(item.multiple_specimen or len(only or chosen) > 0)",
-        _RULE,
+        RULE,
     ),
     fault(
         "4.31_another_form",
@@ -282,7 +278,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/order_rules.py",
         '"042.076": "000-000-000"',
         '"042.076": "0000-0000"',
-        f"{_SANDBOX}test_order_rules.py::test_rule_3_special_studies_need_second_barcode",
+        f"{SANDBOX}test_order_rules.py::test_rule_3_special_studies_need_second_barcode",
     ),
     fault(
         "4.32_no_old_order",
@@ -290,7 +286,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/order_rules.py",
         "== {FOLLOW_UP_STUDY}:",
         "== {FOLLOW_UP_STUDY, None}:",
-        f"{_SANDBOX}test_order_rules.py::test_rule_4_follow_up_alone_with_old_number",
+        f"{SANDBOX}test_order_rules.py::test_rule_4_follow_up_alone_with_old_number",
     ),
     fault(
         "4.33_condition_ignored",
@@ -298,6 +294,6 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/fhir_routes.py",
         "service.orders.find_by_line(existing) if existing else service.orders.create(bundle, caller)",
         "service.orders.create(bundle, caller)",
-        f"{_SANDBOX}test_order_rules.py::test_rule_5_if_none_exist_keeps_identifiers_unique",
+        f"{SANDBOX}test_order_rules.py::test_rule_5_if_none_exist_keeps_identifiers_unique",
     ),
 )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from tests.proof.mutants import Mutant
-from tests.proof.variants_conformance import fault
+from tests.proof.variants_conformance import RULE, SANDBOX, fault
 
 _MAPPER = "unit/fhir/test_lab_order_mapper.py::"
-_RULE = "unit/rules/test_rule_table.py::test_mutation_violates_exactly_its_rule"
-_SANDBOX = "integration/lab_sandbox/"
 
 VARIANTS: tuple[Mutant, ...] = (
     fault(
@@ -16,7 +14,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_rules.py",
         'check.require(not is_new or is_text(value), f"name[0].{path}"',
         'check.require(not is_new or path != "family" or is_text(value), f"name[0].{path}"',
-        f"{_SANDBOX}test_order_rules.py::test_patient_required_fields_checked",
+        f"{SANDBOX}test_order_rules.py::test_patient_required_fields_checked",
     ),
     fault(
         "2.22_nine_digits",
@@ -32,7 +30,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/patient.py",
         "if patient.gender is None:",
         'if patient.gender == "":',
-        _RULE,
+        RULE,
     ),
     fault(
         "2.24_creation_without_version",
@@ -40,7 +38,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resources.py",
         '            "versionId": str(version),\n',
         "",
-        f"{_SANDBOX}test_endpoints.py::test_create_patient",
+        f"{SANDBOX}test_endpoints.py::test_create_patient",
     ),
     fault(
         "2.25_telecom_lost",
@@ -56,7 +54,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/access_rights.py",
         'if _lacks_right(context, part.rights, "read"):',
         'if _lacks_right(context, part.rights, "owner") and not part.rights:',
-        _RULE,
+        RULE,
     ),
     fault(
         "2.27_identifier_lost",
@@ -72,7 +70,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/order.py",
         '    if len(found) > 1:\n        yield Violation("ProcedureRequest.requisition"',
         '    if len(found) > 9:\n        yield Violation("ProcedureRequest.requisition"',
-        _RULE,
+        RULE,
     ),
     fault(
         "2.29_no_contract",
@@ -81,7 +79,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "        if not context.contract_references(request) and not _unrecognized_links(context, request):",
         "        if request.supporting_info and not context.contract_references(request) and not "
         "_unrecognized_links(context, request):",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.30_contracts_differ",
@@ -89,7 +87,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/order.py",
         '    if len(found) > 1:\n        yield Violation("ProcedureRequest.supportingInfo"',
         '    if len(found) > 9:\n        yield Violation("ProcedureRequest.supportingInfo"',
-        _RULE,
+        RULE,
     ),
     fault(
         "2.31_any_status",
@@ -97,7 +95,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/line.py",
         'if request.status != "active":',
         "if request.status is None:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.32_unknown_test",
@@ -105,7 +103,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/line.py",
         "if coding and not foreign and not context.items(request):",
         "if coding and foreign and not context.items(request):",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.33_lower_case_unknown",
@@ -121,7 +119,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/line.py",
         "if request.occurrence is None or request.occurrence.at is None:",
         "if request.occurrence is None:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.35_test_without_specimen",
@@ -129,7 +127,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "if not request.specimens and not all_versions_reject",
         "if request.specimens and not all_versions_reject",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.36_notes_lost",
@@ -145,7 +143,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/line.py",
         "if request.old_orders and not _old_order_pattern(items):",
         "if not request.old_orders and _old_order_pattern(items):",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.38_contract_of_any_code",
@@ -161,7 +159,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/access_rights.py",
         'if _lacks_right(context, task.rights, "updatebody"):',
         'if _lacks_right(context, task.rights, "read"):',
-        _RULE,
+        RULE,
     ),
     fault(
         "2.40_any_code_taken",
@@ -193,7 +191,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/order.py",
         "if len(right) != 1 or len(targets) != 1:",
         "if len(right) == 0:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.43_output_without_text",
@@ -209,7 +207,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/updates.py",
         'if ref.type == "ProcedureRequest" and not is_owner:',
         'if ref.type == "ProcedureRequest" and is_owner and not before:',
-        f"{_SANDBOX}test_interface_sentences.py::test_receiving_side_does_not_edit_the_request",
+        f"{SANDBOX}test_interface_sentences.py::test_receiving_side_does_not_edit_the_request",
     ),
     fault(
         "2.45_two_tasks_for_a_request",
@@ -217,7 +215,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/order.py",
         "        if request.ref in seen:",
         "        if line.id in seen:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.46_two_patients",
@@ -225,7 +223,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/order.py",
         "    if len(subjects) > 1:",
         "    if len(subjects) > 9:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.47_type_of_another_system",
@@ -233,7 +231,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "if coding and system.match(coding.system) in {SystemMatch.SPELLED_DIFFERENTLY, SystemMatch.MISSING}:",
         "if coding and system.match(coding.system) in {SystemMatch.FOREIGN}:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.48_wrong_patient",
@@ -241,7 +239,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "patient_key(specimen.subject) != wanted and not is_unusable",
         "patient_key(specimen.subject) is None and not is_unusable",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.49_collected_without_offset",
@@ -249,7 +247,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/collection_times.py",
         "if specimen.collected and specimen.collected.at is None:",
         "if specimen.collected and not specimen.collected.text:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.50_tolerance_without_times",
@@ -257,7 +255,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/collection_times.py",
         "            if specimen.collected is None:",
         "            if specimen.collected is None and specimen.collected_start:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.51_tube_without_barcode",
@@ -265,7 +263,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/container.py",
         "        if context.label(container) is None:\n",
         "        if context.label(container) == 0:\n",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.52_type_of_no_catalogue",
@@ -273,7 +271,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/container.py",
         "        if coding and (foreign or coding.code not in context.container_types):",
         "        if coding and foreign:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.53_two_extensions",
@@ -281,7 +279,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/specimen.py",
         "if fits != [True]:",
         "if not all(fits) or not fits:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.54_returned_quantity_refused",
@@ -297,7 +295,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/rules/questionnaire.py",
         "and patient_key(source) != wanted:",
         "and patient_key(source) is None:",
-        _RULE,
+        RULE,
     ),
     fault(
         "2.56_answers_counted_twice",
@@ -321,7 +319,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/references.py",
         "return by_local.get(node.lower(), node)",
         "return node",
-        f"{_SANDBOX}test_endpoints.py::test_create_order_from_bundle",
+        f"{SANDBOX}test_endpoints.py::test_create_order_from_bundle",
     ),
     fault(
         "2.59_references_kept_local",
@@ -329,7 +327,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/references.py",
         "return [replace_local_references(child, by_local) for child in node]",
         "return list(node)",
-        f"{_SANDBOX}test_resource_rules.py::test_local_references_replaced_everywhere",
+        f"{SANDBOX}test_resource_rules.py::test_local_references_replaced_everywhere",
     ),
     fault(
         "2.60_answer_without_tasks",
@@ -337,6 +335,6 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/fhir_routes.py",
         "entries = bundle_entries(created, base_address(request, service))",
         'entries = bundle_entries([one for one in created if one.ref.type != "Task"], base_address(request, service))',
-        f"{_SANDBOX}test_golden_files.py::test_order_response_matches_golden_file",
+        f"{SANDBOX}test_golden_files.py::test_order_response_matches_golden_file",
     ),
 )

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.mutants import Mutant
-from tests.proof.variants_conformance import fault
-
-_BUILDER = "unit/fhir/test_report_builder.py::"
-_SANDBOX = "integration/lab_sandbox/"
-_CLIENT = "integration/exchange/test_client.py::"
+from tests.proof.variants_conformance import BUILDER, CLIENT, SANDBOX, fault
 
 VARIANTS: tuple[Mutant, ...] = (
     fault(
@@ -16,7 +12,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         "for each in (identifier, order_identifier(context.order_system, context.part_key))],",
         "for each in (identifier,)],",
-        f"{_BUILDER}test_resources_match_interface",
+        f"{BUILDER}test_resources_match_interface",
     ),
     fault(
         "2.62_final_becomes_partial",
@@ -24,7 +20,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '"status": ReportStatus.FINAL.value if was_final else report.status.value,',
         '"status": report.status.value,',
-        f"{_BUILDER}test_final_report_stays_final",
+        f"{BUILDER}test_final_report_stays_final",
     ),
     fault(
         "2.63_first_item_always",
@@ -32,7 +28,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         "    return next((item for item in named if item in items), extra)",
         "    return items[0]",
-        f"{_BUILDER}test_report_code_names_its_test",
+        f"{BUILDER}test_report_code_names_its_test",
     ),
     fault(
         "2.64_report_without_subject",
@@ -40,7 +36,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '"subject": subject_reference(context),\n        "effectiveDateTime"',
         '"effectiveDateTime"',
-        f"{_BUILDER}test_resources_match_interface",
+        f"{BUILDER}test_resources_match_interface",
     ),
     fault(
         "2.65_issued_left_out",
@@ -48,7 +44,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '        "issued": out.date_time(report.issued),\n        "presentedForm"',
         '        "presentedForm"',
-        f"{_BUILDER}test_resources_match_interface",
+        f"{BUILDER}test_resources_match_interface",
     ),
     fault(
         "2.66_first_line_alone",
@@ -56,7 +52,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '"basedOn": [_request_reference(line, context) for line in lines],',
         '"basedOn": [_request_reference(line, context) for line in (lines[:1] if report.observations else lines)],',
-        f"{_BUILDER}test_report_lists_every_line_that_it_covers",
+        f"{BUILDER}test_report_lists_every_line_that_it_covers",
     ),
     fault(
         "2.67_results_in_reverse",
@@ -64,7 +60,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         "for each in observation_ids]}",
         "for each in reversed(observation_ids)]}",
-        f"{_BUILDER}test_resources_match_interface",
+        f"{BUILDER}test_resources_match_interface",
     ),
     fault(
         "2.69_parts_run_together",
@@ -72,7 +68,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/content_digest.py",
         'value = ".".join(_escape(part) for part in (first, *rest))',
         'value = ".".join((_escape(first), _escape("".join(rest))))',
-        f"{_BUILDER}test_identifiers_are_plain_short_and_unique",
+        f"{BUILDER}test_identifiers_are_plain_short_and_unique",
     ),
     fault(
         "2.70_change_is_final_again",
@@ -80,7 +76,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         "return before.status if same and reported != amended else amended",
         "return before.status",
-        f"{_BUILDER}test_value_amended_only_by_change_after_final",
+        f"{BUILDER}test_value_amended_only_by_change_after_final",
     ),
     fault(
         "2.71_other_systems_taken",
@@ -96,7 +92,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '        "method": method,\n',
         "",
-        f"{_BUILDER}test_resources_match_interface",
+        f"{BUILDER}test_resources_match_interface",
     ),
     fault(
         "2.73_attachment_under_another_name",
@@ -112,7 +108,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/value_writer.py",
         "    if len(found) != 1:",
         "    if not found:",
-        f"{_BUILDER}test_observation_has_exactly_one_value",
+        f"{BUILDER}test_observation_has_exactly_one_value",
     ),
     fault(
         "2.74_age_left_out",
@@ -120,7 +116,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/value_writer.py",
         '        "age": age,\n',
         "",
-        f"{_BUILDER}test_resources_match_interface",
+        f"{BUILDER}test_resources_match_interface",
     ),
     fault(
         "2.75_text_of_the_test_lost",
@@ -160,7 +156,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/client.py",
         "status=TASK_REQUESTED, code=ORDER_TASK_CODE)",
         "status=TASK_REQUESTED)",
-        f"{_CLIENT}test_poll_leaves_aside_what_was_not_asked_for",
+        f"{CLIENT}test_poll_leaves_aside_what_was_not_asked_for",
     ),
     fault(
         "3.5_delay_outweighs_stop",
@@ -176,7 +172,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/domain/lab_messages.py",
         '    PARTIAL = "partial"\n',
         '    PARTIAL = "part"\n',
-        f"{_BUILDER}test_sandbox_knows_every_status_that_is_sent",
+        f"{BUILDER}test_sandbox_knows_every_status_that_is_sent",
     ),
     fault(
         "4.34_extension_dropped",
@@ -192,7 +188,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/http_helpers.py",
         '{"ETag": stored.etag(), **(headers or {})}',
         "{**(headers or {})}",
-        f"{_SANDBOX}test_golden_files.py::test_read_returns_resource_as_created",
+        f"{SANDBOX}test_golden_files.py::test_read_returns_resource_as_created",
     ),
     fault(
         "4.35_creation_without_etag",
@@ -200,7 +196,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_responses.py",
         "    return resource_response(stored, status, headers)\n",
         '    answer = resource_response(stored, status, headers)\n    del answer.headers["etag"]\n    return answer\n',
-        f"{_SANDBOX}test_updates.py::test_created_patient_etag_allows_update_without_read",
+        f"{SANDBOX}test_updates.py::test_created_patient_etag_allows_update_without_read",
     ),
     fault(
         "4.36_documents_left_out",
@@ -216,7 +212,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/documents.py",
         "            return stored\n",
         "            return FHIR_MEDIA_TYPES[0]\n",
-        f"{_SANDBOX}test_endpoints.py::test_download_result_document",
+        f"{SANDBOX}test_endpoints.py::test_download_result_document",
     ),
     fault(
         "4.38_any_format",
@@ -224,7 +220,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/documents.py",
         "    return None if accepted else stored",
         "    return stored",
-        f"{_SANDBOX}test_documents.py::test_document_unavailable_format_rejected",
+        f"{SANDBOX}test_documents.py::test_document_unavailable_format_rejected",
     ),
     fault(
         "4.39_media_type_of_fhir",
@@ -232,7 +228,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_responses.py",
         'return Response(content, 200, {"ETag": resource.etag()}, kind)',
         'return Response(content, 200, {"ETag": resource.etag()}, FHIR_MEDIA_TYPE)',
-        f"{_SANDBOX}test_documents.py::test_document_default_format_is_its_own",
+        f"{SANDBOX}test_documents.py::test_document_default_format_is_its_own",
     ),
     fault(
         "4.40_digits_lost",
@@ -240,7 +236,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/basket_proxy.py",
         "    return ProxiedResponse(response.status_code, response.content, headers)",
         '    return ProxiedResponse(response.status_code, response.content.replace(b"0}", b"}"), headers)',
-        f"{_SANDBOX}test_endpoints.py::test_basket_for_whole_order_keeps_digits",
+        f"{SANDBOX}test_endpoints.py::test_basket_for_whole_order_keeps_digits",
     ),
     fault(
         "4.41_test_of_the_line",
@@ -256,7 +252,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '"basedOn": [_request_reference(line, context) for line in lines],',
         '"basedOn": [_request_reference(line, context) for line in (lines if report.observations else lines[:1])],',
-        f"{_BUILDER}test_order_wide_document_names_every_line",
+        f"{BUILDER}test_order_wide_document_names_every_line",
     ),
     fault(
         "4.42_first_line_of_values",
@@ -264,7 +260,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         '"basedOn": [_request_reference(line, context) for line in lines],',
         '"basedOn": [_request_reference(line, context) for line in (lines[:1] if report.observations else lines)],',
-        f"{_BUILDER}test_report_lists_every_line_that_it_covers",
+        f"{BUILDER}test_report_lists_every_line_that_it_covers",
     ),
     fault(
         "4.43_first_line_alone",
@@ -288,6 +284,6 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/basket_proxy.py",
         '"content-type": "application/json"}',
         '"content-type": "text/plain"}',
-        f"{_SANDBOX}test_endpoints.py::test_basket_functions_forwarded_with_laboratory_credentials",
+        f"{SANDBOX}test_endpoints.py::test_basket_functions_forwarded_with_laboratory_credentials",
     ),
 )

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.mutants import Mutant
-from tests.proof.variants_conformance import fault
-
-_BUILDER = "unit/fhir/test_report_builder.py::"
-_SANDBOX = "integration/lab_sandbox/"
-_API = "integration/lab_api/test_endpoints.py::"
-_CLIENT = "integration/exchange/test_client.py::"
+from tests.proof.variants_conformance import API, BUILDER, CLIENT, SANDBOX, fault
 
 VARIANTS: tuple[Mutant, ...] = (
     fault(
@@ -17,7 +12,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/login_page.py",
         "    if redirect not in client.redirect_uris:",
         "    if not redirect:",
-        f"{_SANDBOX}test_oauth.py::test_callback_url_must_match_exactly",
+        f"{SANDBOX}test_oauth.py::test_callback_url_must_match_exactly",
     ),
     fault(
         "5.2_callback_without_a_code",
@@ -25,7 +20,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/auth_routes.py",
         "login_request.callback_url(code=code)",
         "login_request.callback_url(token=code)",
-        f"{_SANDBOX}test_oauth.py::test_authorize_shows_form_and_returns_code_and_state",
+        f"{SANDBOX}test_oauth.py::test_authorize_shows_form_and_returns_code_and_state",
     ),
     fault(
         "5.3_address_left_out",
@@ -41,7 +36,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/requests.py",
         "            credential = await self._authenticator.renew_credential(credential)",
         "            await self._authenticator.renew_credential(credential)",
-        f"{_CLIENT}test_first_401_triggers_one_token_refresh",
+        f"{CLIENT}test_first_401_triggers_one_token_refresh",
     ),
     fault(
         "5.5_refresh_token_kept",
@@ -49,7 +44,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/token_store.py",
         "            del self._refresh_tokens[token]\n            self._used",
         "            self._used",
-        f"{_SANDBOX}test_oauth.py::test_refresh_token_rotates",
+        f"{SANDBOX}test_oauth.py::test_refresh_token_rotates",
     ),
     fault(
         "5.7_basic_refused",
@@ -65,7 +60,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/access_rights.py",
         '{"system": f"{base_url}security/{right}", "code": guid}',
         '{"system": right, "code": guid}',
-        f"{_SANDBOX}test_endpoints.py::test_create_patient",
+        f"{SANDBOX}test_endpoints.py::test_create_patient",
     ),
     fault(
         "5.8_short_names_unread",
@@ -73,7 +68,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/fhir_http.py",
         'return {**entry, "system": found.group(1)} if found else entry',
         "return entry",
-        f"{_CLIENT}test_put_sends_access_rights_as_configured",
+        f"{CLIENT}test_put_sends_access_rights_as_configured",
     ),
     fault(
         "5.9_read_implied",
@@ -81,7 +76,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/access_rights.py",
         "return (right, guid) in self.grants or",
         'return right == "read" or (right, guid) in self.grants or',
-        f"{_SANDBOX}test_access_rights.py::test_counterparty_has_no_access_by_default",
+        f"{SANDBOX}test_access_rights.py::test_counterparty_has_no_access_by_default",
     ),
     fault(
         "5.10_tasks_cannot_be_updated",
@@ -97,7 +92,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         "    if not any(reader.strip() for reader in context.readers):",
         "    if not context.readers and context.own_guid:",
-        f"{_BUILDER}test_report_without_readers_rejected",
+        f"{BUILDER}test_report_without_readers_rejected",
     ),
     fault(
         "6.1_no_notification_posted",
@@ -105,7 +100,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/notifications.py",
         "        if receiver not in self._running:",
         "        if receiver in self._running:",
-        f"{_SANDBOX}test_interface_sentences.py::test_status_change_posted_to_address_of_card",
+        f"{SANDBOX}test_interface_sentences.py::test_status_change_posted_to_address_of_card",
     ),
     fault(
         "7.1_token_error_of_oauth_alone",
@@ -122,7 +117,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "    return Response(encode(operation_outcome([issue])), status, headers, "
         '"application/json")\n\n\nasync def _handle_unexpected_error',
         '    return Response(issue.diagnostics, status, headers, "text/plain")\n\n\nasync def _handle_unexpected_error',
-        f"{_SANDBOX}test_interface_sentences.py::test_every_failure_has_an_operation_outcome",
+        f"{SANDBOX}test_interface_sentences.py::test_every_failure_has_an_operation_outcome",
     ),
     fault(
         "7.1_service_token_error_of_oauth_alone",
@@ -130,7 +125,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/error_handlers.py",
         '        body |= {"error": exc.error,',
         '        body = {"error": exc.error,',
-        f"{_SANDBOX}test_interface_sentences.py::test_every_failure_has_an_operation_outcome",
+        f"{SANDBOX}test_interface_sentences.py::test_every_failure_has_an_operation_outcome",
     ),
     fault(
         "7.2_found_is_created",
@@ -138,7 +133,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/client.py",
         "created = answer.status == HTTPStatus.CREATED or if_none_exist is None",
         "created = answer.status in {200, 201}",
-        f"{_CLIENT}test_conditional_create_finds_existing_resource",
+        f"{CLIENT}test_conditional_create_finds_existing_resource",
     ),
     fault(
         "7.3_several_matches_are_one",
@@ -146,7 +141,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/updates.py",
         "    if len(found) > 1:",
         "    if len(found) > 2:",
-        f"{_SANDBOX}test_updates.py::test_conditional_create_none_one_or_several_matches",
+        f"{SANDBOX}test_updates.py::test_conditional_create_none_one_or_several_matches",
     ),
     fault(
         "7.4_forbidden_in_place_of_404",
@@ -154,7 +149,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resources.py",
         '(ref.type == "Binary" and not',
         '(ref.type == "Bundle" and not',
-        f"{_SANDBOX}test_access_rights.py::test_unreadable_or_missing_result_document_returns_404",
+        f"{SANDBOX}test_access_rights.py::test_unreadable_or_missing_result_document_returns_404",
     ),
     fault(
         "7.6_old_version_taken",
@@ -162,7 +157,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/updates.py",
         "    if expected != old.version:",
         "    if expected > old.version:",
-        f"{_SANDBOX}test_updates.py::test_stale_if_match_rejected",
+        f"{SANDBOX}test_updates.py::test_stale_if_match_rejected",
     ),
     fault(
         "8.1_contract_lifetime_ignored",
@@ -170,7 +165,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/endpoints.py",
         "lifetime = default if own is None else own",
         "lifetime = default",
-        f"{_API}test_contract_cache_lifetime_overrides_default",
+        f"{API}test_contract_cache_lifetime_overrides_default",
     ),
     fault(
         "8.2_nine_digits",
@@ -178,7 +173,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_rules.py",
         're.fullmatch(r"[0-9]{10}", str(family))',
         're.fullmatch(r"[0-9]{9}", str(family))',
-        f"{_SANDBOX}test_order_rules.py::test_anonymous_patient_accepted",
+        f"{SANDBOX}test_order_rules.py::test_anonymous_patient_accepted",
     ),
     fault(
         "9.2_version_without_quotes",
@@ -186,7 +181,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/exchange/fhir_http.py",
         "return f'W/\"{version}\"'",
         "return f'\"{version}\"'",
-        f"{_CLIENT}test_update_sends_its_version",
+        f"{CLIENT}test_update_sends_its_version",
     ),
     fault(
         "9.4_stage_uploads_documents",
