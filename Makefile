@@ -3,7 +3,9 @@
 #                                     run the daily flow on this machine (LIS: folder, http, hl7v2 or sql)
 #   make bench [ONLY=intake] [QUICK=1] [LARGE=1]
 #                                     measure the programs against their floors; the table is in build/ too
-#   make test [JOBS=4]                check formatting, types and import rules, and run the tests
+#   make test [JOBS=4] [ONLY=tests/unit/rules]
+#                                     check formatting, types and import rules, and run the quick tests, or those below a path
+#   make test-all [ONLY=...]          the same, then the slow tests: other databases, browsers, transports, installations
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -11,13 +13,21 @@ LIS ?= folder
 # Tests start programs hundreds of times: let Python cache the compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test proof bench lint docs screenshots wheelhouse deb sbom audit lock clean
+.PHONY: demo test test-all proof bench lint docs screenshots wheelhouse deb sbom audit lock clean
 
 demo: .venv/.run
 	$(BIN)/lab-sandbox demo --lis $(LIS) $(if $(ONCE),--once) $(if $(FAULTS),--faults $(FAULTS))
 
-test: lint
-	$(BIN)/python -m pytest -n $(or $(JOBS),4) --dist load -m "not proof"
+# What ONLY names may lie on one side of the marker alone: pytest's exit code 5, nothing to run, is none of an error then.
+PYTEST := $(BIN)/python -m pytest -n $(or $(JOBS),$(if $(ONLY),0,4)) --dist load
+UNLESS_EMPTY := $(if $(ONLY),|| [ $$? -eq 5 ])
+
+test: $(if $(ONLY),.venv/.dev,lint)
+	$(PYTEST) -m "not slow and not proof" $(ONLY) $(UNLESS_EMPTY)
+	@echo 'left out: the tests marked slow, which `make test-all` runs as well, and the long ones of `make proof`'
+
+test-all: test
+	$(PYTEST) -m "slow and not proof" $(ONLY) $(UNLESS_EMPTY)
 
 # What it survives: long tests, known-bad variants that they must find, and a table of the figures (docs/reliability.md). It takes hours,
 # and goes on where it was interrupted. SHORT=1 is SHARE=0.05, the share of its full length that each runs; ONLY="kills soak" names

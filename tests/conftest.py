@@ -27,6 +27,10 @@ CALLS_ALONE = {"exchange"}
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 """The tests start programs hundreds of times: each would compile our modules anew, which takes longer than all else it does."""
+SERVERS = {"postgres_server", "mariadb_server", "java_command", "hapi", "browser"}
+"""Fixtures that start what a test shares with others of its kind: a database server, software of others, Chromium."""
+POSTGRESQL = {"postgres", "postgresql"}
+"""How tests that run on several databases name it among their parameters."""
 _SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
 
 for _processor in structlog.get_config()["processors"]:
@@ -34,6 +38,15 @@ for _processor in structlog.get_config()["processors"]:
         _processor.exception_formatter = structlog.dev.plain_traceback
 """Where nothing is set, structlog draws an exception with the variables of each frame, which takes seconds."""
 _LOG_SETTINGS = structlog.get_config()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a server is slow, wherever it lies."""
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        values = {each for each in parameters.params.values() if isinstance(each, str)} if parameters else set()
+        if SERVERS.intersection(getattr(item, "fixturenames", ())) or POSTGRESQL & values:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
