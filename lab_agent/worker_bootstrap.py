@@ -14,7 +14,7 @@ from lab_agent.bootstrap import (
     build_poller,
     build_reconciler,
 )
-from lab_agent.domain.retry import LONGEST_WAIT, Backoff
+from lab_agent.domain.retry import Backoff
 from lab_agent.domain.store_health import name_host
 from lab_agent.errors import AnswerTooLarge, Failure, ServicePaused, StoreUnreachableError
 from lab_agent.machine_probes import build_machine_probes
@@ -123,7 +123,7 @@ def _build_restore_watch(components: Components, dispatcher: JobDispatcher) -> R
 
 def _build_clock_watch(components: Components, scheduler: Scheduler) -> ClockWatch:
     worker = components.settings.worker
-    longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry, LONGEST_WAIT))
+    longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry))
     return ClockWatch(components.store, components.clock, scheduler, longest, timedelta(seconds=worker.lease))
 
 

@@ -126,9 +126,9 @@ class JobRepository(Protocol):
         """
         ...
 
-    def bring_forward(self, *, now: datetime, due_after: datetime, leased_after: datetime) -> int:
+    def bring_forward(self, *, now: datetime, due_after: datetime, giving_way_after: datetime, leased_after: datetime) -> int:
         """Mend what was written before our clock was set back: make due now what is due later than `due_after`; their number.
 
-        A lease that ends after `leased_after` ends then.
+        What gives way to others may be due as late as `giving_way_after`. A lease that ends after `leased_after` ends then.
         """
         ...

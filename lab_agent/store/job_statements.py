@@ -158,7 +158,8 @@ _may_be_tried = jobs.c.failure_cause.is_(None) | (jobs.c.failure_cause != Failur
 MAKE_DUE = Write.of(jobs, _later_of_kind)
 MAKE_GIVING_WAY_DUE = Write.of(jobs, _later_of_kind.where(jobs.c.gives_way))
 MAKE_FAILING_DUE = Write.of(jobs, _later_of_kind.where(jobs.c.failing_since.is_not(None), _may_be_tried))
-BRING_FORWARD = Write.of(jobs, _later.where(jobs.c.due_at > bindparam("after", type_=UtcDateTime)))
+_after = case((jobs.c.gives_way, bindparam("giving_way_after", type_=UtcDateTime)), else_=bindparam("after", type_=UtcDateTime))
+BRING_FORWARD = Write.of(jobs, _later.where(jobs.c.due_at > _after))
 SHORTEN_LEASES = Write.of(
     jobs,
     update(jobs)

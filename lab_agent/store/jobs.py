@@ -175,9 +175,10 @@ class SqlJobRepository(JobRepository):
         return changed
 
     @override
-    def bring_forward(self, *, now: datetime, due_after: datetime, leased_after: datetime) -> int:
+    def bring_forward(self, *, now: datetime, due_after: datetime, giving_way_after: datetime, leased_after: datetime) -> int:
         self._session.send(job_statements.SHORTEN_LEASES, {"until": leased_after})
-        return self._session.send(job_statements.BRING_FORWARD, {"at": now, "after": due_after}).rowcount
+        late = {"at": now, "after": due_after, "giving_way_after": giving_way_after}
+        return self._session.send(job_statements.BRING_FORWARD, late).rowcount
 
     def _lock_ordering_keys(self, added: Sequence[NewJob]) -> None:
         """Hold ordering keys until the transaction ends, so that the jobs of each are numbered in the order of their commits.

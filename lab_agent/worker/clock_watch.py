@@ -15,6 +15,7 @@ from datetime import timedelta
 
 import structlog
 
+from lab_agent.domain.retry import LONGEST_WAIT
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -29,7 +30,9 @@ _TOLD = timedelta(seconds=5)
 
 @dataclass(slots=True)
 class ClockWatch:
-    """Watches `clock`. No job waits for longer than `longest_wait` by itself, and no lease is longer than `lease`."""
+    """Watches `clock`. No job waits by itself for longer than `longest_wait`, or `LONGEST_WAIT` where it gives way to others;
+    no lease is longer than `lease`.
+    """
 
     store: Store
     clock: Clock
@@ -89,7 +92,12 @@ class ClockWatch:
 
     def _bring_forward(self, uow: UnitOfWork) -> None:
         now = self.clock.now()
-        uow.jobs.bring_forward(now=now, due_after=now + self.longest_wait, leased_after=now + self.lease)
+        uow.jobs.bring_forward(
+            now=now,
+            due_after=now + self.longest_wait,
+            giving_way_after=now + timedelta(seconds=LONGEST_WAIT),
+            leased_after=now + self.lease,
+        )
         uow.commit()
 
     def _read(self) -> Moment:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.received_order import ResourceRef, UnreadableResource
@@ -13,6 +14,7 @@ from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.references import id_readings
 from lab_agent.ports.exchange import AnswersWithheld, Exchange, Json, SavedResource
 
+_T = TypeVar("_T")
 MAX_PARALLEL_READS = 6
 """How many reads of one order run at once."""
 NO_STATUS = 0
@@ -84,18 +86,23 @@ async def _try_read(exchange: Exchange, resource_type: str, resource_id: str) ->
 
 
 async def read_or_reject(exchange: Exchange, resource_type: str, resource_id: ResourceId) -> SavedResource:
-    """Read one resource. Raises `ServiceRejected` also where the service fails with this one alone.
+    """Read one resource. Raises as `reject_if_alone` does; an id that cannot be part of an address is rejected without asking."""
+    return await reject_if_alone(exchange, exchange.read(resource_type, resource_id))
 
-    An id that cannot be part of an address is rejected without asking. An error, or an answer that nobody can read, is an outage
-    only if the service does not answer a harmless request either: one bad resource must not stop the good ones (law 9).
+
+async def reject_if_alone(exchange: Exchange, reading: Awaitable[_T]) -> _T:
+    """Wait for the answer about one resource. Raises `ServiceRejected`, which may pass, where the service fails with it alone.
+
+    An error, or an answer that nobody can read, is an outage only if the service does not answer a harmless request either: one
+    bad resource must not stop the good ones (law 9).
     """
     try:
-        return await exchange.read(resource_type, resource_id)
+        return await reading
     except (InvalidResponse, ForeignOrigin) as failure:
-        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
+        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues, may_pass=True) from failure
     except ServiceUnavailable as failure:
         await raise_if_unavailable(exchange, failure)
-        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
+        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues, may_pass=True) from failure
 
 
 async def raise_if_unavailable(exchange: Exchange, failure: ServiceUnavailable) -> None:

@@ -22,11 +22,11 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, work_order_key
 from lab_agent.domain.records import Alert, Event, LineRecord
 from lab_agent.domain.report_records import ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
-from lab_agent.errors import InvalidResponse, ResourceNotReadable, ServiceRejected, ServiceUnavailable
+from lab_agent.errors import ResourceNotReadable
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.exchange import Exchange, Json
 from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.workflow.fetching import NO_STATUS, raise_if_unavailable, read_or_reject
+from lab_agent.workflow.fetching import read_or_reject, reject_if_alone
 from lab_agent.workflow.line_lifecycle import lines_completed_by
 from lab_agent.workflow.own_reports import changed_at
 from lab_agent.workflow.resource_upload import read_recorded
@@ -66,14 +66,9 @@ async def _is_lost(exchange: Exchange, upload: UploadRecord, put_back: Collectio
 async def _read_upload(exchange: Exchange, upload: UploadRecord) -> Json | None:
     """What is recorded of an upload, as it is now; None if it is gone, empty where we have no right to read it."""
     try:
-        there = await read_recorded(exchange, upload)
+        there = await reject_if_alone(exchange, read_recorded(exchange, upload))
     except ResourceNotReadable:
         return {}
-    except InvalidResponse as failure:
-        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
-    except ServiceUnavailable as failure:
-        await raise_if_unavailable(exchange, failure)
-        raise ServiceRejected(str(failure), status=NO_STATUS, issues=failure.issues) from failure
     return None if there is None else there.body
 
 

@@ -662,9 +662,10 @@ class MemoryJobRepository(JobRepository):
         return len(waiting)
 
     @override
-    def bring_forward(self, *, now: datetime, due_after: datetime, leased_after: datetime) -> int:
+    def bring_forward(self, *, now: datetime, due_after: datetime, giving_way_after: datetime, leased_after: datetime) -> int:
         jobs = self._data.jobs.values()
-        far = [each for each in jobs if each.state in CLAIMABLE_STATES and each.due_at > due_after]
+        after = {False: due_after, True: giving_way_after}
+        far = [each for each in jobs if each.state in CLAIMABLE_STATES and each.due_at > after[each.gives_way]]
         leased = [each for each in jobs if each.lease_until is not None and each.lease_until > leased_after]
         self._data.jobs.update({job.id: replace(job, due_at=now) for job in far})
         self._data.jobs.update({job.id: replace(self._data.jobs[job.id], lease_until=leased_after) for job in leased})

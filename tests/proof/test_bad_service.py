@@ -19,7 +19,6 @@ from structlog.testing import capture_logs
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.retry import LONGEST_WAIT
 from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
@@ -316,7 +315,7 @@ class _JumpingClock:
     def __init__(self, world: World, agent: SimulatedAgent) -> None:
         self._world, self._zero = world, world.clock.now()
         outages, worker = agent.runner.outages, world.settings.worker
-        longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry, LONGEST_WAIT))
+        longest = timedelta(seconds=max(worker.backoff_longest, worker.hold_retry))
         lease = timedelta(seconds=worker.lease)
         self._watch = ClockWatch(world.store, world.clock, Scheduler(outages), longest, lease, steady=self._steady)
         trust = self._watch.can_trust_leases

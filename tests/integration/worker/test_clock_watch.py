@@ -36,25 +36,35 @@ def make_watch(bench: WorkerBench, steady: SteadyTime, scheduler: Scheduler | No
     return ClockWatch(bench.store, bench.clock, scheduler, LONGEST_WAIT, LEASE, steady=lambda: steady.seconds)
 
 
-async def let_a_job_wait(bench: WorkerBench, **span: float) -> None:
+async def let_a_job_wait(bench: WorkerBench, *, gives_way: bool = False, **span: float) -> None:
     await bench.add_job()
     (claimed,) = await claim_jobs(bench.runner, [JobKind.UPDATE_LINE_TASK], 1)
-    now = bench.clock.now()
-    waiting = claimed.job.reschedule(now, now + timedelta(**span), "not yet")
+    now, wait = bench.clock.now(), timedelta(**span)
+    waiting = claimed.job.wait(now, wait.total_seconds(), "") if gives_way else claimed.job.reschedule(now, now + wait, "not yet")
     await bench.write(lambda uow: uow.jobs.release(waiting))
 
 
-async def test_job_planned_before_the_clock_was_set_back_is_due(bench: WorkerBench) -> None:
+@pytest.mark.parametrize("back", [HOUR, 0.5 * HOUR, 600.0])
+async def test_job_planned_before_the_clock_was_set_back_is_due(bench: WorkerBench, back: float) -> None:
     steady = SteadyTime()
     watch = make_watch(bench, steady)
     await let_a_job_wait(bench, minutes=1)
-    bench.clock.advance(-HOUR)
+    bench.clock.advance(-back)
     with capture_logs() as lines:
         await watch.look()
         await watch.look()
     (line,) = (each for each in lines if each["action"] == "clock_set")
-    assert line["seconds"] == -HOUR
+    assert line["seconds"] == -back
     assert (await bench.get_job()).due_at == bench.clock.now()
+
+
+@pytest.mark.parametrize(("wait", "is_due"), [(timedelta(minutes=29), False), (timedelta(minutes=31), True)])
+async def test_job_that_gives_way_keeps_its_hour(bench: WorkerBench, wait: timedelta, is_due: bool) -> None:
+    watch = make_watch(bench, SteadyTime())
+    await let_a_job_wait(bench, gives_way=True, seconds=wait.total_seconds())
+    bench.clock.advance(-HOUR / 2)
+    await watch.look()
+    assert ((await bench.get_job()).due_at == bench.clock.now()) is is_due
 
 
 async def test_lease_of_a_worker_that_is_gone_ends_in_time_after_the_clock_was_set_back(bench: WorkerBench) -> None:
